@@ -1,0 +1,50 @@
+"""Lists the compiled modules: every module with a .pxd beside it.
+
+Without a C compiler (or with KBROKER_PURE=1) the package installs all the same and the .py files run.
+"""
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CCompilerError, CompileError, ExecError, LinkError, PlatformError
+
+ROOMS = ("protocol", "segment", "controller", "kbroker")
+
+
+class OptionalBuildExt(build_ext):
+    """Build what can be built: a missing compiler leaves a slower package, not a failed install."""
+
+    def run(self) -> None:
+        """Build all extensions, or say in one line that the interpreted modules will run."""
+        try:
+            super().run()
+        except (CCompilerError, CompileError, ExecError, LinkError, PlatformError, OSError) as error:
+            print(f"kbroker: compiled modules were not built ({error}); the slower interpreted ones will run")
+
+
+def compiled_modules() -> list[Extension]:
+    """Return an extension for each .py with a .pxd of the same name beside it."""
+    if os.environ.get("KBROKER_PURE"):
+        return []
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        return []
+    root = Path(__file__).parent
+    sources = sorted(p.with_suffix(".py") for room in ROOMS for p in (root / room).rglob("*.pxd"))
+    extensions = [
+        Extension(".".join(s.relative_to(root).with_suffix("").parts), [str(s.relative_to(root))])
+        for s in sources
+        if s.exists()
+    ]
+    return cythonize(
+        extensions,
+        build_dir="build/cython",
+        compiler_directives={"language_level": "3"},
+        quiet=True,
+    )
+
+
+setup(ext_modules=compiled_modules(), cmdclass={"build_ext": OptionalBuildExt})
