@@ -1,0 +1,67 @@
+# The door to the project. `make help` lists what there is; every target sets up what it needs.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+COMPILED := $(VENV)/.compiled
+PXD := $(shell find protocol segment controller kbroker -name '*.pxd' 2>/dev/null)
+ROOMS := protocol segment controller kbroker spark_connector
+CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
+# Test processes beside each other; 0 runs them one after the other in this process.
+JOBS ?= 2
+
+.PHONY: help setup compile run test quick test-pure lint format docs bench bench-quick clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(INSTALLED): setup.cfg setup.py pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "kbroker needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo "setting up $(VENV): kbroker and everything its tests and examples use (a few minutes, once)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'setuptools>=77' wheel 'cython>=3.1'
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]' --config-settings editable_mode=compat
+	@touch $@
+
+$(COMPILED): $(INSTALLED) $(PXD) $(PXD:.pxd=.py)
+	@echo "compiling the $(words $(PXD)) modules that have a .pxd"
+	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@touch $@
+
+setup: $(COMPILED)  ## a virtual environment in .venv with everything, modules compiled
+	@$(BIN)/python -m kbroker.embedded_zookeeper --check
+
+run: setup  ## the main job: real flights through ZooKeeper, broker, clients and Spark
+	@$(BIN)/python -m examples.flights
+
+test: lint setup  ## lint, types and all tests
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+quick: setup  ## the tests that need no cluster of others and no Spark
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+
+test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as without a C compiler
+	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg pyspark_kbroker.py README.md Makefile build/pure/ && find build/pure -name '*.so' -delete
+	@cd build/pure && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+
+lint: setup  ## ruff, strict mypy, import rules, generated pages
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/ruff format --quiet --check $(CODE)
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache > build/imports.txt || { cat build/imports.txt; exit 1; }
+	@$(BIN)/python -m kbroker.broker_config --check docs/configuration.md
+
+format: setup  ## write the code in the one style
+	@$(BIN)/ruff check --quiet --fix $(CODE)
+	@$(BIN)/ruff format --quiet $(CODE)
+
+docs: setup  ## write the generated pages
+	@$(BIN)/python -m kbroker.broker_config > docs/configuration.md
+
+bench: setup  ## measure beside Apache Kafka 3.9.2 and other clients (needs mvn; half an hour)
+	@$(BIN)/python -m bench
+
+clean:  ## remove what was built; the environment and all data of examples too
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis demo-output kbroker-data
+	@find $(ROOMS) \( -name '*.so' -o -name '*.c' -o -name __pycache__ \) -prune -exec rm -rf {} +
