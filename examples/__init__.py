@@ -1,0 +1,1 @@
+"""Programs that show the whole of it at work; `make run` runs `examples.flights`."""
