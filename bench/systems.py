@@ -1,0 +1,192 @@
+"""The two systems under measurement, started alike: a ZooKeeper and one broker on loopback ports, data in a folder.
+
+Kafka 3.9.2 comes from the script that $KAFKA_ANCHOR names (default ../shared/kafka-anchor.sh); without it only
+kbroker is measured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+
+ANCHOR = Path(os.environ.get("KAFKA_ANCHOR", "../shared/kafka-anchor.sh"))
+START_LIMIT_S = 90
+STOP_LIMIT_S = 60
+# Kafka's defaults, but for what both must share to be comparable.
+SETTINGS = {"num.partitions": "1", "log.retention.check.interval.ms": "300000"}
+
+
+def kafka_is_there() -> bool:
+    """Return whether a real Kafka can be started here."""
+    return ANCHOR.exists() and shutil.which("mvn") is not None
+
+
+def free_port() -> int:
+    """Return a loopback port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def metadata_answers(port: int) -> bool:
+    """Return whether a Metadata v1 request (for no topic) is answered with at least one broker."""
+    body = struct.pack(">hhih", 3, 1, 7, -1) + struct.pack(">i", 0)
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
+            connection.sendall(struct.pack(">i", len(body)) + body)
+            connection.settimeout(2)
+            head = connection.recv(12)
+            return len(head) == 12 and struct.unpack(">iii", head)[2] > 0
+    except OSError:
+        return False
+
+
+class System:
+    """One broker with its ZooKeeper; a context manager."""
+
+    name = ""
+
+    def __init__(self, settings: dict[str, str] | None = None) -> None:
+        self.settings = SETTINGS | (settings or {})
+        self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
+        self.port = free_port()
+        self.log_dir = self.folder / "data"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start_seconds = 0.0
+        self.zookeeper = EmbeddedZooKeeper(self.folder / "zookeeper")
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the broker's address."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def broker(self) -> psutil.Process:
+        """Return the broker's process."""
+        assert self.process is not None, f"{self.name} is not running"
+        return psutil.Process(self.process.pid)
+
+    def __enter__(self) -> System:
+        """Start ZooKeeper, then the broker; measures the broker's start until it answers Metadata."""
+        self.zookeeper.start()
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop both and remove the data."""
+        self.stop()
+        self.zookeeper.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def command(self, properties: Path) -> list[str]:
+        """Return the command line that runs the broker."""
+        raise NotImplementedError
+
+    def start(self) -> float:
+        """Start the broker; returns (and keeps) the seconds until its first metadata answer."""
+        properties = self.folder / "server.properties"
+        lines = {
+            "broker.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "zookeeper.connect": f"{self.zookeeper.connect_string}/bench",
+            "log.dirs": str(self.log_dir),
+            "offsets.topic.replication.factor": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self.settings,
+        }
+        properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        with (self.folder / "broker.log").open("ab") as log:
+            began = time.monotonic()
+            self.process = subprocess.Popen(self.command(properties), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        while not metadata_answers(self.port):
+            if self.process.poll() is not None or time.monotonic() - began > START_LIMIT_S:
+                tail = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
+                raise RuntimeError(f"{self.name} did not start:\n{tail}")
+            time.sleep(0.002)
+        self.start_seconds = time.monotonic() - began
+        return self.start_seconds
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Stop the broker (SIGTERM, or SIGKILL for a crash)."""
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        try:
+            self.process.wait(STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds the broker has used so far (user and system)."""
+        times = self.broker.cpu_times()
+        return float(times.user + times.system)
+
+    def resident_mb(self) -> float:
+        """Return the broker's resident memory in MB."""
+        return float(self.broker.memory_info().rss / 1e6)
+
+
+class Kbroker(System):
+    """Our broker, run as users run it."""
+
+    name = "kbroker"
+
+    def command(self, properties: Path) -> list[str]:
+        """Return the command line that runs the broker."""
+        return [sys.executable, "-m", "kbroker.broker", str(properties)]
+
+
+class Kafka(System):
+    """Apache Kafka 3.9.2 with a heap of 1 GB, its start script's default."""
+
+    name = "kafka"
+
+    def command(self, properties: Path) -> list[str]:
+        """Return the command line that runs the broker."""
+        libs = class_path()
+        log4j = Path(libs.rstrip("*")) / "log4j.properties"
+        flags = ["-Xmx1g", "-Xms1g", "-XX:+UseG1GC", f"-Dlog4j.configuration=file:{log4j}"]
+        return ["java", *flags, "-cp", libs, "kafka.Kafka", str(properties)]
+
+
+def class_path() -> str:
+    """Return the class path of Kafka's jars, fetched on first use."""
+    done = subprocess.run(["bash", str(ANCHOR), "classpath"], capture_output=True, text=True, timeout=900, check=True)
+    return done.stdout.strip().splitlines()[-1]
+
+
+def run_java(class_name: str, *arguments: str, limit_s: float = 300, heap: str = "-Xmx512m") -> str:
+    """Run one of Kafka's classes (or a single-file Java source); returns what it printed."""
+    libs = class_path()
+    log4j = Path(libs.rstrip("*")) / "log4j.properties"
+    command = ["java", heap, f"-Dlog4j.configuration=file:{log4j}", "-cp", libs, class_name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{class_name} ended with {done.returncode}:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
+    return done.stdout
+
+
+def systems() -> list[type[System]]:
+    """Return what can be measured here: kbroker, and Kafka where it can be started."""
+    return [Kafka, Kbroker] if kafka_is_there() else [Kbroker]
+
+
+def as_json(value: object) -> str:
+    """Return one line of JSON, for results kept beside each other."""
+    return json.dumps(value, sort_keys=True)
