@@ -1,0 +1,59 @@
+"""The bytes of one connection: a non-blocking socket, plain today. TLS takes the same place with the same methods."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+MORE = getattr(socket, "MSG_MORE", 0)
+
+
+class Channel(Protocol):
+    """What a connection asks of its socket. Every method may raise BlockingIOError (try again when ready) or OSError."""
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+
+    def recv_into(self, buffer: Any) -> int:
+        """Read what there is, at most the buffer's size; 0 when the peer has closed."""
+
+    def send(self, buffers: Sequence[Any], more: bool = False) -> int:
+        """Write bytes-like parts, return how many bytes were taken; `more` says that other bytes follow at once."""
+
+    def send_file(self, file: int, position: int, size: int) -> int:
+        """Write a slice of a file, return how many bytes were taken."""
+
+    def close(self) -> None:
+        """Close the socket."""
+
+
+class PlainChannel:
+    """A TCP socket without encryption: files go out by sendfile, never through the interpreter."""
+
+    __slots__ = ("_fd", "_sendmsg", "_socket", "recv_into")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self._fd = sock.fileno()
+        self._sendmsg = sock.sendmsg
+        self.recv_into = sock.recv_into
+
+    def fileno(self) -> int:
+        """The descriptor to wait on."""
+        return self._fd
+
+    def send(self, buffers: Sequence[Any], more: bool = False) -> int:
+        """Write bytes-like parts, return how many bytes were taken."""
+        if more:
+            return self._sendmsg(buffers, (), MORE)
+        return self._sendmsg(buffers)
+
+    def send_file(self, file: int, position: int, size: int) -> int:
+        """Write a slice of a file, return how many bytes were taken."""
+        return os.sendfile(self._fd, file, position, size)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

@@ -1,0 +1,374 @@
+"""One client's socket as a small state machine: frames in, one request in work at a time, answers out in order.
+
+    READING --frame complete--> WORKING --answer--> SENDING --all out--> READING      (any) --> CLOSED
+
+While a request is in work or its answer is not out, nothing more is read: a client that pipelines waits in its socket, and
+a slow reader holds one answer at most. Small frames are cut from a shared buffer (many with one recv); a frame that is not
+complete after that gets a pooled buffer of its own, and its bytes are received straight into it.
+"""
+
+from __future__ import annotations
+
+import logging
+from struct import Struct
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from kbroker.dispatch import PENDING, CloseConnection
+
+if TYPE_CHECKING:
+    from kbroker.buffers import Buffer
+    from kbroker.channel import Channel
+    from kbroker.server import Server
+
+log = logging.getLogger(__name__)
+
+READING, WORKING, SENDING, CLOSED = "reading", "working", "sending", "closed"
+
+MOST_PARTS_AT_ONCE = 256
+SMALL_FILE_PART = 1 << 14
+"""A slice of a file up to this size is read and sent together with its neighbours: one system call instead of two."""
+
+_read_size = Struct(">i").unpack_from
+
+
+def explain_size(first_bytes: bytes, size: int, limit: int) -> str:
+    """Say in one line why a frame of this announced size is refused, and what was probably meant."""
+    if first_bytes[:2] == b"\x16\x03":
+        return "it speaks TLS, but this listener is PLAINTEXT"
+    if first_bytes[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN"):
+        return "it speaks HTTP, but this is a Kafka listener"
+    if size < 0:
+        return f"it announced a frame of negative size {size}"
+    return f"it announced a frame of {size} bytes, more than socket.request.max.bytes={limit}"
+
+
+class Connection:
+    """One client's socket. Handlers see it as `ctx.connection`."""
+
+    __slots__ = (
+        "_channel",
+        "_frame",
+        "_frame_filled",
+        "_frame_size",
+        "_in_work",
+        "_out",
+        "_out_index",
+        "_out_offset",
+        "_partial",
+        "_paused",
+        "_recv_into",
+        "_reserved",
+        "_rest",
+        "_send_parts",
+        "_server",
+        "client_software_name",
+        "client_software_version",
+        "host",
+        "last_active",
+        "listener",
+        "port",
+        "principal",
+        "state",
+    )
+
+    def __init__(self, server: Server, channel: Channel, listener: str, host: str, port: int) -> None:
+        self._server = server
+        self._channel = channel
+        self._recv_into = channel.recv_into
+        self._send_parts = channel.send
+        self.listener = listener
+        self.host = host
+        self.port = port
+        self.principal = "User:ANONYMOUS"
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.state = READING
+        self.last_active = monotonic()
+        self._paused = False
+        self._partial: bytearray | None = None
+        """One to three bytes of a frame's size."""
+        self._rest: bytearray | None = None
+        """Bytes received behind the request in work; at most one scratch buffer's."""
+        self._frame: Buffer | None = None
+        """Being filled: `_frame_filled` of `_frame_size` bytes."""
+        self._frame_filled = 0
+        self._frame_size = 0
+        self._in_work: Buffer | None = None
+        """Own buffer of the request in work."""
+        self._reserved = 0
+        self._out: list[Any] | None = None
+        """Parts that wait for the socket; `_out_index` and `_out_offset` say how far they are out."""
+        self._out_index = 0
+        self._out_offset = 0
+        server.loop.add_reader(channel.fileno(), self._on_readable)
+
+    def __repr__(self) -> str:
+        return f"{self.host}:{self.port} on {self.listener}"
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        if self.state is not READING or self._rest is not None:
+            self._paused = True
+            self._server.loop.remove_reader(self._channel.fileno())
+            return
+        try:
+            if self._frame is not None:
+                self._fill_frame(self._frame)
+                return
+            scratch = self._server.scratch.take()
+            kept = 0
+            if self._partial is None:
+                count = self._recv_into(scratch)
+            else:
+                kept = len(self._partial)
+                scratch[:kept] = self._partial
+                self._partial = None
+                count = self._recv_into(memoryview(scratch)[kept:])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"reading failed: {error}", logging.DEBUG)
+            return
+        if count == 0:
+            self.close("the client closed it", logging.DEBUG)
+            return
+        self._consume(scratch, kept + count)
+
+    def _fill_frame(self, frame: Buffer) -> None:
+        """Receive straight into the frame's own buffer; serve it when it is complete."""
+        count = self._recv_into(memoryview(frame)[self._frame_filled : self._frame_size])
+        if count == 0:
+            self.close(f"the client closed it after {self._frame_filled} of {self._frame_size} bytes of a frame")
+            return
+        self.last_active = monotonic()
+        self._frame_filled += count
+        if self._frame_filled == self._frame_size:
+            self._frame = None
+            self._in_work = frame
+            if self._serve(memoryview(frame)[: self._frame_size]):
+                self._release()
+
+    def _consume(self, buffer: bytearray, end: int) -> None:
+        """Serve the frames that lie complete in buffer[:end]; keep what is left over."""
+        start = 0
+        limited = self._server.limits.queued_max_bytes > 0
+        while end - start >= 4:
+            (size,) = _read_size(buffer, start)
+            if not 0 <= size <= self._server.limits.request_max_bytes:
+                reason = explain_size(bytes(buffer[start : start + 8]), size, self._server.limits.request_max_bytes)
+                self.close(reason, logging.WARNING)
+                return
+            if limited and not self._reserve(size):
+                self._rest = buffer[start:end]
+                return
+            frame_end = start + 4 + size
+            if frame_end > end:
+                self._begin_frame(buffer, start + 4, end, size)
+                return
+            position = start + 4
+            start = frame_end
+            if not self._serve(memoryview(buffer)[position:frame_end]):
+                if start < end and self.state is not CLOSED:
+                    self._rest = buffer[start:end]
+                return
+            if limited:
+                self._release()
+        if start < end:
+            self._partial = buffer[start:end]
+
+    def _begin_frame(self, buffer: bytearray, start: int, end: int, size: int) -> None:
+        try:
+            frame = self._server.buffers.take(size)
+        except (MemoryError, OSError) as error:
+            self.close(f"no memory for a frame of {size} bytes: {error}", logging.WARNING)
+            return
+        self.last_active = monotonic()
+        frame[: end - start] = buffer[start:end]
+        self._frame = frame
+        self._frame_filled = end - start
+        self._frame_size = size
+
+    def _reserve(self, size: int) -> bool:
+        """Count the frame as in flight; False when the broker holds as much as it may (it calls `resume` later)."""
+        if self._reserved:
+            return True
+        if not self._server.reserve(self, size):
+            return False
+        self._reserved = size
+        return True
+
+    def _release(self) -> None:
+        """The request is done with: its memory may serve others."""
+        if self._in_work is not None:
+            self._server.buffers.give_back(self._in_work)
+            self._in_work = None
+        if self._reserved:
+            size, self._reserved = self._reserved, 0
+            self._server.release(size)
+
+    # -- one request --------------------------------------------------------------------------------------------------
+
+    def _serve(self, frame: memoryview) -> bool:
+        """Have the frame handled. True when the connection is ready for the next one."""
+        self.last_active = monotonic()
+        try:
+            parts = self._server.dispatch(self, frame)
+        except CloseConnection as error:
+            self.close(str(error), logging.WARNING)
+            return False
+        if parts is PENDING:
+            self.state = WORKING
+            return False
+        if parts is None:
+            return self.state is READING
+        return self._send(parts)
+
+    def answer(self, parts: list[Any] | None) -> None:
+        """Send the answer of the request that dispatch left PENDING (None: it has none), and go on reading."""
+        if self.state is CLOSED:
+            return
+        self.state = READING
+        if parts is None or self._send(parts):
+            self.resume()
+
+    def resume(self) -> None:
+        """The last request is done with: serve what came in meanwhile, and listen again."""
+        if self.state is not READING:
+            return
+        self._release()
+        if self._rest is not None:
+            rest, self._rest = self._rest, None
+            self._consume(rest, len(rest))
+        if self._paused and self.state is READING and self._rest is None:
+            self._paused = False
+            self._server.loop.add_reader(self._channel.fileno(), self._on_readable)
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def _send(self, parts: list[Any]) -> bool:
+        """Send the parts now, as far as the socket takes them. True when all are out."""
+        sent = 0
+        if len(parts) == 1 and type(parts[0]) is bytes:
+            try:
+                sent = self._send_parts(parts)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError as error:
+                self.close(f"sending failed: {error}", logging.DEBUG)
+                return False
+            if sent == len(parts[0]):
+                return True
+        self._out = parts
+        self._out_index = 0
+        self._out_offset = sent
+        if self._flush():
+            return True
+        if self.state is not CLOSED:
+            self.state = SENDING
+            self._server.loop.add_writer(self._channel.fileno(), self._on_writable)
+        return False
+
+    def _flush(self) -> bool:
+        """Write parts until all are out or the socket is full; False when it is full, or the connection had to be closed."""
+        parts = self._out
+        assert parts is not None
+        try:
+            while self._out_index < len(parts):
+                part = parts[self._out_index]
+                if hasattr(part, "fileno") and part.size > SMALL_FILE_PART:
+                    size = part.size
+                    sent = self._channel.send_file(
+                        part.fileno(), part.position + self._out_offset, size - self._out_offset
+                    )
+                    if sent == 0:
+                        self.close(f"{part!r} is shorter than it was when the answer was made", logging.ERROR)
+                        return False
+                    self._advance(parts, sent)
+                    if self._out_offset:
+                        return False
+                else:
+                    buffers, wanted, more = gather(parts, self._out_index, self._out_offset)
+                    sent = self._send_parts(buffers, more)
+                    self._advance(parts, sent)
+                    if sent < wanted:
+                        return False
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self.close(f"sending failed: {error}", logging.DEBUG)
+            return False
+        self._out = None
+        return True
+
+    def _advance(self, parts: list[Any], sent: int) -> None:
+        """Move the place in the parts by `sent` bytes."""
+        sent += self._out_offset
+        index = self._out_index
+        while index < len(parts):
+            size = part_size(parts[index])
+            if sent < size:
+                break
+            sent -= size
+            parts[index] = b""
+            index += 1
+        self._out_index = index
+        self._out_offset = sent
+
+    def _on_writable(self) -> None:
+        self.last_active = monotonic()
+        if self._flush():
+            self._server.loop.remove_writer(self._channel.fileno())
+            self.state = READING
+            self.resume()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str, level: int = logging.INFO) -> None:
+        """Close the socket now; what was not sent is lost."""
+        if self.state is CLOSED:
+            return
+        log.log(level, "closing the connection from %r: %s", self, reason)
+        self.state = CLOSED
+        loop = self._server.loop
+        loop.remove_reader(self._channel.fileno())
+        loop.remove_writer(self._channel.fileno())
+        self._channel.close()
+        self._out = self._rest = self._partial = None
+        if self._frame is not None:
+            self._server.buffers.give_back(self._frame)
+            self._frame = None
+        self._release()
+        self._server.forget(self)
+
+
+def part_size(part: Any) -> int:
+    """Bytes that a part puts on the wire."""
+    return part.size if hasattr(part, "fileno") else memoryview(part).nbytes
+
+
+def gather(parts: list[Any], index: int, offset: int) -> tuple[list[Any], int, bool]:
+    """Return the bytes-like parts from `index` on (small file slices are read in place), their size, and whether more follows."""
+    buffers: list[Any] = []
+    wanted = 0
+    while index < len(parts) and len(buffers) < MOST_PARTS_AT_ONCE:
+        part = parts[index]
+        if hasattr(part, "fileno"):
+            if part.size > SMALL_FILE_PART:
+                break
+            part = parts[index] = read_small(part)
+        view = memoryview(part)[offset:] if offset else part
+        offset = 0
+        buffers.append(view)
+        wanted += len(view)
+        index += 1
+    return buffers, wanted, index < len(parts)
+
+
+def read_small(part: Any) -> bytes:
+    """Read a small slice of a file; OSError when the file no longer holds it."""
+    data: bytes = part.read()
+    if len(data) != part.size:
+        raise OSError(f"{part!r} is shorter than it was when the answer was made")
+    return data
