@@ -1,0 +1,422 @@
+"""What a broker reads and writes in ZooKeeper: its registration, ids, topics, configurations, notifications.
+
+The operations are those of Kafka's KafkaZkClient and AdminZkClient; znodes.py draws the nodes. `BrokerStore` is a
+part of `ZooKeeper` (zookeeper.py) and asks nothing of it but `Znodes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller import znodes
+from controller.znode_operations import (
+    BadVersion,
+    BrokerIdTaken,
+    Check,
+    ControllerMoved,
+    Create,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+    Stat,
+    Znodes,
+    ZooKeeperError,
+    failure,
+)
+from controller.znodes import (
+    BrokerRegistration,
+    ControllerNode,
+    ProducerIdBlock,
+    ReplicaAssignment,
+    TopicAssignment,
+)
+
+log = logging.getLogger(__name__)
+
+CONFIG_CHANGE_EXPIRY_MS = 15 * 60 * 1000
+_TOPICS_PER_WRITE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created, everything decided: id (16 bytes), replicas per partition, overrides."""
+
+    name: str
+    topic_id: bytes
+    assignment: dict[int, list[int]]
+    config: dict[str, str]
+
+
+class BrokerStore(Znodes):
+    """The broker's side of ZooKeeper."""
+
+    def __init__(self) -> None:
+        self._registered: tuple[int, int] | None = None
+        """Session and epoch of our registration."""
+        self._last_config_change = -1
+        self._config_reader = asyncio.Lock()
+
+    # --- start-up ---
+
+    async def ensure_top_level_paths(self) -> None:
+        """Make the directories every broker makes, with null data."""
+        for path in znodes.TOP_LEVEL_PATHS:
+            await self._create_if_missing(path)
+
+    async def _create_if_missing(self, path: str) -> None:
+        if await self.exists(path) is None:
+            try:
+                await self.create_recursive(path, None)
+            except NodeExists:
+                return
+
+    async def read_cluster_id(self) -> str | None:
+        """The cluster's id, None before the first broker."""
+        try:
+            data, _ = await self.get(znodes.CLUSTER_ID)
+        except NoNode:
+            return None
+        return znodes.decode_cluster_id(data)
+
+    async def cluster_id(self, proposed: str) -> str:
+        """The cluster's id: the one there, else `proposed` (22 characters), which is then everybody's."""
+        known = await self.read_cluster_id()
+        if known is not None:
+            return known
+        try:
+            await self.create_recursive(znodes.CLUSTER_ID, znodes.encode_cluster_id(proposed))
+        except NodeExists:
+            data, _ = await self.get(znodes.CLUSTER_ID)
+            return znodes.decode_cluster_id(data)
+        return proposed
+
+    async def generate_broker_id(self, reserved_max: int = 1000) -> int:
+        """A broker id that nobody had: the next version of /brokers/seqid, above the reserved ones."""
+        try:
+            stat = await self.set(znodes.BROKER_SEQUENCE, b"")
+        except NoNode:
+            await self._create_if_missing(znodes.BROKER_SEQUENCE)
+            stat = await self.set(znodes.BROKER_SEQUENCE, b"")
+        return stat.version + reserved_max
+
+    # --- registration ---
+
+    async def register_broker(self, broker: BrokerRegistration) -> int:
+        """Make /brokers/ids/<id> (ephemeral) and return the broker epoch, its czxid.
+
+        A node of our present session is kept, one of our previous session replaced. Raises BrokerIdTaken when
+        another live broker has the id.
+        """
+        path = znodes.broker_path(broker.broker_id)
+        data = znodes.encode_broker(broker)
+        while True:
+            outcomes = await self.multi([Create(path, None, ephemeral=True), SetData(path, data, 0)])
+            failed = failure(outcomes)
+            if failed is None:
+                assert isinstance(outcomes[1], Stat)
+                epoch = outcomes[1].czxid
+                break
+            if not isinstance(failed[1], NodeExists):
+                raise failed[1]
+            found = await self._found_registration(path, broker.broker_id)
+            if found is not None:
+                epoch = found
+                break
+        self._registered = (self.session_id, epoch)
+        return epoch
+
+    async def _found_registration(self, path: str, broker_id: int) -> int | None:
+        """The epoch of the node that is there when it is ours; None when one should try again."""
+        stat = await self.exists(path)
+        if stat is None:
+            return None
+        if stat.ephemeral_owner == self.session_id:
+            return stat.czxid
+        if self._registered is not None and stat.ephemeral_owner == self._registered[0]:
+            try:
+                await self.delete(path)
+            except NoNode:
+                pass
+            return None
+        raise BrokerIdTaken(
+            f"broker id {broker_id} is in use: {path} belongs to another session (0x{stat.ephemeral_owner:x}). "
+            f"Stop the other broker, choose another broker.id, or wait for its session to expire"
+        )
+
+    async def update_broker(self, broker: BrokerRegistration) -> None:
+        """Change our registration's data (listeners); the epoch stays."""
+        await self.set(znodes.broker_path(broker.broker_id), znodes.encode_broker(broker))
+
+    async def brokers(self) -> dict[int, BrokerRegistration]:
+        """All live brokers with their epochs."""
+        ids = sorted(int(name) for name in await self.children(znodes.BROKER_IDS))
+        found = await self.get_many([znodes.broker_path(broker_id) for broker_id in ids])
+        brokers = {}
+        for broker_id, node in zip(ids, found, strict=True):
+            if node is not None:
+                try:
+                    brokers[broker_id] = znodes.decode_broker(broker_id, node[0], node[1].czxid)
+                except znodes.MalformedZnode as error:
+                    log.error("broker %d left out: %s", broker_id, error)
+        return brokers
+
+    async def read_controller(self, *, watch: bool = False) -> ControllerNode | None:
+        """Who is the controller, None when nobody is."""
+        try:
+            data, stat = await self.get(znodes.CONTROLLER, watch=watch)
+        except NoNode:
+            if watch and await self.exists(znodes.CONTROLLER, watch=True) is not None:
+                return await self.read_controller(watch=watch)
+            return None
+        return znodes.decode_controller(data, stat.version)
+
+    # --- topics ---
+
+    async def topic_names(self) -> list[str]:
+        """All topics, those being deleted too."""
+        return await self.children(znodes.TOPICS)
+
+    async def topic_exists(self, topic: str) -> bool:
+        """Whether the topic's node is there."""
+        return await self.exists(znodes.topic_path(topic)) is not None
+
+    async def read_topics(
+        self, names: Iterable[str] | None = None, *, watch: bool = False
+    ) -> dict[str, TopicAssignment]:
+        """Assignments of the named topics (of all: None); topics that are not there are left out."""
+        wanted = list(names) if names is not None else await self.topic_names()
+        found = await self.get_many([znodes.topic_path(name) for name in wanted], watch=watch)
+        topics = {}
+        for name, node in zip(wanted, found, strict=True):
+            if node is not None:
+                try:
+                    topics[name] = znodes.decode_topic(name, node[0])
+                except znodes.MalformedZnode as error:
+                    log.error("topic %s left out: %s", name, error)
+        return topics
+
+    async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, ZooKeeperError | None]:
+        """Make topics: first the configuration, then the assignment, which wakes the controller.
+
+        Gives per topic None, or NodeExists when there is one of that name (its configuration is then untouched
+        only if it existed before the call: Kafka writes it first, too).
+        """
+        results: dict[str, ZooKeeperError | None] = {}
+        for first in range(0, len(topics), _TOPICS_PER_WRITE):
+            chunk = topics[first : first + _TOPICS_PER_WRITE]
+            operations = [operation for topic in chunk for operation in self._creation(topic)]
+            if len(chunk) > 1 and failure(await self.multi(operations)) is None:
+                results.update({topic.name: None for topic in chunk})
+                continue
+            for topic in chunk:
+                results[topic.name] = await self._create_topic(topic)
+        return results
+
+    @staticmethod
+    def _creation(topic: NewTopic) -> list[Operation]:
+        assignment = TopicAssignment(
+            topic.topic_id, {number: ReplicaAssignment(tuple(each)) for number, each in topic.assignment.items()}
+        )
+        return [
+            Create(znodes.config_path("topics", topic.name), znodes.encode_config(topic.config)),
+            Create(znodes.topic_path(topic.name), znodes.encode_topic(assignment)),
+        ]
+
+    async def _create_topic(self, topic: NewTopic) -> ZooKeeperError | None:
+        """Make one topic; a configuration left over from an earlier topic of the name is replaced."""
+        create_config, create_topic = self._creation(topic)
+        path = znodes.config_path("topics", topic.name)
+        if await self.topic_exists(topic.name):
+            return NodeExists(znodes.topic_path(topic.name))
+        failed = failure(await self.multi([create_config, create_topic]))
+        if failed is not None and failed[0] == 0 and isinstance(failed[1], NodeExists):
+            replace = SetData(path, znodes.encode_config(topic.config))
+            failed = failure(await self.multi([replace, create_topic]))
+        return failed[1] if failed else None
+
+    async def write_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:
+        """Replace the whole assignment: how partitions are added. Raises NoNode."""
+        await self.set(znodes.topic_path(topic), znodes.encode_topic(assignment))
+
+    async def mark_topic_deleted(self, topic: str) -> None:
+        """Ask the controller to delete the topic. Raises NoNode when there is none; marked twice is fine."""
+        if not await self.topic_exists(topic):
+            raise NoNode(znodes.topic_path(topic))
+        try:
+            await self.create_recursive(znodes.delete_topic_path(topic), None)
+        except NodeExists:
+            return
+
+    async def topics_to_delete(self) -> set[str]:
+        """Topics marked for deletion that are still there."""
+        return set(await self.children(znodes.DELETE_TOPICS))
+
+    # --- configurations ---
+
+    async def read_config(self, entity_type: str, entity: str) -> dict[str, str]:
+        """Overrides of one entity; none when it has no node."""
+        path = znodes.config_path(entity_type, entity)
+        try:
+            data, _ = await self.get(path)
+        except NoNode:
+            return {}
+        return znodes.decode_config(data, path)
+
+    async def read_configs(self, entity_type: str, entities: Sequence[str]) -> dict[str, dict[str, str]]:
+        """Overrides of many entities, in few round trips; an entity that cannot be read has none."""
+        paths = [znodes.config_path(entity_type, entity) for entity in entities]
+        configs = {}
+        for entity, path, node in zip(entities, paths, await self.get_many(paths), strict=True):
+            try:
+                configs[entity] = znodes.decode_config(node[0], path) if node is not None else {}
+            except znodes.MalformedZnode as error:
+                log.error("overrides of %s %s left out: %s", entity_type, entity, error)
+                configs[entity] = {}
+        return configs
+
+    async def config_entities(self, entity_type: str) -> list[str]:
+        """All entities of a type that have a node, by their names in the path."""
+        try:
+            return await self.children(f"{znodes.CONFIG}/{entity_type}")
+        except NoNode:
+            return []
+
+    async def read_all_configs(self, entity_type: str) -> dict[str, dict[str, str]]:
+        """Overrides of all entities of a type, by their names in the path."""
+        return await self.read_configs(entity_type, await self.config_entities(entity_type))
+
+    async def write_config(self, entity_type: str, entity: str, config: Mapping[str, str]) -> None:
+        """Replace an entity's overrides (the last writer wins). Raises ControllerMoved when there is no controller.
+
+        Nobody is told: `notify_config_change` does that.
+        """
+        path = znodes.config_path(entity_type, entity)
+        data = znodes.encode_config(config)
+        while True:
+            controller = await self.read_controller()
+            if controller is None or controller.kraft_controller_epoch > 0:
+                raise ControllerMoved("there is no ZooKeeper controller at this moment")
+            failed = failure(
+                await self.multi([Check(znodes.CONTROLLER, controller.version), SetData(path, data)])
+            )
+            if failed is None:
+                return
+            if failed[0] == 0:
+                raise ControllerMoved("the controller changed during the write")
+            if not isinstance(failed[1], NoNode):
+                raise failed[1]
+            try:
+                await self.create_recursive(path, data)
+            except NodeExists:
+                continue
+            return
+
+    async def delete_config(self, entity_type: str, entity: str) -> None:
+        """Remove an entity's node, if it is there."""
+        try:
+            await self.delete(znodes.config_path(entity_type, entity))
+        except NoNode:
+            return
+
+    async def notify_config_change(self, entity_type: str, entity: str) -> None:
+        """Tell every broker that an entity's overrides changed."""
+        data = znodes.encode_config_change(entity_type, entity)
+        await self.create(znodes.CONFIG_CHANGE_PREFIX, data, sequential=True)
+
+    async def watch_config_changes(self, callback: Callable[[str, str], Awaitable[None] | None]) -> None:
+        """Call back with (type, entity) for every change from now on, and once for each still listed.
+
+        Changes are told in order, one at a time, each once; those of before a lost connection too. The overrides
+        are to be read anew then.
+        """
+
+        def look_again(_path: str) -> None:
+            task = asyncio.ensure_future(self._read_config_changes(callback))
+            task.add_done_callback(_log_failure)
+
+        self.watch(znodes.CONFIG_CHANGES, look_again)
+        await self._read_config_changes(callback)
+
+    async def _read_config_changes(self, callback: Callable[[str, str], Awaitable[None] | None]) -> None:
+        async with self._config_reader:
+            names = await self.children(znodes.CONFIG_CHANGES, watch=True)
+            new = [name for name in names if _sequence(name) > self._last_config_change]
+            for name in new:
+                path = f"{znodes.CONFIG_CHANGES}/{name}"
+                try:
+                    data, _ = await self.get(path)
+                    change = znodes.decode_config_change(data, path)
+                except (NoNode, znodes.MalformedZnode) as error:
+                    log.warning("configuration change skipped: %s", error)
+                    change = None
+                self._last_config_change = _sequence(name)
+                if change is not None:
+                    answer = callback(*change)
+                    if answer is not None:
+                        await answer
+            if new:
+                await self._purge_config_changes(names)
+
+    async def _purge_config_changes(self, names: Sequence[str]) -> None:
+        """Remove notifications that every broker has had the time to read."""
+        now_ms = time.time() * 1000
+        for name in names:
+            path = f"{znodes.CONFIG_CHANGES}/{name}"
+            stat = await self.exists(path)
+            if stat is None or stat.ctime_ms + CONFIG_CHANGE_EXPIRY_MS > now_ms:
+                continue
+            try:
+                await self.delete(path)
+            except NoNode:
+                continue
+
+    # --- small things ---
+
+    async def next_producer_id_block(self, broker_id: int) -> ProducerIdBlock | None:
+        """Take the next 1,000 producer ids for a broker; None when all 2^63 are gone."""
+        while True:
+            try:
+                data, stat = await self.get(znodes.PRODUCER_ID_BLOCK)
+            except NoNode:
+                await self._create_if_missing(znodes.PRODUCER_ID_BLOCK)
+                continue
+            block = znodes.next_producer_id_block(broker_id, znodes.decode_producer_id_block(data))
+            if block is None:
+                return None
+            try:
+                await self.set(znodes.PRODUCER_ID_BLOCK, znodes.encode_producer_id_block(block), stat.version)
+            except BadVersion:
+                continue
+            return block
+
+    async def notify_log_dir_failure(self, broker_id: int) -> None:
+        """Tell the controller that one of our log directories failed."""
+        data = znodes.encode_log_dir_event(broker_id)
+        await self.create(znodes.LOG_DIR_EVENT_PREFIX, data, sequential=True)
+
+    async def read_feature(self, *, watch: bool = False) -> tuple[bytes | None, int] | None:
+        """Data and version of /feature, None when it is missing."""
+        if watch and await self.exists(znodes.FEATURE, watch=True) is None:
+            return None
+        try:
+            data, stat = await self.get(znodes.FEATURE)
+        except NoNode:
+            return None
+        return data, stat.version
+
+
+def _sequence(name: str) -> int:
+    """The number ZooKeeper appended to a sequential node; -1 for a name of another kind."""
+    digits = name[-10:]
+    return int(digits) if digits.isdigit() else -1
+
+
+def _log_failure(task: asyncio.Future[None]) -> None:
+    """An expired session needs no word: the listing is read again when the next one stands."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("configuration changes not read: %s", error)

@@ -1,0 +1,276 @@
+"""What the controller reads and writes in ZooKeeper. Every write is fenced by the version of /controller_epoch.
+
+Kafka sends one multi per path; here several hundred operations share one, `[check(/controller_epoch), op, op, …]`.
+When one of them fails the chunk is done again path by path, so that each path's outcome is what Kafka's would be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from controller import znodes
+from controller.multi_codec import encoded_size
+from controller.znode_operations import (
+    BadVersion,
+    Check,
+    ControllerMoved,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    Operation,
+    Outcome,
+    SetData,
+    Stat,
+    ZnodeError,
+    Znodes,
+    failure,
+)
+from controller.znodes import PartitionState, TopicAssignment, TopicPartition
+
+OPERATIONS_PER_MULTI = 500
+BYTES_PER_MULTI = 400_000
+_CHUNKS_IN_FLIGHT = 4
+_SINGLES_IN_FLIGHT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ElectedController:
+    """Our term as controller."""
+
+    epoch: int
+    epoch_version: int
+    """Version of /controller_epoch; every write of ours checks it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A partition state that was not written: `current` is there instead (None: nothing)."""
+
+    current: PartitionState | None
+
+
+class ControllerStore(Znodes):
+    """The controller's side of ZooKeeper."""
+
+    # --- election ---
+
+    async def elect_controller(self, broker_id: int, timestamp_ms: int) -> ElectedController | None:
+        """Run for controller: None when another broker is."""
+        epoch, version = await self._controller_epoch()
+        outcomes = await self.multi(
+            [
+                Create(znodes.CONTROLLER, znodes.encode_controller(broker_id, timestamp_ms), ephemeral=True),
+                SetData(znodes.CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
+            ]
+        )
+        failed = failure(outcomes)
+        if failed is None:
+            assert isinstance(outcomes[1], Stat)
+            return ElectedController(epoch + 1, outcomes[1].version)
+        if not isinstance(failed[1], NodeExists | BadVersion):
+            raise failed[1]
+        return await self._won_before(broker_id, epoch + 1)
+
+    async def _won_before(self, broker_id: int, epoch: int) -> ElectedController | None:
+        """Whether it was our own attempt that stands in the way, its answer lost with a connection."""
+        try:
+            data, stat = await self.get(znodes.CONTROLLER)
+        except NoNode:
+            return None
+        if stat.ephemeral_owner != self.session_id:
+            return None
+        now, version = await self._controller_epoch()
+        is_ours = znodes.decode_controller(data, stat.version).broker_id == broker_id and now == epoch
+        return ElectedController(epoch, version) if is_ours else None
+
+    async def _controller_epoch(self) -> tuple[int, int]:
+        """The last epoch and its znode's version; the node is made when it is missing."""
+        while True:
+            try:
+                data, stat = await self.get(znodes.CONTROLLER_EPOCH)
+            except NoNode:
+                try:
+                    await self.create(znodes.CONTROLLER_EPOCH, b"0")
+                except NodeExists:
+                    pass
+                continue
+            return int(data or b"0"), stat.version
+
+    async def resign(self, term: ElectedController) -> None:
+        """Give /controller up, if it is still ours."""
+        outcomes = await self.multi(
+            [Check(znodes.CONTROLLER_EPOCH, term.epoch_version), Delete(znodes.CONTROLLER)]
+        )
+        failed = failure(outcomes)
+        if failed is not None and not isinstance(failed[1], BadVersion | NoNode):
+            raise failed[1]
+
+    # --- fenced writes ---
+
+    async def write_fenced(self, term: ElectedController, operations: Sequence[Operation]) -> list[Outcome]:
+        """Carry operations out in order, each for itself; their outcomes. Raises ControllerMoved."""
+        chunks = list(_chunks(operations))
+        outcomes: list[Outcome] = []
+        for first in range(0, len(chunks), _CHUNKS_IN_FLIGHT):
+            written = await asyncio.gather(
+                *(self._write_chunk(term, chunk) for chunk in chunks[first : first + _CHUNKS_IN_FLIGHT])
+            )
+            for each in written:
+                outcomes += each
+        return outcomes
+
+    async def _write_chunk(self, term: ElectedController, chunk: Sequence[Operation]) -> list[Outcome]:
+        """One multi for all; when one of them fails, a multi for each."""
+        outcomes = await self._write_at_once(term, chunk)
+        if len(chunk) == 1 or failure(outcomes) is None:
+            return outcomes
+        singles: list[Outcome] = []
+        for first in range(0, len(chunk), _SINGLES_IN_FLIGHT):
+            part = chunk[first : first + _SINGLES_IN_FLIGHT]
+            for each in await asyncio.gather(*(self._write_at_once(term, [operation]) for operation in part)):
+                singles += each
+        return singles
+
+    async def _write_at_once(self, term: ElectedController, operations: Sequence[Operation]) -> list[Outcome]:
+        check = Check(znodes.CONTROLLER_EPOCH, term.epoch_version)
+        fence, *outcomes = await self.multi([check, *operations])
+        if isinstance(fence, BadVersion | NoNode):
+            raise ControllerMoved(f"the term of controller epoch {term.epoch} is over")
+        return outcomes
+
+    # --- partition states ---
+
+    async def create_partition_states(
+        self, term: ElectedController, states: Mapping[TopicPartition, PartitionState]
+    ) -> dict[TopicPartition, PartitionState | Conflict]:
+        """Make the nodes of new partitions, directories included; a state that is there already is a conflict."""
+        operations: list[Operation] = [
+            Create(znodes.partitions_path(topic)) for topic in dict.fromkeys(each.topic for each in states)
+        ]
+        for partition, state in states.items():
+            operations.append(Create(znodes.partition_path(*partition)))
+            operations.append(Create(znodes.state_path(*partition), znodes.encode_partition_state(state)))
+        outcomes = await self.write_fenced(term, operations)
+        state_outcomes = outcomes[len(operations) - 2 * len(states) + 1 :: 2]
+        return await self._settle(states, state_outcomes, is_new=True)
+
+    async def write_partition_states(
+        self, term: ElectedController, states: Mapping[TopicPartition, PartitionState]
+    ) -> dict[TopicPartition, PartitionState | Conflict]:
+        """Replace states whose znode still has the version in `partition_epoch`; written ones have the new one."""
+        operations = [
+            SetData(znodes.state_path(*each), znodes.encode_partition_state(state), state.partition_epoch)
+            for each, state in states.items()
+        ]
+        outcomes = await self.write_fenced(term, operations)
+        return await self._settle(states, outcomes, is_new=False)
+
+    async def _settle(
+        self, states: Mapping[TopicPartition, PartitionState], outcomes: Sequence[Outcome], *, is_new: bool
+    ) -> dict[TopicPartition, PartitionState | Conflict]:
+        """What was written, and what is there instead. A write whose answer was lost counts as written."""
+        results: dict[TopicPartition, PartitionState | Conflict] = {}
+        refused = []
+        for (partition, state), outcome in zip(states.items(), outcomes, strict=True):
+            if isinstance(outcome, ZnodeError):
+                refused.append(partition)
+            epoch = outcome.version if isinstance(outcome, Stat) else 0
+            results[partition] = replace(state, partition_epoch=epoch)
+        current = await self.read_partition_states(refused) if refused else {}
+        for partition in refused:
+            ours = replace(
+                states[partition], partition_epoch=0 if is_new else states[partition].partition_epoch + 1
+            )
+            found = current.get(partition)
+            results[partition] = ours if found == ours else Conflict(found)
+        return results
+
+    async def read_partition_states(
+        self, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, PartitionState]:
+        """States of those partitions that have one."""
+        wanted = list(partitions)
+        found = await self.get_many([znodes.state_path(*each) for each in wanted])
+        states = {}
+        for partition, node in zip(wanted, found, strict=True):
+            if node is not None:
+                try:
+                    states[partition] = znodes.decode_partition_state(partition, node[0], node[1].version)
+                except znodes.MalformedZnode:
+                    continue
+        return states
+
+    # --- topics ---
+
+    async def write_topics(self, term: ElectedController, topics: Mapping[str, TopicAssignment]) -> list[Outcome]:
+        """Replace topics' assignments."""
+        return await self.write_fenced(
+            term, [SetData(znodes.topic_path(name), znodes.encode_topic(each)) for name, each in topics.items()]
+        )
+
+    async def delete_topic_nodes(self, term: ElectedController, topic: str) -> None:
+        """Remove a deleted topic's nodes: its tree, its overrides, the mark; what is missing is fine."""
+        partitions = (await self.children_of_many([znodes.partitions_path(topic)]))[0]
+        operations: list[Operation] = []
+        for number in partitions:
+            operations.append(Delete(f"{znodes.partitions_path(topic)}/{number}/state"))
+            operations.append(Delete(f"{znodes.partitions_path(topic)}/{number}"))
+        operations.append(Delete(znodes.partitions_path(topic)))
+        operations.append(Delete(znodes.topic_path(topic)))
+        operations.append(Delete(znodes.config_path("topics", topic)))
+        operations.append(Delete(znodes.delete_topic_path(topic)))
+        await self.write_fenced(term, operations)
+
+    async def delete_nodes(self, term: ElectedController, paths: Iterable[str]) -> None:
+        """Remove nodes without children; missing ones are fine."""
+        operations = [Delete(path) for path in paths]
+        if operations:
+            await self.write_fenced(term, operations)
+
+    async def set_node(self, term: ElectedController, path: str, data: bytes) -> None:
+        """Replace a node's data; a missing one is fine."""
+        await self.write_fenced(term, [SetData(path, data)])
+
+    # --- the rest ---
+
+    async def ensure_feature(self, term: ElectedController) -> None:
+        """Make /feature say: enabled, no feature finalised. A node that says more is left alone."""
+        try:
+            data, _ = await self.get(znodes.FEATURE)
+        except NoNode:
+            await self.write_fenced(term, [Create(znodes.FEATURE, znodes.encode_feature())])
+            return
+        if not znodes.is_feature_enabled(data):
+            await self.set_node(term, znodes.FEATURE, znodes.encode_feature())
+
+    async def read_notifications(self, parent: str) -> dict[str, bytes | None]:
+        """Path → data of all nodes below /isr_change_notification or /log_dir_event_notification; sets the watch."""
+        paths = [f"{parent}/{name}" for name in await self.children(parent, watch=True)]
+        found = await self.get_many(paths)
+        return {path: node[0] for path, node in zip(paths, found, strict=True) if node is not None}
+
+    async def read_admin_node(self, path: str) -> bytes | None:
+        """Data of a legacy admin node, None when it is not there; sets the watch for its creation."""
+        if await self.exists(path, watch=True) is None:
+            return None
+        try:
+            data, _ = await self.get(path)
+        except NoNode:
+            return None
+        return data
+
+
+def _chunks(operations: Sequence[Operation]) -> Iterable[Sequence[Operation]]:
+    """Runs of operations that fit into one multi."""
+    first = size = 0
+    for index, operation in enumerate(operations):
+        bytes_needed = encoded_size(operation)
+        if index > first and (index - first >= OPERATIONS_PER_MULTI or size + bytes_needed > BYTES_PER_MULTI):
+            yield operations[first:index]
+            first, size = index, 0
+        size += bytes_needed
+    if operations:
+        yield operations[first:]

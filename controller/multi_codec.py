@@ -1,0 +1,177 @@
+"""ZooKeeper's multi requests on the wire, made for thousands of operations at once (pure).
+
+    request    (type int32, done bool, error int32 = -1, the operation's own fields)* , (-1, true, -1)
+    answer     (type int32, done bool, error int32, the operation's own result)* , (-1, true, -1)
+
+Type 14 writes all or nothing; type 22 (ZooKeeper 3.6) reads many nodes, each with its own outcome. An operation that
+failed has type -1 in the answer and an int32 error code for its result. kazoo calls `serialize` and `deserialize`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from controller.znode_operations import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Outcome,
+    RolledBack,
+    SetData,
+    Stat,
+    ZnodeError,
+)
+
+_CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK = 1, 2, 4, 5, 8, 13
+_HEADER = struct.Struct("!i?i")
+_INT = struct.Struct("!i")
+_STAT = struct.Struct("!qqqqiiiqiiq")
+_END = _HEADER.pack(-1, True, -1)
+_NO_LENGTH = _INT.pack(-1)
+_OPEN_ACL = _INT.pack(1) + _INT.pack(31) + _INT.pack(5) + b"world" + _INT.pack(6) + b"anyone"
+_CREATE_HEADER, _DELETE_HEADER, _SET_HEADER, _CHECK_HEADER = (
+    _HEADER.pack(kind, False, -1) for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK)
+)
+_ERRORS: dict[int, type[ZnodeError]] = {
+    0: RolledBack,
+    -2: RolledBack,
+    -101: NoNode,
+    -103: BadVersion,
+    -110: NodeExists,
+    -111: NotEmpty,
+}
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return _INT.pack(len(data)) + data
+
+
+def _buffer(data: bytes | None) -> bytes:
+    return _NO_LENGTH if data is None else _INT.pack(len(data)) + data
+
+
+def encoded_size(operation: Operation) -> int:
+    """About how many bytes an operation takes in a multi."""
+    data = getattr(operation, "data", None)
+    return 64 + len(operation.path) + (len(data) if data else 0)
+
+
+def _encode(operation: Operation, chroot: str) -> bytes:
+    path = _text(chroot + operation.path)
+    if isinstance(operation, Create):
+        flags = (1 if operation.ephemeral else 0) | (2 if operation.sequential else 0)
+        return _CREATE_HEADER + path + _buffer(operation.data) + _OPEN_ACL + _INT.pack(flags)
+    if isinstance(operation, SetData):
+        return _SET_HEADER + path + _buffer(operation.data) + _INT.pack(operation.version)
+    header = _CHECK_HEADER if isinstance(operation, Check) else _DELETE_HEADER
+    return header + path + _INT.pack(operation.version)
+
+
+class Multi:
+    """All operations or none; the answer has an outcome per operation."""
+
+    type = 14
+
+    def __init__(self, operations: Sequence[Operation], chroot: str = "") -> None:
+        self._operations = operations
+        self._chroot = chroot
+
+    def serialize(self) -> bytes:
+        """The request's body."""
+        return b"".join([_encode(operation, self._chroot) for operation in self._operations]) + _END
+
+    def deserialize(self, data: bytes, position: int) -> list[Outcome]:
+        """The answer's outcomes."""
+        outcomes: list[Outcome] = []
+        for operation in self._operations:
+            kind, _, _ = _HEADER.unpack_from(data, position)
+            position += _HEADER.size
+            if kind == _CREATE:
+                path, position = _read_text(data, position)
+                outcomes.append(path[len(self._chroot) :])
+            elif kind == _SET_DATA:
+                outcomes.append(Stat._make(_STAT.unpack_from(data, position)))
+                position += _STAT.size
+            elif kind == -1:
+                (code,) = _INT.unpack_from(data, position)
+                position += _INT.size
+                outcomes.append(_error(code, operation.path))
+            else:
+                outcomes.append(None)
+        return outcomes
+
+
+class ReadData:
+    """Data and Stat of many nodes, None where there is no node."""
+
+    type = 22
+    _kind = _GET_DATA
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = paths
+
+    def serialize(self) -> bytes:
+        """The request's body."""
+        header = _HEADER.pack(self._kind, False, -1)
+        return b"".join([header + _text(path) + b"\0" for path in self._paths]) + _END
+
+    def deserialize(self, data: bytes, position: int) -> list[Any]:
+        """The nodes, in the order asked for."""
+        results: list[Any] = []
+        for _ in self._paths:
+            kind, _, _ = _HEADER.unpack_from(data, position)
+            position += _HEADER.size
+            if kind == -1:
+                position += _INT.size
+                results.append(self._missing())
+            else:
+                result, position = self._read(data, position)
+                results.append(result)
+        return results
+
+    def _missing(self) -> Any:
+        return None
+
+    def _read(self, data: bytes, position: int) -> tuple[Any, int]:
+        (length,) = _INT.unpack_from(data, position)
+        position += _INT.size
+        value = None if length < 0 else bytes(data[position : position + length])
+        position += max(length, 0)
+        return (value, Stat._make(_STAT.unpack_from(data, position))), position + _STAT.size
+
+
+class ReadChildren(ReadData):
+    """Names of the children of many nodes, sorted; none where there is no node."""
+
+    _kind = _GET_CHILDREN
+
+    def _missing(self) -> list[str]:
+        return []
+
+    def _read(self, data: bytes, position: int) -> tuple[list[str], int]:
+        (count,) = _INT.unpack_from(data, position)
+        position += _INT.size
+        names = []
+        for _ in range(count):
+            name, position = _read_text(data, position)
+            names.append(name)
+        return sorted(names), position
+
+
+def _read_text(data: bytes, position: int) -> tuple[str, int]:
+    (length,) = _INT.unpack_from(data, position)
+    position += _INT.size
+    return data[position : position + length].decode(), position + length
+
+
+def _error(code: int, path: str) -> ZnodeError:
+    kind = _ERRORS.get(code)
+    return kind(path) if kind is not None else ZnodeError(f"{path}: ZooKeeper error {code}")

@@ -1,0 +1,26 @@
+"""What the controller's runner asks of the outside: a channel to each broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+
+class BrokerChannels(Protocol):
+    """One ordered channel per broker, our own included.
+
+    Each broker gets its requests one at a time in the order of `send`; a failed one is sent again every 100 ms until
+    it is answered or the broker is removed. A broker that hangs delays only itself. No ApiVersions handshake.
+    """
+
+    def add_broker(self, broker_id: int, host: str, port: int) -> None:
+        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped."""
+        ...
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Close the channel and drop what waits in it, without calling back. Unknown brokers are fine."""
+        ...
+
+    def send(self, broker_id: int, request: Any, version: int, on_response: Callable[[Any], None]) -> None:
+        """Queue a request (a protocol message); the answer is handed over on the loop. No channel: dropped."""
+        ...

@@ -1,0 +1,538 @@
+"""Path and JSON of every znode of Kafka 3.9 in ZooKeeper mode: text and bytes out of values, and back (pure).
+
+    /cluster/id                              {"version":"1","id":"<22 characters>"}
+    /brokers/ids/1                           {"version":5,"host":…,"port":…,"endpoints":[…],…}          ephemeral
+    /brokers/topics/t                        {"version":3,"topic_id":…,"partitions":{"0":[1,2]},…}
+    /brokers/topics/t/partitions/0/state     {"version":1,"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1,2]}
+    /controller                              {"version":2,"brokerid":1,"timestamp":"…","kraftControllerEpoch":-1}  ephemeral
+    /controller_epoch                        1
+    /config/topics/t                         {"version":1,"config":{"retention.ms":"1000"}}
+    /config/changes/config_change_0000000000 {"version":2,"entity_path":"topics/t"}
+    /admin/delete_topics/t                   null
+    /latest_producer_id_block                {"version":1,"broker":1,"block_start":"0","block_end":"999"}
+
+Readers ignore unknown keys, as Kafka's do; a node that cannot be read raises `MalformedZnode` naming the path.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+from urllib.parse import quote_plus, unquote_plus
+
+from protocol.primitives import uuid_from_text, uuid_to_text
+
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+CLUSTER_ID = "/cluster/id"
+CONFIG = "/config"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
+DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+ISR_CHANGES = "/isr_change_notification"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+FEATURE = "/feature"
+
+TOP_LEVEL_PATHS = (
+    "/consumers",
+    BROKER_IDS,
+    TOPICS,
+    CONFIG_CHANGES,
+    DELETE_TOPICS,
+    BROKER_SEQUENCE,
+    ISR_CHANGES,
+    PRODUCER_ID_BLOCK,
+    LOG_DIR_EVENTS,
+    "/config/topics",
+    "/config/clients",
+    "/config/users",
+    "/config/brokers",
+    "/config/ips",
+)
+"""Made by every broker at its start, all with null data (not empty: /latest_producer_id_block needs the difference)."""
+
+DEFAULT_ENTITY = "<default>"
+PRODUCER_ID_BLOCK_SIZE = 1000
+LOG_DIR_FAILURE = 1
+NO_LEADER = -1
+RECOVERED = 0
+RECOVERING = 1
+_LAST_PRODUCER_ID = (1 << 63) - 1
+
+
+class MalformedZnode(ValueError):
+    """What a znode holds is not what Kafka keeps there; the message names the path."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition by its topic's name and its number."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Kafka's own short form, also the name of the partition's folder."""
+        return f"{self.topic}-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One advertised listener of a broker."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        """`NAME://host:port`, IPv6 addresses in brackets."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRegistration:
+    """What a broker says of itself in /brokers/ids/<id>."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    timestamp_ms: int = 0
+    jmx_port: int = -1
+    epoch: int = -1
+    """Creation zxid of the node; not in its data, filled in by whoever reads it."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """The endpoint of that listener, None where the broker has none."""
+        return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignment:
+    """Who holds a partition: all replicas in order, and those a running reassignment adds or removes."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...] = ()
+    removing_replicas: tuple[int, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding_replicas or self.removing_replicas)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas before the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding_replicas)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas after the reassignment."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing_replicas)
+
+    def reassign_to(self, target: tuple[int, ...]) -> ReplicaAssignment:
+        """The assignment while moving from the present origin to `target`: target first, then what will go."""
+        origin = self.origin
+        removing = tuple(replica for replica in origin if replica not in target)
+        adding = tuple(replica for replica in target if replica not in origin)
+        return ReplicaAssignment(target + removing, adding, removing)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicAssignment:
+    """/brokers/topics/<topic>: its id and the replicas of its partitions."""
+
+    topic_id: bytes | None
+    """16 bytes; None when written by a very old broker, then the controller adds one."""
+    partitions: dict[int, ReplicaAssignment]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """…/partitions/<p>/state: who leads, who is in sync; `partition_epoch` is the znode's version."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    partition_epoch: int = 0
+    leader_recovery_state: int = RECOVERED
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerNode:
+    """/controller: who is the controller."""
+
+    broker_id: int
+    timestamp_ms: int = 0
+    kraft_controller_epoch: int = -1
+    version: int = 0
+    """The znode's version; not in its data."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIdBlock:
+    """A block of producer ids: `first` to `last`, both included."""
+
+    broker_id: int
+    first: int
+    last: int
+
+
+def _load(data: bytes | None, path: str) -> dict[str, Any]:
+    """The JSON object in a node, with the path named when there is none."""
+    try:
+        value = json.loads(data or b"")
+    except (ValueError, UnicodeDecodeError) as error:
+        raise MalformedZnode(f"{path} does not hold JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise MalformedZnode(f"{path} does not hold a JSON object")
+    return value
+
+
+def _dump(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+# --- paths ---
+
+
+def broker_path(broker_id: int) -> str:
+    """/brokers/ids/<id>."""
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    """/brokers/topics/<topic>."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """/brokers/topics/<topic>/partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """/brokers/topics/<topic>/partitions/<partition>."""
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    """/brokers/topics/<topic>/partitions/<partition>/state."""
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def delete_topic_path(topic: str) -> str:
+    """/admin/delete_topics/<topic>."""
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def config_path(entity_type: str, entity: str) -> str:
+    """/config/<type>/<entity>; users' quotas per client have the entity `<user>/clients/<client>`."""
+    return f"{CONFIG}/{entity_type}/{entity}"
+
+
+def sanitize(name: str) -> str:
+    """A user's, client's or address's name as it stands in paths (Kafka's Sanitizer)."""
+    return quote_plus(name, safe=".-_").replace("~", "%7E").replace("+", "%20").replace("*", "%2A")
+
+
+def desanitize(name: str) -> str:
+    """The name that `sanitize` was given."""
+    return unquote_plus(name)
+
+
+# --- cluster and brokers ---
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """Data of /cluster/id. Its version is the *string* "1"."""
+    return _dump({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes | None) -> str:
+    """The id in /cluster/id."""
+    try:
+        return str(_load(data, CLUSTER_ID)["id"])
+    except KeyError as error:
+        raise MalformedZnode(f"{CLUSTER_ID} has no id") from error
+
+
+def encode_broker(broker: BrokerRegistration) -> bytes:
+    """Data of /brokers/ids/<id>, version 5."""
+    plain = next((end for end in broker.endpoints if end.security_protocol == "PLAINTEXT"), None)
+    value: dict[str, Any] = {
+        "version": 5,
+        "host": plain.host if plain else None,
+        "port": plain.port if plain else -1,
+        "jmx_port": broker.jmx_port,
+        "timestamp": str(broker.timestamp_ms),
+        "endpoints": [str(endpoint) for endpoint in broker.endpoints],
+        "listener_security_protocol_map": {end.listener: end.security_protocol for end in broker.endpoints},
+        "features": {},
+    }
+    if broker.rack is not None:
+        value["rack"] = broker.rack
+    return _dump(value)
+
+
+def parse_endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    """An endpoint out of `NAME://host:port`; a name that the map lacks is its own protocol. Raises ValueError."""
+    listener, separator, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not separator or not colon:
+        raise ValueError(f"no endpoint: {text!r}")
+    return Endpoint(listener, host.removeprefix("[").removesuffix("]"), int(port), protocols.get(listener, listener))
+
+
+def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegistration:
+    """The registration in /brokers/ids/<id>, any version; `epoch` is the node's creation zxid."""
+    path = broker_path(broker_id)
+    value = _load(data, path)
+    try:
+        if "endpoints" in value:
+            protocols = value.get("listener_security_protocol_map") or {}
+            endpoints = tuple(parse_endpoint(text, protocols) for text in value["endpoints"])
+        else:
+            endpoints = (Endpoint("PLAINTEXT", value["host"], int(value["port"])),)
+        return BrokerRegistration(
+            broker_id,
+            endpoints,
+            rack=value.get("rack"),
+            timestamp_ms=int(value.get("timestamp") or 0),
+            jmx_port=int(value.get("jmx_port", -1)),
+            epoch=epoch,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MalformedZnode(f"{path} is no broker registration: {error!r}") from error
+
+
+# --- topics and partitions ---
+
+
+def encode_topic(topic: TopicAssignment) -> bytes:
+    """Data of /brokers/topics/<topic>, version 3."""
+    value: dict[str, Any] = {"version": 3}
+    if topic.topic_id is not None:
+        value["topic_id"] = uuid_to_text(topic.topic_id)
+    partitions = topic.partitions.items()
+    value["partitions"] = {str(number): each.replicas for number, each in partitions}
+    value["adding_replicas"] = {str(number): each.adding_replicas for number, each in partitions if each.adding_replicas}
+    value["removing_replicas"] = {
+        str(number): each.removing_replicas for number, each in partitions if each.removing_replicas
+    }
+    return _dump(value)
+
+
+def decode_topic(topic: str, data: bytes | None) -> TopicAssignment:
+    """The assignment in /brokers/topics/<topic>."""
+    path = topic_path(topic)
+    value = _load(data, path)
+    try:
+        topic_id = uuid_from_text(value["topic_id"]) if value.get("topic_id") else None
+        adding = value.get("adding_replicas") or {}
+        removing = value.get("removing_replicas") or {}
+        partitions = {
+            int(number): ReplicaAssignment(
+                tuple(replicas), tuple(adding.get(number, ())), tuple(removing.get(number, ()))
+            )
+            for number, replicas in value["partitions"].items()
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MalformedZnode(f"{path} is no topic: {error!r}") from error
+    return TopicAssignment(topic_id, dict(sorted(partitions.items())))
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    """Data of …/state. Hot: written for thousands of partitions at once, so the text is put together by hand."""
+    recovery = f',"leader_recovery_state":{state.leader_recovery_state}' if state.leader_recovery_state else ""
+    isr = ",".join(map(str, state.isr))
+    return (
+        f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{isr}]{recovery}}}'
+    ).encode()
+
+
+def decode_partition_state(partition: TopicPartition, data: bytes | None, version: int) -> PartitionState:
+    """The state in …/state; `version` is the znode's, our partition epoch."""
+    path = state_path(*partition)
+    value = _load(data, path)
+    try:
+        return PartitionState(
+            leader=int(value["leader"]),
+            leader_epoch=int(value["leader_epoch"]),
+            isr=tuple(value["isr"]),
+            controller_epoch=int(value["controller_epoch"]),
+            partition_epoch=version,
+            leader_recovery_state=int(value.get("leader_recovery_state", RECOVERED)),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnode(f"{path} is no partition state: {error!r}") from error
+
+
+# --- controller ---
+
+
+def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
+    """Data of /controller, version 2."""
+    return _dump(
+        {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
+    )
+
+
+def decode_controller(data: bytes | None, version: int) -> ControllerNode:
+    """Who /controller names."""
+    value = _load(data, CONTROLLER)
+    try:
+        return ControllerNode(
+            int(value["brokerid"]),
+            int(value.get("timestamp") or 0),
+            int(value.get("kraftControllerEpoch", -1)),
+            version,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnode(f"{CONTROLLER} names no broker: {error!r}") from error
+
+
+def encode_feature() -> bytes:
+    """Data of /feature: enabled, and empty, since a broker in ZooKeeper mode supports no feature."""
+    return _dump({"version": 2, "status": 1, "features": {}})
+
+
+def is_feature_enabled(data: bytes | None) -> bool:
+    """Whether /feature says that features are enabled and in the present form (version 2)."""
+    value = _load(data, FEATURE)
+    return value.get("status") == 1 and value.get("version") == 2
+
+
+# --- configuration ---
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """Data of /config/<type>/<entity>."""
+    return _dump({"version": 1, "config": dict(config)})
+
+
+def decode_config(data: bytes | None, path: str) -> dict[str, str]:
+    """The overrides in /config/<type>/<entity>; null or empty data means none."""
+    if not data:
+        return {}
+    config = _load(data, path).get("config")
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        raise MalformedZnode(f"{path} has no object under config")
+    return {str(name): str(value) for name, value in config.items()}
+
+
+def encode_config_change(entity_type: str, entity: str) -> bytes:
+    """Data of /config/changes/config_change_<n>."""
+    return _dump({"version": 2, "entity_path": f"{entity_type}/{entity}"})
+
+
+def decode_config_change(data: bytes | None, path: str) -> tuple[str, str] | None:
+    """(type, entity) whose configuration changed; None for a version that nobody knows."""
+    value = _load(data, path)
+    version = value.get("version")
+    if version == 2:
+        entity_type, separator, entity = str(value.get("entity_path")).partition("/")
+        if not separator or not entity:
+            raise MalformedZnode(f"{path} names no entity")
+        return entity_type, entity
+    if version == 1:
+        return str(value.get("entity_type")), str(value.get("entity_name"))
+    return None
+
+
+# --- notifications, producer ids, legacy admin nodes ---
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """Data of /log_dir_event_notification/log_dir_event_<n>: a log directory of that broker failed."""
+    return _dump({"version": 1, "broker": broker_id, "event": LOG_DIR_FAILURE})
+
+
+def decode_log_dir_event(data: bytes | None, path: str) -> int | None:
+    """The broker whose log directory failed; None for other events."""
+    value = _load(data, path)
+    return int(value["broker"]) if value.get("event") == LOG_DIR_FAILURE and "broker" in value else None
+
+
+def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
+    """Data of an ISR change notification and of /admin/preferred_replica_election."""
+    return _dump({"version": 1, "partitions": [{"topic": each.topic, "partition": each.partition} for each in partitions]})
+
+
+def decode_partition_list(data: bytes | None, path: str) -> list[TopicPartition]:
+    """The partitions in an ISR change notification or in /admin/preferred_replica_election."""
+    try:
+        return [
+            TopicPartition(str(each["topic"]), int(each["partition"])) for each in _load(data, path)["partitions"]
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnode(f"{path} lists no partitions: {error!r}") from error
+
+
+def encode_reassignments(targets: Mapping[TopicPartition, tuple[int, ...]]) -> bytes:
+    """Data of /admin/reassign_partitions."""
+    return _dump(
+        {
+            "version": 1,
+            "partitions": [
+                {"topic": each.topic, "partition": each.partition, "replicas": list(replicas)}
+                for each, replicas in targets.items()
+            ],
+        }
+    )
+
+
+def decode_reassignments(data: bytes | None) -> dict[TopicPartition, tuple[int, ...]]:
+    """The targets in /admin/reassign_partitions. Strict, as Kafka is: unknown keys are an error."""
+    value = _load(data, REASSIGN_PARTITIONS)
+    if set(value) - {"version", "partitions"}:
+        raise MalformedZnode(f"{REASSIGN_PARTITIONS} has unknown keys")
+    targets = {}
+    try:
+        for each in value["partitions"]:
+            if set(each) - {"topic", "partition", "replicas"}:
+                raise MalformedZnode(f"{REASSIGN_PARTITIONS} has unknown keys")
+            targets[TopicPartition(str(each["topic"]), int(each["partition"]))] = tuple(map(int, each["replicas"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnode(f"{REASSIGN_PARTITIONS} is no reassignment: {error!r}") from error
+    return targets
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    """Data of /latest_producer_id_block."""
+    return _dump(
+        {"version": 1, "broker": block.broker_id, "block_start": str(block.first), "block_end": str(block.last)}
+    )
+
+
+def decode_producer_id_block(data: bytes | None) -> ProducerIdBlock | None:
+    """The block that was handed out last; None for null data: none yet."""
+    if data is None:
+        return None
+    value = _load(data, PRODUCER_ID_BLOCK)
+    try:
+        return ProducerIdBlock(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedZnode(f"{PRODUCER_ID_BLOCK} holds no block: {error!r}") from error
+
+
+def next_producer_id_block(broker_id: int, current: ProducerIdBlock | None) -> ProducerIdBlock | None:
+    """The block after `current`; None when all ids have been handed out."""
+    if current is None:
+        return ProducerIdBlock(broker_id, 0, PRODUCER_ID_BLOCK_SIZE - 1)
+    if current.last > _LAST_PRODUCER_ID - PRODUCER_ID_BLOCK_SIZE:
+        return None
+    return ProducerIdBlock(broker_id, current.last + 1, current.last + PRODUCER_ID_BLOCK_SIZE)

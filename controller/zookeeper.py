@@ -1,0 +1,415 @@
+"""The thin adapter on kazoo: one ZooKeeper session, as coroutines of the loop. The only file that knows kazoo.
+
+kazoo's threads do nothing but hand over: answers, watches and session changes reach the loop through
+`call_soon_threadsafe`, in the order in which ZooKeeper sent them.
+
+    connected ──connection lost──▶ suspended ──in time──▶ connected      requests wait or are sent again: invisible
+                                       └──────too late──▶ expired ─▶ connected with a new session
+
+Watches are one-shot. After a reconnection each registered path counts as changed, since kazoo forgets its watches
+with the connection: whoever watches reads again, which sets the watch again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from kazoo.protocol import serialization
+from kazoo.protocol.states import EventType
+from kazoo.retry import KazooRetry
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from controller import multi_codec
+from controller.broker_store import BrokerStore
+from controller.controller_store import ControllerStore
+from controller.znode_operations import (
+    ANY_VERSION,
+    BadVersion,
+    NodeExists,
+    NoNode,
+    NotEmpty,
+    Operation,
+    Outcome,
+    SessionExpired,
+    Stat,
+    ZnodeError,
+    ZooKeeperError,
+    ZooKeeperUnreachable,
+)
+
+log = logging.getLogger(__name__)
+
+_EPHEMERAL = 1
+_SEQUENTIAL = 2
+_READS_PER_REQUEST = 500
+_READS_IN_FLIGHT = 200
+_ERRORS: dict[type[KazooException], type[ZnodeError]] = {
+    NoNodeError: NoNode,
+    NodeExistsError: NodeExists,
+    BadVersionError: BadVersion,
+    NotEmptyError: NotEmpty,
+}
+
+
+class _Reply:
+    """What kazoo fills in on its thread, and the future on the loop that gets it."""
+
+    __slots__ = ("future", "session")
+
+    def __init__(self, session: _Handover, future: asyncio.Future[Any]) -> None:
+        self.session = session
+        self.future = future
+
+    def set(self, value: Any) -> None:
+        self.session.put(self._resolve, value)
+
+    def set_exception(self, error: BaseException) -> None:
+        self.session.put(self._reject, error)
+
+    def _resolve(self, value: Any) -> None:
+        if not self.future.done():
+            self.future.set_result(value)
+
+    def _reject(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+class _Handover:
+    """Calls from kazoo's threads to the loop, in order; one wake-up for all that wait."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._calls: deque[tuple[Callable[[Any], None], Any]] = deque()
+        self._lock = threading.Lock()
+        self._is_scheduled = False
+
+    def put(self, function: Callable[[Any], None], argument: Any) -> None:
+        with self._lock:
+            self._calls.append((function, argument))
+            if self._is_scheduled:
+                return
+            self._is_scheduled = True
+        try:
+            self._loop.call_soon_threadsafe(self._run)
+        except RuntimeError:  # the loop is closed: nobody is left to hear it
+            self._calls.clear()
+
+    def _run(self) -> None:
+        with self._lock:
+            calls = list(self._calls)
+            self._calls.clear()
+            self._is_scheduled = False
+        for function, argument in calls:
+            function(argument)
+
+
+class ZooKeeper(BrokerStore, ControllerStore):
+    """Everything the broker and its controller ask of ZooKeeper.
+
+    `connect` is Kafka's `zookeeper.connect`: `host:port,host:port/chroot`. To be made and used on the running loop.
+    """
+
+    def __init__(self, connect: str, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000) -> None:
+        super().__init__()
+        self._servers, slash, chroot = connect.partition("/")
+        self._chroot = ("/" + chroot.rstrip("/")) if slash and chroot.strip("/") else ""
+        self._session_timeout_ms = session_timeout_ms
+        self._connection_timeout_ms = connection_timeout_ms
+        self._kazoo: KazooClient | None = None
+        self._handover: _Handover | None = None
+        self._watches: dict[str, Callable[[str], None]] = {}
+        self._on_watch = self._watch_fired  # one object: kazoo keeps watchers in sets
+        self._established = asyncio.Event()
+        self._is_connected = False
+        self._is_closing = False
+        self._session = 0
+        """Counts sessions; an operation that began in an earlier one has failed."""
+        self._session_id = 0
+        self.on_disconnected: list[Callable[[], None]] = []
+        """Called on the loop when the connection is lost; the session lives on for a while."""
+        self.on_session_expired: list[Callable[[], None]] = []
+        """Called when the session is over: ephemeral nodes are gone, the term of our controller too."""
+        self.on_session_established: list[Callable[[], None]] = []
+        """Called when a new session stands after an expired one: time to register again. Not for the first."""
+        self.on_reconnected: list[Callable[[], None]] = []
+        """Called when the same session is connected again; watches have been called back by then."""
+
+    # --- life of the session ---
+
+    async def connect(self) -> None:
+        """Open the session and make the chroot. Raises ZooKeeperUnreachable after the connection timeout."""
+        loop = asyncio.get_running_loop()
+        self._handover = _Handover(loop)
+        retry = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, ignore_expire=False)
+        self._kazoo = KazooClient(
+            hosts=self._servers,
+            timeout=self._session_timeout_ms / 1000,
+            connection_retry=retry,
+            logger=_quiet_logger(),
+        )
+        self._kazoo.add_listener(self._state_changed)
+        self._kazoo.start_async()
+        try:
+            async with asyncio.timeout(self._connection_timeout_ms / 1000):
+                await self._established.wait()
+                await self._make_chroot()
+        except TimeoutError:
+            await self.close()
+            raise ZooKeeperUnreachable(
+                f"no ZooKeeper answers at {self._servers} (tried for {self._connection_timeout_ms / 1000:g} s): "
+                f"check that it runs and that zookeeper.connect is right, or raise "
+                f"zookeeper.connection.timeout.ms"
+            ) from None
+
+    async def _make_chroot(self) -> None:
+        chroot, self._chroot = self._chroot, ""
+        try:
+            if chroot and await self.exists(chroot) is None:
+                await self.create_recursive(chroot, None)
+        except NodeExists:
+            return
+        finally:
+            self._chroot = chroot
+
+    async def close(self) -> None:
+        """End the session: our ephemeral nodes go at once."""
+        self._is_closing = True
+        if self._kazoo is not None:
+            kazoo, self._kazoo = self._kazoo, None
+            await asyncio.to_thread(_stop, kazoo)
+        self._watches.clear()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a session stands and is connected at this moment."""
+        return self._is_connected
+
+    @property
+    def session_id(self) -> int:
+        """The present session; 0 before the first."""
+        return self._session_id
+
+    @property
+    def connect_string(self) -> str:
+        """Servers and chroot, as given."""
+        return self._servers + self._chroot
+
+    def _state_changed(self, state: str) -> None:
+        """On a thread of kazoo's."""
+        assert self._handover is not None
+        session_id = self._kazoo.client_id[0] if self._kazoo is not None and self._kazoo.client_id else 0
+        self._handover.put(self._take_state, (state, session_id))
+
+    def _take_state(self, change: tuple[str, int]) -> None:
+        state, session_id = change
+        if self._is_closing:
+            return
+        if state == KazooState.CONNECTED:
+            self._take_connection(session_id)
+        elif state == KazooState.SUSPENDED:
+            self._is_connected = False
+            log.warning("connection to ZooKeeper lost (%s)", self._servers)
+            _call_all(self.on_disconnected)
+        else:
+            self._expire()
+
+    def _take_connection(self, session_id: int) -> None:
+        is_first = self._session == 0
+        is_new = session_id != self._session_id
+        if is_new and self._established.is_set():
+            self._expire()  # kazoo tells of the loss first; this is for the case that it did not
+        self._session_id = session_id
+        self._is_connected = True
+        if is_new:
+            self._session += 1
+        self._established.set()
+        if is_first:
+            return
+        log.info("connected to ZooKeeper again (%s)", "new session" if is_new else "same session")
+        for path, callback in list(self._watches.items()):
+            callback(path)
+        _call_all(self.on_session_established if is_new else self.on_reconnected)
+
+    def _expire(self) -> None:
+        self._is_connected = False
+        if not self._established.is_set():
+            return
+        self._established.clear()
+        log.warning("ZooKeeper session expired")
+        _call_all(self.on_session_expired)
+
+    # --- requests ---
+
+    async def _call(self, request: Any) -> Any:
+        """One request; sent again when the connection was lost, as long as the session lives."""
+        await self._established.wait()
+        session = self._session
+        while True:
+            kazoo = self._kazoo
+            if kazoo is None:
+                raise SessionExpired("the connection to ZooKeeper is closed")
+            assert self._handover is not None
+            future = asyncio.get_running_loop().create_future()
+            kazoo._call(request, _Reply(self._handover, future))
+            try:
+                return await future
+            except ConnectionLoss:
+                if session != self._session or not self._established.is_set():
+                    raise SessionExpired("the session ended before the answer came") from None
+                if not self._is_connected:
+                    await asyncio.sleep(0.02)
+            except (SessionExpiredError, ConnectionClosedError):
+                raise SessionExpired("the ZooKeeper session is over") from None
+            except KazooException as error:
+                kind = _ERRORS.get(type(error))
+                if kind is not None:
+                    raise kind(getattr(request, "path", "")) from None
+                raise ZooKeeperError(f"{type(error).__name__} {error} for {getattr(request, 'path', '')}") from None
+
+    def _path(self, path: str) -> str:
+        return (self._chroot + path) if path != "/" else (self._chroot or "/")
+
+    async def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]:
+        """See Znodes."""
+        watcher = self._on_watch if watch else None
+        data, stat = await self._call(serialization.GetData(self._path(path), watcher))
+        return data, Stat._make(stat)
+
+    async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
+        """See Znodes."""
+        watcher = self._on_watch if watch else None
+        stat = await self._call(serialization.Exists(self._path(path), watcher))
+        return Stat._make(stat) if stat is not None else None
+
+    async def children(self, path: str, *, watch: bool = False) -> list[str]:
+        """See Znodes."""
+        watcher = self._on_watch if watch else None
+        return sorted(await self._call(serialization.GetChildren(self._path(path), watcher)))
+
+    async def get_many(
+        self, paths: Sequence[str], *, watch: bool = False
+    ) -> list[tuple[bytes | None, Stat] | None]:
+        """See Znodes. Several hundred nodes per request; one request per node where each is to be watched."""
+        if watch:
+            return await self._get_each(paths)
+        requests = [
+            multi_codec.ReadData([self._path(path) for path in paths[first : first + _READS_PER_REQUEST]])
+            for first in range(0, len(paths), _READS_PER_REQUEST)
+        ]
+        return [node for request in requests for node in await self._call(request)]
+
+    async def _get_each(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
+        async def get(path: str) -> tuple[bytes | None, Stat] | None:
+            try:
+                return await self.get(path, watch=True)
+            except NoNode:
+                return None
+
+        found: list[tuple[bytes | None, Stat] | None] = []
+        for first in range(0, len(paths), _READS_IN_FLIGHT):
+            found += await asyncio.gather(*map(get, paths[first : first + _READS_IN_FLIGHT]))
+        return found
+
+    async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
+        """See Znodes."""
+        requests = [
+            multi_codec.ReadChildren([self._path(path) for path in paths[first : first + _READS_PER_REQUEST]])
+            for first in range(0, len(paths), _READS_PER_REQUEST)
+        ]
+        return [names for request in requests for names in await self._call(request)]
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str:
+        """See Znodes."""
+        flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
+        created = await self._call(serialization.Create(self._path(path), data, OPEN_ACL_UNSAFE, flags))
+        return str(created)[len(self._chroot) :]
+
+    async def create_recursive(self, path: str, data: bytes | None) -> None:
+        """See Znodes."""
+        try:
+            await self.create(path, data)
+        except NoNode:
+            parent = path.rpartition("/")[0]
+            try:
+                await self.create_recursive(parent, None)
+            except NodeExists:
+                pass
+            await self.create(path, data)
+
+    async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
+        """See Znodes."""
+        return Stat._make(await self._call(serialization.SetData(self._path(path), data, version)))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        """See Znodes."""
+        await self._call(serialization.Delete(self._path(path), version))
+
+    async def multi(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """See Znodes."""
+        outcomes: list[Outcome] = await self._call(multi_codec.Multi(operations, self._chroot))
+        return outcomes
+
+    # --- watches ---
+
+    def watch(self, path: str, callback: Callable[[str], None]) -> None:
+        """See Znodes. One callback per path."""
+        self._watches[path] = callback
+
+    def unwatch(self, path: str) -> None:
+        """See Znodes."""
+        self._watches.pop(path, None)
+
+    def _watch_fired(self, event: Any) -> None:
+        """On a thread of kazoo's. Events of type NONE only tell of the connection, which we hear of elsewhere."""
+        if event.type != EventType.NONE and self._handover is not None:
+            self._handover.put(self._take_watch, event.path)
+
+    def _take_watch(self, path: str) -> None:
+        path = path[len(self._chroot) :] or "/"
+        callback = self._watches.get(path)
+        if callback is not None and not self._is_closing:
+            callback(path)
+
+
+def _call_all(callbacks: Sequence[Callable[[], None]]) -> None:
+    for callback in list(callbacks):
+        callback()
+
+
+def _stop(kazoo: KazooClient) -> None:
+    """Close the session, waiting a little for the server's word; threads and sockets are gone afterwards."""
+    deadline = time.monotonic() + 5
+    try:
+        kazoo.stop()
+    except OSError as error:
+        log.debug("closing the ZooKeeper session: %s", error)
+    kazoo.close()
+    log.debug("ZooKeeper session closed, %.1f s to spare", deadline - time.monotonic())
+
+
+def _quiet_logger() -> logging.Logger:
+    """kazoo tells of every attempt to connect; the word that matters is ours."""
+    logger = logging.getLogger("kazoo")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.CRITICAL)
+    return logger
