@@ -1,0 +1,104 @@
+"""The command line: `kbroker COMMAND …`.
+
+Each command lives in a module of its own, which is imported only when that command runs: `kbroker --help` must answer
+at once. So the table below says what each command is for, and the modules' own texts are not asked.
+
+Exit status: 0 done, 1 failed (one line on stderr says why), 2 wrong usage.
+"""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import typer
+
+
+class Command(NamedTuple):
+    """One entry of the command table: `module.attribute` is a Typer app (of subcommands) or a function."""
+
+    module: str
+    attribute: str
+    help: str
+
+
+COMMANDS = {
+    "dev": Command("kbroker.cli.dev", "dev", "Run ZooKeeper and brokers on this machine, for development."),
+    "start": Command("kbroker.cli.start", "start", "Run one broker from a server.properties file."),
+    "zookeeper": Command("kbroker.cli.zookeeper", "zookeeper", "Run a ZooKeeper on this machine."),
+    "topic": Command("kbroker.cli.topic", "app", "Make, change, read and write topics."),
+    "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),
+    "cluster": Command("kbroker.cli.cluster", "app", "Show the brokers."),
+    "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        build_app(words)(words, prog_name="kbroker")
+    except BrokenPipeError:
+        _leave_quietly()
+    except Exception as error:
+        from kbroker.cli.errors import one_line
+
+        reason = one_line(error)
+        if reason is None:
+            raise
+        print(f"kbroker: {reason}", file=sys.stderr)
+        sys.exit(1)
+
+
+def build_app(words: Sequence[str]) -> typer.Typer:
+    """Return the application; of the commands, only the one that `words` ask for is loaded."""
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    app = typer.Typer(
+        name="kbroker",
+        help="A Kafka-compatible broker, its clients and its tools.",
+        no_args_is_help=True,
+        add_completion=False,
+        # Plain help: rich's panels would take a third of the time in which help has to answer.
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_global_options)
+    for name, command in COMMANDS.items():
+        if name != wanted:
+            app.command(name, help=command.help)(_not_loaded)
+            continue
+        target = getattr(importlib.import_module(command.module), command.attribute)
+        if isinstance(target, typer.Typer):
+            app.add_typer(target, name=name, help=command.help)
+        else:
+            app.command(name)(target)
+    return app
+
+
+def _not_loaded() -> None:
+    raise AssertionError("only the command that was asked for is ever run")
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"kbroker {version('kbroker')}")
+        except PackageNotFoundError:
+            typer.echo("kbroker, run from a checkout that is not installed")
+        raise typer.Exit
+
+
+def _global_options(
+    version: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Show the version."),
+) -> None:
+    pass
+
+
+def _leave_quietly() -> None:
+    """Whoever read our output has gone (`kbroker … | head`): nobody is left to tell."""
+    # The interpreter flushes stdout at its end; that must not fail again.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(1)

@@ -1,0 +1,31 @@
+"""`kbroker dev`: ZooKeeper and brokers on this machine until Ctrl-C."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kbroker.cli.options import Setting, parse_settings
+
+
+def dev(
+    brokers: Annotated[int, typer.Option(min=1, max=100, help="Number of brokers; their ids start at 1.")] = 1,
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, help="Port of the first broker, the others follow; 0: free ones.")
+    ] = 9092,
+    data: Annotated[Path, typer.Option(help="Directory that keeps all data.")] = Path("kbroker-data"),
+    zookeeper: Annotated[
+        str | None, typer.Option(help="HOST:PORT/chroot of a ZooKeeper that runs; default: an embedded one.")
+    ] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="JSON file to write when every broker serves: addresses, ports, pids.")
+    ] = None,
+    setting: Setting = None,
+    timeout: Annotated[float, typer.Option(min=1, help="Seconds that the start may take.")] = 60,
+) -> None:
+    """Run ZooKeeper and brokers on this machine, for development; Ctrl-C ends them in order."""
+    properties = parse_settings(setting)
+    from kbroker.dev import DevCluster, run
+
+    cluster = DevCluster(data, brokers=brokers, port=port, zookeeper=zookeeper, properties=properties, timeout=timeout)
+    raise typer.Exit(run(cluster, ready_file.absolute() if ready_file else None))

@@ -1,0 +1,40 @@
+"""What the command line says instead of a traceback."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class CommandFailed(Exception):
+    """A command could not do its work; the text is what the user is told."""
+
+
+def one_line(error: BaseException) -> str | None:
+    """Return the line to show for an error the user can do something about; None for a bug of ours."""
+    if isinstance(error, CommandFailed):
+        return str(error)
+    for known in _known_errors():
+        if isinstance(error, known):
+            return _text(error)
+    return None
+
+
+def _known_errors() -> "Iterator[type[BaseException]]":
+    from protocol.errors import KafkaError
+
+    yield KafkaError
+    yield OSError  # refused connections, time-outs, missing files
+    from kbroker.embedded_zookeeper import EmbeddedZooKeeperError
+
+    yield EmbeddedZooKeeperError
+
+
+def _text(error: BaseException) -> str:
+    from protocol.errors import KafkaError
+
+    if isinstance(error, KafkaError):
+        return f"{error.code.name}: {error.message}" if error.message else error.code.name
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error) or type(error).__name__

@@ -1,0 +1,34 @@
+"""Options that several commands share, and how their values are read."""
+
+from typing import Annotated, Literal
+
+import typer
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+TIMEOUT_SECONDS = 30.0
+
+Bootstrap = Annotated[
+    str,
+    typer.Option("--bootstrap", "-b", envvar="KBROKER_BOOTSTRAP", metavar="HOST:PORT,…", help="Brokers to ask first."),
+]
+OutputFormat = Literal["table", "json", "yaml"]
+Format = Annotated[OutputFormat, typer.Option("--format", help="How to print.")]
+Setting = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A configuration key of the broker; may be repeated."),
+]
+TopicSetting = Annotated[
+    list[str] | None,
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A configuration key; may be repeated."),
+]
+
+
+def parse_settings(texts: list[str] | None, option: str = "--set") -> dict[str, str]:
+    """Read `key=value` texts; a usage error names the one that is none."""
+    settings: dict[str, str] = {}
+    for text in texts or ():
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
+        settings[key.strip()] = value.strip()
+    return settings

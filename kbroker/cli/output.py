@@ -1,0 +1,80 @@
+"""Rows to standard output: a table for people, JSON or YAML for programs.
+
+In a terminal the table is rich's, with colours and as wide as the window. Elsewhere it is plain text with each column
+as wide as its widest value, so that `grep` and `awk` see whole lines.
+"""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kbroker.cli.options import OutputFormat
+
+Row = Mapping[str, Any]
+"""Column name (snake_case) to value: text, number, bool, None, or a list of these."""
+
+
+def print_rows(rows: Sequence[Row], columns: Sequence[str], output_format: OutputFormat, empty: str = "") -> None:
+    """Print rows; `empty` is what a table says (on stderr) when there are none."""
+    if output_format == "table":
+        if rows:
+            _print_table(rows, columns)
+        elif empty:
+            print(empty, file=sys.stderr)
+    else:
+        print_object([dict(row) for row in rows], output_format)
+
+
+def print_object(value: Any, output_format: OutputFormat) -> None:
+    """Print one JSON or YAML document."""
+    if output_format == "json":
+        print(json.dumps(value, indent=2, ensure_ascii=False))
+    else:
+        import yaml
+
+        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True)
+
+
+def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
+    cells = [[_text(row.get(column)) for column in columns] for row in rows]
+    numeric = [all(_is_number(row.get(column)) for row in rows) for column in columns]
+    titles = [column.replace("_", " ") for column in columns]
+    if sys.stdout.isatty():
+        _print_rich_table(titles, cells, numeric)
+        return
+    widths = [max(len(line[at]) for line in (titles, *cells)) for at in range(len(columns))]
+    for line in (titles, *cells):
+        padded = [
+            text.rjust(width) if is_number else text.ljust(width)
+            for text, width, is_number in zip(line, widths, numeric, strict=True)
+        ]
+        print("  ".join(padded).rstrip())
+
+
+def _print_rich_table(titles: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for title, is_number in zip(titles, numeric, strict=True):
+        table.add_column(title, justify="right" if is_number else "left", overflow="fold")
+    for line in cells:
+        table.add_row(*(escape(text) for text in line))
+    Console().print(table)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple | set):
+        return ",".join(_text(item) for item in value) or "-"
+    return str(value)

@@ -1,0 +1,62 @@
+"""Where `topic consume -o` begins: kcat's words, read once.
+
+    start, beginning     the first record         -10            ten records before the end, in each partition
+    end                  only what comes now      @1388534400000 or @2014-01-01T00:00   the first one since then
+    1234                 that offset
+
+A time without a zone is local time.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class StartPosition:
+    """One reading of `-o`; `value` is the offset, the count before the end, or milliseconds since 1970."""
+
+    kind: Literal["start", "end", "offset", "before_end", "timestamp"]
+    value: int = 0
+
+
+def parse_position(text: str) -> StartPosition:
+    """Read kcat's notation; ValueError says what would be right."""
+    if text in ("start", "beginning", "earliest"):
+        return StartPosition("start")
+    if text in ("end", "latest"):
+        return StartPosition("end")
+    # kcat writes s@… where a stop may be given too.
+    for prefix in ("@", "s@"):
+        if text.startswith(prefix):
+            return StartPosition("timestamp", _milliseconds(text.removeprefix(prefix)))
+    try:
+        number = int(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no position: use start, end, an offset, -N or @TIME") from None
+    if number < 0:
+        return StartPosition("before_end", -number)
+    return StartPosition("offset", number)
+
+
+def _milliseconds(text: str) -> int:
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time: use milliseconds since 1970 or 2014-01-31T12:00:00+01:00") from None
+    return int(moment.timestamp() * 1000)
+
+
+def start_offset(position: StartPosition, earliest: int, latest: int, at_timestamp: int | None) -> int:
+    """Return the first offset to read in a partition; `at_timestamp` is None when nothing is that young."""
+    if position.kind == "start":
+        return earliest
+    if position.kind == "end":
+        return latest
+    if position.kind == "before_end":
+        return max(earliest, latest - position.value)
+    if position.kind == "timestamp":
+        return latest if at_timestamp is None else at_timestamp
+    return min(max(position.value, earliest), latest)

@@ -1,0 +1,73 @@
+"""The command line's frame: help, exit status, what is loaded."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+HEAVY_MODULES = ("asyncio", "rich", "yaml", "kazoo", "pyarrow", "pyspark", "protocol.apis", "kbroker.client")
+
+
+def kbroker(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "kbroker", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_help_names_every_command_and_loads_nothing_heavy() -> None:
+    program = (
+        "import sys\n"
+        "from kbroker.cli import main\n"
+        "try:\n    main(['--help'])\n"
+        "except SystemExit as end:\n    assert end.code == 0, end.code\n"
+        f"loaded = [name for name in {HEAVY_MODULES!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    for command in ("dev", "start", "zookeeper", "topic", "config", "cluster", "log"):
+        assert f"\n  {command} " in done.stdout
+
+
+def test_help_answers_within_three_tenths_of_a_second() -> None:
+    times = []
+    for _ in range(5):
+        started_at = time.monotonic()
+        assert kbroker("--help").returncode == 0
+        times.append(time.monotonic() - started_at)
+    # The best of five: a busy machine isn't the command's fault.
+    assert min(times) < 0.3
+
+
+@pytest.mark.parametrize("command", ["dev", "start", "zookeeper", "topic", "config", "cluster"])
+def test_every_command_has_help(command: str) -> None:
+    done = kbroker(command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "Usage: kbroker" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("nonsense",),
+        ("dev", "--set", "no-equals-sign"),
+        ("dev", "--port", "x"),
+        ("start", "/nowhere/server.properties"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_a_line_on_stderr(arguments: tuple[str, ...]) -> None:
+    done = kbroker(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Error: " in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_version_is_shown() -> None:
+    assert kbroker("--version").stdout.startswith("kbroker")
