@@ -4,8 +4,10 @@ Filled by UpdateMetadata requests only, never by reading ZooKeeper: Metadata ans
 what the controller decided. One event loop owns it.
 """
 
+from __future__ import annotations
+
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from protocol.messages.replication import UpdateMetadataRequest
@@ -16,7 +18,7 @@ LEADER_BEING_DELETED = -2
 
 NO_LEADER = -1
 
-Listener = str
+PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +27,7 @@ class BrokerInfo:
 
     id: int
     rack: str | None
-    endpoints: dict[Listener, tuple[str, int]]
+    endpoints: dict[str, tuple[str, int]]
     """Listener name to advertised (host, port)."""
 
 
@@ -53,36 +55,135 @@ class TopicInfo:
     partitions: dict[int, PartitionInfo] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    predicate: Callable[[MetadataCache], bool]
+    future: asyncio.Future[bool]
+
+
 class MetadataCache:
     """The cluster as this broker knows it; `update` is the only way in."""
 
     def __init__(self) -> None:
         self.controller_id: int | None = None
-        self.controller_epoch = 0
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.updates = 0
         """Grows with every update: a cheap way to see whether anything may have changed."""
         self._topics_by_id: dict[bytes, TopicInfo] = {}
-        self._waiters: set[_Waiter] = set()
+        self._waiters: list[_Waiter] = []
 
     def topic_by_id(self, topic_id: bytes) -> TopicInfo | None:
         """Return the topic that has this id, if it is known."""
+        return self._topics_by_id.get(topic_id)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
         """Return what is known about one partition."""
+        info = self.topics.get(topic)
+        return None if info is None else info.partitions.get(partition)
 
     def is_alive(self, broker_id: int) -> bool:
         """Whether the controller counts this broker as live."""
+        return broker_id in self.brokers
 
-    def endpoint(self, broker_id: int, listener: Listener) -> tuple[str, int] | None:
+    def endpoint(self, broker_id: int, listener: str) -> tuple[str, int] | None:
         """Return host and port of a live broker's listener."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
 
     def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
         """Take over the live brokers, merge the partitions, wake waiters; returns the partitions removed.
 
         The caller has checked broker epoch and controller epoch.
         """
+        self.controller_id = None if request.controller_id < 0 else request.controller_id
+        self.brokers = {broker.id: _broker_info(broker) for broker in request.live_brokers}
+        removed: list[tuple[str, int]] = []
+        for name, topic_id, states in _topics_in(request):
+            topic = self.topics.get(name)
+            if topic is None:
+                topic = self.topics[name] = TopicInfo(name, ZERO_UUID)
+            self._set_topic_id(topic, topic_id)
+            removed += self._merge(topic, states)
+        self.updates += 1
+        self._wake()
+        return removed
 
-    async def wait_for(self, predicate: Callable[["MetadataCache"], bool], timeout: float) -> bool:
+    def _set_topic_id(self, topic: TopicInfo, topic_id: bytes) -> None:
+        if topic.topic_id == topic_id:
+            return
+        self._topics_by_id.pop(topic.topic_id, None)
+        topic.topic_id = topic_id
+        if topic_id != ZERO_UUID:
+            self._topics_by_id[topic_id] = topic
+
+    def _merge(self, topic: TopicInfo, states: list[PartitionState]) -> list[tuple[str, int]]:
+        removed = []
+        for state in states:
+            if state.leader == LEADER_BEING_DELETED:
+                if topic.partitions.pop(state.partition_index, None) is not None:
+                    removed.append((topic.name, state.partition_index))
+            else:
+                topic.partitions[state.partition_index] = _partition_info(state)
+        if not topic.partitions:
+            del self.topics[topic.name]
+            self._topics_by_id.pop(topic.topic_id, None)
+        return removed
+
+    async def wait_for(self, predicate: Callable[[MetadataCache], bool], timeout: float) -> bool:
         """Wait until the predicate holds (tested now and after each update); False after `timeout` seconds."""
+        if predicate(self):
+            return True
+        if timeout <= 0:
+            return False
+        waiter = _Waiter(predicate, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout):
+                return await waiter.future
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        still_waiting = []
+        for waiter in self._waiters:
+            if waiter.future.done():
+                continue
+            try:
+                satisfied = waiter.predicate(self)
+            except Exception as error:
+                waiter.future.set_exception(error)
+                continue
+            if satisfied:
+                waiter.future.set_result(True)
+            else:
+                still_waiting.append(waiter)
+        self._waiters = still_waiting
+
+
+def _topics_in(request: UpdateMetadataRequest) -> Iterator[tuple[str, bytes, list[PartitionState]]]:
+    """Yield (name, topic id, partitions); versions below 5 list the partitions without grouping them."""
+    for topic in request.topic_states:
+        yield topic.topic_name, bytes(topic.topic_id), topic.partition_states
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, [state]
+
+
+def _broker_info(broker: UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerInfo:
+    endpoints = {endpoint.listener: (endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    return BrokerInfo(broker.id, broker.rack, endpoints)
+
+
+def _partition_info(state: PartitionState) -> PartitionInfo:
+    return PartitionInfo(
+        state.partition_index,
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        tuple(state.offline_replicas),
+        state.zk_version,
+    )
