@@ -32,6 +32,8 @@ class Services:
     logs: LogManager
     configs: DynamicConfig
     producer_ids: ProducerIdManager
+    feature_epoch: int
+    """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
     executor: ThreadPoolExecutor
     """For slow blocking work: `await loop.run_in_executor(services.executor, function)`."""
 

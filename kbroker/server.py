@@ -67,10 +67,10 @@ class ServerLimits:
 class Server:
     """All listeners of a broker.
 
-        server = Server(dispatch, limits)
-        server.bind([Listener("PLAINTEXT", "127.0.0.1", 0)])    # connections queue in the kernel from here on
-        server.start()                                          # and are accepted from here on
-        await server.stop()
+    server = Server(dispatch, limits)
+    server.bind([Listener("PLAINTEXT", "127.0.0.1", 0)])    # connections queue in the kernel from here on
+    server.start()                                          # and are accepted from here on
+    await server.stop()
     """
 
     def __init__(self, dispatch: Dispatch, limits: ServerLimits | None = None) -> None:
@@ -253,9 +253,7 @@ def open_socket(listener: Listener, limits: ServerLimits) -> socket.socket:
         else:
             family, address, dual = socket.AF_INET, ("0.0.0.0", listener.port), False
     else:
-        found = socket.getaddrinfo(
-            listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, address, dual = found[0][0], found[0][4], False  # type: ignore[assignment]
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -1,0 +1,25 @@
+"""One file per API family. Importing `FAMILIES` (load_all) registers every handler with dispatch."""
+
+from importlib import import_module
+
+FAMILIES = (
+    "api_versions",
+    "cluster",
+    "configs",
+    "fetch",
+    "log_dirs",
+    "metadata",
+    "offsets",
+    "partitions",
+    "produce",
+    "producer_ids",
+    "reassignments",
+    "replication",
+    "topics",
+)
+
+
+def load_all() -> None:
+    """Import each family, so that its handlers are in the dispatch table."""
+    for family in FAMILIES:
+        import_module(f"kbroker.handlers.{family}")

@@ -1,0 +1,33 @@
+"""ApiVersions: what this broker can do, told to whoever connects."""
+
+from __future__ import annotations
+
+import re
+
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import HANDLERS, handles
+from protocol.apis import API_BY_KEY
+from protocol.errors import ErrorCode
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@handles(ApiVersionsRequest)
+def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
+    """List every API that has a handler with its versions; remember what software the client says it is."""
+    if ctx.api_version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+        ctx.connection.client_software_name = name
+        ctx.connection.client_software_version = version
+    return ApiVersionsResponse(
+        api_keys=[
+            ApiVersionsResponse.ApiVersion(
+                api_key=key, min_version=API_BY_KEY[key].min_version, max_version=API_BY_KEY[key].max_version
+            )
+            for key in sorted(HANDLERS)
+        ],
+        finalized_features_epoch=services.feature_epoch,
+    )

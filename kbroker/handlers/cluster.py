@@ -1,0 +1,39 @@
+"""DescribeCluster: id, controller and brokers."""
+
+from __future__ import annotations
+
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from kbroker.handlers.metadata import CLUSTER_OPERATIONS, NO_LEADER
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+
+BROKERS_ENDPOINTS = 1
+
+
+@handles(DescribeClusterRequest)
+def describe_cluster(
+    services: Services, ctx: RequestContext, request: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Answer from the metadata cache, with the endpoints of the listener that was asked."""
+    if request.endpoint_type != BROKERS_ENDPOINTS:
+        text = f"Unsupported endpoint type {request.endpoint_type}"
+        raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, text)
+    cache = services.metadata
+    answer = DescribeClusterResponse(
+        cluster_id=services.cluster_id,
+        controller_id=NO_LEADER if cache.controller_id is None else cache.controller_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=broker.id,
+                host=broker.endpoints[ctx.listener][0],
+                port=broker.endpoints[ctx.listener][1],
+                rack=broker.rack,
+            )
+            for broker in cache.brokers.values()
+            if ctx.listener in broker.endpoints
+        ],
+    )
+    if request.include_cluster_authorized_operations:
+        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return answer

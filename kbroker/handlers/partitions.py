@@ -1,0 +1,110 @@
+"""CreatePartitions: more partitions for topics that exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from controller.placement import continue_assignment
+from controller.znode_operations import NoNode, ZooKeeperError
+from controller.znodes import ReplicaAssignment, TopicAssignment
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from kbroker.topic_creation import broker_racks, wait_for_leaders
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
+
+Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+@handles(CreatePartitionsRequest)
+async def create_partitions(
+    services: Services, ctx: RequestContext, request: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """Add partitions, or only check; answers when all of them have a leader, or in time with code 7."""
+    if not services.controller.is_active:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    times = Counter(topic.name for topic in request.topics)
+    results: dict[str, Result] = {}
+    counts: dict[str, int] = {}
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
+            await _extend(services, topic, request.validate_only)
+            counts[topic.name] = topic.count
+            results[topic.name] = Result(name=topic.name, error_code=ErrorCode.NONE)
+        except KafkaError as error:
+            results[topic.name] = Result(
+                name=topic.name, error_code=error.code, error_message=error.message or None
+            )
+    if not request.validate_only:
+        for name in await wait_for_leaders(services.metadata, counts, request.timeout_ms):
+            results[name] = Result(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT)
+    return CreatePartitionsResponse(results=list(results.values()))
+
+
+async def _extend(
+    services: Services, wanted: CreatePartitionsRequest.CreatePartitionsTopic, validate_only: bool
+) -> None:
+    try:
+        found = await services.zookeeper.read_topics([wanted.name])
+        if wanted.name in await services.zookeeper.topics_to_delete():
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+        if wanted.name not in found:
+            text = f"The topic '{wanted.name}' does not exist."
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+        topic = found[wanted.name]
+        if any(partition.is_being_reassigned for partition in topic.partitions.values()):
+            text = f"A partition reassignment is in progress for the topic '{wanted.name}'."
+            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
+        added = _added(services, topic, wanted)
+        if not validate_only:
+            partitions = topic.partitions | {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}
+            await services.zookeeper.write_topic_assignment(
+                wanted.name, TopicAssignment(topic.topic_id, partitions)
+            )
+    except NoNode:
+        text = f"The topic '{wanted.name}' does not exist."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text) from None
+    except ZooKeeperError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}") from error
+
+
+def _added(
+    services: Services, topic: TopicAssignment, wanted: CreatePartitionsRequest.CreatePartitionsTopic
+) -> dict[int, list[int]]:
+    """Replicas of the new partitions; raises KafkaError when they cannot be."""
+    present = len(topic.partitions)
+    more = wanted.count - present
+    if more < 0:
+        text = f"Topic currently has {present} partitions, which is higher than the requested {wanted.count}."
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+    if more == 0:
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
+    existing = {number: list(partition.replicas) for number, partition in topic.partitions.items()}
+    if wanted.assignments is None:
+        return continue_assignment(broker_racks(services.metadata), existing, more)
+    given = [list(assignment.broker_ids) for assignment in wanted.assignments]
+    _check_given(services, given, more, len(existing[0]))
+    return {present + number: replicas for number, replicas in enumerate(given)}
+
+
+def _check_given(services: Services, given: Sequence[Sequence[int]], more: int, factor: int) -> None:
+    problem = None
+    unknown = sorted({replica for replicas in given for replica in replicas} - services.metadata.brokers.keys())
+    if unknown:
+        problem = f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}."
+    elif len(given) != more:
+        problem = f"Increasing the number of partitions by {more} but {len(given)} assignments provided."
+    else:
+        for replicas in given:
+            if len(set(replicas)) != len(replicas):
+                problem = f"Duplicate brokers not allowed in replica assignment: {list(replicas)}."
+            elif len(replicas) != factor:
+                problem = (
+                    "Inconsistent replication factor between partitions, partition 0 has "
+                    f"{factor} while a new one has {len(replicas)}."
+                )
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)

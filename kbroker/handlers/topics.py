@@ -1,0 +1,182 @@
+"""CreateTopics and DeleteTopics: served by the controller's broker, carried out through ZooKeeper."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from controller.broker_store import NewTopic
+from controller.znode_operations import NoNode, ZooKeeperError
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from kbroker.topic_creation import TopicRequest, plan_topic, wait_for_leaders, write_topics
+from kbroker.topic_names import CLUSTER_METADATA_TOPIC
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from protocol.primitives import ZERO_UUID
+
+CreatedTopic = CreateTopicsResponse.CreatableTopicResult
+DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
+
+
+@handles(CreateTopicsRequest)
+async def create_topics(
+    services: Services, ctx: RequestContext, request: CreateTopicsRequest
+) -> CreateTopicsResponse:
+    """Create topics, or only check them; answers when every new partition has a leader, or in time with code 7."""
+    if not services.controller.is_active:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    results: dict[str, CreatedTopic] = {}
+    planned = _plan(services, request, results)
+    if request.validate_only:
+        for topic in planned:
+            results[topic.name] = _created(services, ctx, topic, ErrorCode.NONE)
+    elif planned:
+        await _create(services, ctx, planned, request.timeout_ms, results)
+    return CreateTopicsResponse(topics=[results[name] for name in dict.fromkeys(t.name for t in request.topics)])
+
+
+def _plan(services: Services, request: CreateTopicsRequest, results: dict[str, CreatedTopic]) -> list[NewTopic]:
+    """Check each topic; those which cannot be get their answer at once."""
+    times = Counter(topic.name for topic in request.topics)
+    planned = []
+    for topic in request.topics:
+        try:
+            if times[topic.name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
+            if topic.name == CLUSTER_METADATA_TOPIC:
+                text = f"Creation of internal topic {topic.name} is prohibited."
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
+            planned.append(plan_topic(services, _wanted(topic)))
+        except KafkaError as error:
+            results[topic.name] = CreatedTopic(
+                name=topic.name, error_code=error.code, error_message=error.message or None
+            )
+    return planned
+
+
+def _wanted(topic: CreateTopicsRequest.CreatableTopic) -> TopicRequest:
+    assignment = {entry.partition_index: list(entry.broker_ids) for entry in topic.assignments}
+    if len(assignment) < len(topic.assignments):
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned more than once")
+    return TopicRequest(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        assignment or None,
+        {entry.name: entry.value for entry in topic.configs},
+    )
+
+
+async def _create(
+    services: Services,
+    ctx: RequestContext,
+    planned: Sequence[NewTopic],
+    timeout_ms: int,
+    results: dict[str, CreatedTopic],
+) -> None:
+    errors = await write_topics(services, planned)
+    counts = {topic.name: len(topic.assignment) for topic in planned if errors[topic.name] is None}
+    late = await wait_for_leaders(services.metadata, counts, timeout_ms)
+    for topic in planned:
+        error = errors[topic.name]
+        if error is not None:
+            results[topic.name] = CreatedTopic(
+                name=topic.name, error_code=error.code, error_message=error.message or None
+            )
+        else:
+            code = ErrorCode.REQUEST_TIMED_OUT if topic.name in late else ErrorCode.NONE
+            results[topic.name] = _created(services, ctx, topic, code)
+
+
+def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: ErrorCode) -> CreatedTopic:
+    if ctx.api_version < 5 or code is not ErrorCode.NONE:
+        return CreatedTopic(name=topic.name, error_code=code, topic_id=topic.topic_id)
+    return CreatedTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        error_code=code,
+        num_partitions=len(topic.assignment),
+        replication_factor=len(next(iter(topic.assignment.values()))),
+        configs=[
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+            )
+            for entry in services.configs.describe_topic(topic.config)
+        ],
+    )
+
+
+@handles(DeleteTopicsRequest)
+async def delete_topics(
+    services: Services, ctx: RequestContext, request: DeleteTopicsRequest
+) -> DeleteTopicsResponse:
+    """Mark topics for deletion; answers when they are gone from the metadata cache, or in time with code 7."""
+    if not services.controller.is_active:
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+    if not services.config.delete_topic_enable:
+        old = ctx.api_version < 3
+        raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
+    results = [_find(services, name, topic_id) for name, topic_id in _asked(ctx, request)]
+    marked = set()
+    for result in results:
+        if result.error_code is ErrorCode.NONE and result.name is not None:
+            error = await _mark(services, result.name)
+            if error is None:
+                marked.add(result.name)
+            else:
+                result.error_code, result.error_message = error.code, error.message or None
+    late = await _wait_until_gone(services, marked, request.timeout_ms)
+    for result in results:
+        if result.name in late and result.error_code is ErrorCode.NONE:
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+    return DeleteTopicsResponse(responses=results)
+
+
+def _asked(ctx: RequestContext, request: DeleteTopicsRequest) -> list[tuple[str | None, bytes]]:
+    """Names, or ids, each once."""
+    if ctx.api_version < 6:
+        return list(dict.fromkeys((name, ZERO_UUID) for name in request.topic_names))
+    for topic in request.topics:
+        if topic.name is not None and topic.topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
+    return list(dict.fromkeys((topic.name, bytes(topic.topic_id)) for topic in request.topics))
+
+
+def _find(services: Services, name: str | None, topic_id: bytes) -> DeletedTopic:
+    cache = services.metadata
+    if name is None:
+        topic = cache.topic_by_id(topic_id)
+        if topic is None:
+            return DeletedTopic(name=None, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+    else:
+        topic = cache.topics.get(name)
+        if topic is None:
+            return DeletedTopic(name=name, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return DeletedTopic(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+
+
+async def _mark(services: Services, name: str) -> KafkaError | None:
+    try:
+        await services.zookeeper.mark_topic_deleted(name)
+    except NoNode:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except ZooKeeperError as error:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}")
+    return None
+
+
+async def _wait_until_gone(services: Services, names: set[str], timeout_ms: int) -> set[str]:
+    """Return the topics that are still there after the time."""
+    if names and timeout_ms > 0:
+        await services.metadata.wait_for(lambda cache: names.isdisjoint(cache.topics), timeout_ms / 1000)
+    return {name for name in names if name in services.metadata.topics} if timeout_ms > 0 else names

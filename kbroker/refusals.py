@@ -1,0 +1,210 @@
+"""The answer to a request that failed as a whole: the API's own response with the error in each place it has.
+
+Most responses have an error_code at the top and need nothing here. Those which have one only per topic, partition or
+resource repeat the request's items, each with the error; `_PER_ITEM` holds one small function for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from protocol.apis import API_BY_KEY
+from protocol.errors import ErrorCode
+
+Refuse = Callable[[Any, Any, int, ErrorCode, str | None], Any]
+"""(response class, request, version, code, message) -> response"""
+
+
+def refusal(api_key: int, request: Any, version: int, code: ErrorCode, message: str | None = None) -> Any:
+    """Return the response that says `code` (and `message`, where the API has a place for it) for the whole request."""
+    response_type: Any = API_BY_KEY[api_key].response
+    refuse = _PER_ITEM.get(api_key, _at_the_top)
+    return refuse(response_type, request, version, code, message or None)
+
+
+def _at_the_top(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    values: dict[str, Any] = {"error_code": code}
+    if "error_message" in response.__annotations__:
+        values["error_message"] = message
+    return response(**values)
+
+
+def _produce(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        responses=[
+            response.TopicProduceResponse(
+                name=topic.name,
+                partition_responses=[
+                    response.PartitionProduceResponse(
+                        index=partition.index, error_code=code, base_offset=-1, error_message=message
+                    )
+                    for partition in topic.partition_data
+                ],
+            )
+            for topic in request.topic_data
+        ]
+    )
+
+
+def _fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    if version >= 7:
+        return response(error_code=code)
+    return response(
+        responses=[
+            response.FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    response.PartitionData(partition_index=p.partition, error_code=code, high_watermark=-1, records=b"")
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _list_offsets(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        topics=[
+            response.ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[
+                    response.ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _offset_for_leader_epoch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        topics=[
+            response.OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[response.EpochEndOffset(partition=p.partition, error_code=code) for p in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _delete_records(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        topics=[
+            response.DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[
+                    response.DeleteRecordsPartitionResult(
+                        partition_index=p.partition_index, low_watermark=-1, error_code=code
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _metadata(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        topics=[
+            response.MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics or []
+        ]
+    )
+
+
+def _create_topics(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        topics=[
+            response.CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _topics_to_delete(request: Any, version: int) -> Iterator[tuple[str | None, bytes | None]]:
+    if version >= 6:
+        yield from ((topic.name, topic.topic_id) for topic in request.topics)
+    else:
+        yield from ((name, None) for name in request.topic_names)
+
+
+def _delete_topics(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    results = []
+    for name, topic_id in _topics_to_delete(request, version):
+        result = {"name": name, "error_code": code, "error_message": message}
+        if topic_id is not None:
+            result["topic_id"] = topic_id
+        results.append(response.DeletableTopicResult(**result))
+    return response(responses=results)
+
+
+def _create_partitions(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        results=[
+            response.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe_configs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(results=_per_resource(response.DescribeConfigsResult, request, code, message))
+
+
+def _alter_configs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(responses=_per_resource(response.AlterConfigsResourceResponse, request, code, message))
+
+
+def _per_resource(result: Any, request: Any, code: ErrorCode, message: str | None) -> list[Any]:
+    return [
+        result(
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in request.resources
+    ]
+
+
+def _elect_leaders(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(
+        error_code=code if version >= 1 else ErrorCode.NONE,
+        replica_election_results=[
+            response.ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    response.PartitionResult(partition_id=partition, error_code=code, error_message=message)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or []
+        ],
+    )
+
+
+def _describe_log_dirs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return response(error_code=code) if version >= 3 else response()
+
+
+_PER_ITEM: dict[int, Refuse] = {
+    0: _produce,
+    1: _fetch,
+    2: _list_offsets,
+    3: _metadata,
+    19: _create_topics,
+    20: _delete_topics,
+    21: _delete_records,
+    23: _offset_for_leader_epoch,
+    32: _describe_configs,
+    33: _alter_configs,
+    35: _describe_log_dirs,
+    37: _create_partitions,
+    43: _elect_leaders,
+    44: _alter_configs,
+}
