@@ -1,0 +1,54 @@
+cimport cython
+from libc.stdint cimport int64_t, uint64_t
+from protocol.records.reader cimport RecordReader
+
+cdef object _INT64, _INT32, _UINT32, _INT16, _PRODUCER, _LENGTH_TO_MAGIC
+cdef object crc32c, decompress
+
+
+@cython.final
+cdef class BatchHeader:
+    cdef public int64_t base_offset
+    cdef public int batch_length
+    cdef public int partition_leader_epoch
+    cdef public int magic
+    cdef public unsigned int crc
+    cdef public int attributes
+    cdef public int last_offset_delta
+    cdef public int64_t base_timestamp
+    cdef public int64_t max_timestamp
+    cdef public int64_t producer_id
+    cdef public int producer_epoch
+    cdef public int base_sequence
+    cdef public int count
+
+
+@cython.final
+cdef class RecordsSummary:
+    cdef public int64_t max_timestamp
+    cdef public int64_t offset_of_max_timestamp
+    cdef public int64_t min_timestamp
+    cdef public bint has_null_key
+
+
+@cython.locals(header=BatchHeader)
+cpdef BatchHeader read_header(object buffer, Py_ssize_t position=*)
+
+@cython.locals(header=BatchHeader, batch_size=int64_t, count=Py_ssize_t)
+cpdef tuple check_batch(object buffer, Py_ssize_t position=*, Py_ssize_t size=*)
+
+@cython.locals(batch_length=int64_t, magic=int, size=int64_t, position=Py_ssize_t, length=Py_ssize_t)
+cpdef list split_batches(object buffer)
+
+cdef int _check_magic_and_length(int magic, int batch_length, Py_ssize_t position) except -1
+
+@cython.locals(
+    reader=RecordReader,
+    max_timestamp=int64_t,
+    min_timestamp=int64_t,
+    timestamp=int64_t,
+    max_index=Py_ssize_t,
+    index=Py_ssize_t,
+    null_keys=Py_ssize_t,
+)
+cdef RecordsSummary _walk(BatchHeader header, object payload, Py_ssize_t start, Py_ssize_t end)

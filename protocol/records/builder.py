@@ -1,0 +1,265 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
+"""A batch being filled: records are written straight into one growing buffer behind room for the header.
+
+Every write is preceded by `_open_record`, which makes room for the whole record: the compiler's bounds checks are off.
+"""
+
+from collections.abc import Sequence
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    CONTROL_BIT,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME_BIT,
+    LOG_OVERHEAD,
+    TRANSACTIONAL_BIT,
+    write_crc,
+)
+from protocol.records.compression import compress
+from protocol.records.reader import BytesLike
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_INTERPRETED = __file__.endswith(".py")
+_FIRST_CAPACITY = 1024
+_LARGEST_BATCH = 0x7FFFFFFF - LOG_OVERHEAD
+_NO_HEADERS = b"\x00"
+
+
+class BatchBuilder:
+    """Collects records until `batch_size` bytes (uncompressed, header included) are reached, then `build`s once.
+
+    An empty builder takes a record of any size.
+    """
+
+    __slots__ = (
+        "base_timestamp",
+        "batch_size",
+        "buffer",
+        "compression",
+        "count",
+        "level",
+        "max_timestamp",
+        "size",
+        "view",
+    )
+
+    def __init__(self, batch_size: int = 16384, compression: int = 0, level: int | None = None) -> None:
+        self.batch_size = batch_size
+        self.compression = compression
+        self.level = level
+        self.buffer = bytearray(min(max(batch_size, HEADER_SIZE), _FIRST_CAPACITY))
+        self.view = self.buffer
+        self.size = HEADER_SIZE
+        self.count = 0
+        self.base_timestamp = -1
+        self.max_timestamp = -1
+
+    def append(
+        self, key: bytes | None, value: bytes | None, headers: Headers = (), timestamp: int = -1
+    ) -> bool:
+        """Add a record (timestamp in ms); False, and nothing added, when it does not fit any more."""
+        key_bytes = key if key is None or type(key) is bytes else _to_bytes(key)
+        value_bytes = value if value is None or type(value) is bytes else _to_bytes(value)
+        header_bytes = encode_headers(headers) if headers else _NO_HEADERS
+        key_length = -1 if key_bytes is None else len(key_bytes)
+        value_length = -1 if value_bytes is None else len(value_bytes)
+        headers_length = len(header_bytes)
+        at = self._open_record(timestamp, key_length, value_length, headers_length)
+        if at < 0:
+            return False
+        view = self.view
+        at = _put_varint(view, at, key_length)
+        if key_bytes is not None:
+            _copy_bytes(view, at, key_bytes, key_length)
+            at += key_length
+        at = _put_varint(view, at, value_length)
+        if value_bytes is not None:
+            _copy_bytes(view, at, value_bytes, value_length)
+            at += value_length
+        _copy_bytes(view, at, header_bytes, headers_length)
+        self.size = at + headers_length
+        return True
+
+    def append_slices(
+        self,
+        timestamp: int,
+        keys: BytesLike,
+        key_start: int,
+        key_length: int,
+        values: BytesLike,
+        value_start: int,
+        value_length: int,
+        headers: BytesLike,
+        headers_length: int,
+    ) -> bool:
+        """The same for columns: keys[key_start : key_start + key_length] and so on, length -1 for null.
+
+        `headers` starts with their count. The caller answers for the ranges.
+        """
+        at = self._open_record(timestamp, key_length, value_length, headers_length)
+        if at < 0:
+            return False
+        view = self.view
+        at = _put_varint(view, at, key_length)
+        if key_length > 0:
+            _copy_range(view, at, keys, key_start, key_length)
+            at += key_length
+        at = _put_varint(view, at, value_length)
+        if value_length > 0:
+            _copy_range(view, at, values, value_start, value_length)
+            at += value_length
+        _copy_range(view, at, headers, 0, headers_length)
+        self.size = at + headers_length
+        return True
+
+    def build(
+        self,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        transactional: bool = False,
+        control: bool = False,
+        base_offset: int = 0,
+        leader_epoch: int = -1,
+        log_append_time: bool = False,
+    ) -> bytearray:
+        """The finished batch; the builder is done with. An empty builder makes an empty batch."""
+        buffer = self.buffer
+        self.view = None  # type: ignore[assignment]  # a bytearray that is looked into cannot be cut
+        del buffer[self.size :]
+        compression = self.compression if self.count else 0
+        if compression:
+            with memoryview(buffer) as whole, whole[HEADER_SIZE:] as payload:
+                compressed = compress(compression, payload, self.level)
+            del buffer[HEADER_SIZE:]
+            buffer += compressed
+        attributes = (
+            compression
+            | (TRANSACTIONAL_BIT if transactional else 0)
+            | (CONTROL_BIT if control else 0)
+            | (LOG_APPEND_TIME_BIT if log_append_time else 0)
+        )
+        HEADER.pack_into(
+            buffer,
+            0,
+            base_offset,
+            len(buffer) - LOG_OVERHEAD,
+            leader_epoch,
+            2,
+            0,
+            attributes,
+            self.count - 1,
+            self.base_timestamp,
+            self.max_timestamp,
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            self.count,
+        )
+        write_crc(buffer, 0)
+        return buffer
+
+    def _open_record(self, timestamp: int, key_length: int, value_length: int, headers_length: int) -> int:
+        """Write what stands before the key and return the position behind it; -1 when the record does not fit."""
+        if timestamp < -1:
+            raise ValueError(f"a record's timestamp is milliseconds since 1970, or -1 for none, not {timestamp}")
+        delta = timestamp - self.base_timestamp if self.count else 0
+        length = (
+            1
+            + _varint_size(delta)
+            + _varint_size(self.count)
+            + _varint_size(key_length)
+            + (key_length if key_length > 0 else 0)
+            + _varint_size(value_length)
+            + (value_length if value_length > 0 else 0)
+            + headers_length
+        )
+        end = self.size + _varint_size(length) + length
+        if end > self.batch_size and self.count:
+            return -1
+        if end > _LARGEST_BATCH:
+            raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, f"a record of {length} bytes does not fit a batch")
+        if end > len(self.buffer):
+            self._grow(end)
+        if self.count == 0:
+            self.base_timestamp = timestamp
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        view = self.view
+        at = _put_varint(view, self.size, length)
+        view[at] = 0
+        at = _put_varint(view, at + 1, delta)
+        at = _put_varint(view, at, self.count)
+        self.count += 1
+        return at
+
+    def _grow(self, needed: int) -> None:
+        """Have at least `needed` bytes: twice as many as now, but no more than a batch where that is enough."""
+        capacity = max(needed, min(2 * len(self.buffer), self.batch_size))
+        self.view = None  # type: ignore[assignment]  # a bytearray that is looked into cannot grow
+        self.buffer += bytes(capacity - len(self.buffer))
+        self.view = self.buffer
+
+
+def encode_headers(headers: Headers) -> bytes:
+    """Headers as they stand in a record, their count in front."""
+    parts = [encode_varint(len(headers))]
+    for key, value in headers:
+        key_bytes = key.encode()
+        parts += (encode_varint(len(key_bytes)), key_bytes)
+        if value is None:
+            parts.append(b"\x01")
+        else:
+            value_bytes = value if type(value) is bytes else _to_bytes(value)
+            parts += (encode_varint(len(value_bytes)), value_bytes)
+    return b"".join(parts)
+
+
+def encode_varint(value: int) -> bytes:
+    """A zig-zag number as bytes."""
+    buffer = bytearray(10)
+    return bytes(buffer[: _put_varint(buffer, 0, value)])
+
+
+def _to_bytes(value: object) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise TypeError(f"keys and values are bytes or None, not {type(value).__name__}")
+
+
+def _varint_size(value: int) -> int:
+    rest = (value << 1) ^ (value >> 63)
+    size = 1
+    while rest > 127:
+        rest >>= 7
+        size += 1
+    return size
+
+
+def _put_varint(target: bytearray, at: int, value: int) -> int:
+    """Write a zig-zag number; returns the position behind it."""
+    rest = (value << 1) ^ (value >> 63)
+    while rest > 127:
+        target[at] = (rest & 127) | 128
+        rest >>= 7
+        at += 1
+    target[at] = rest
+    return at + 1
+
+
+def _copy_bytes(target: bytearray, at: int, source: bytes, length: int) -> None:
+    if _INTERPRETED:  # the loop is for the compiler, which makes one copy of it; the interpreter would walk it
+        target[at : at + length] = source
+        return
+    for i in range(length):
+        target[at + i] = source[i]
+
+
+def _copy_range(target: bytearray, at: int, source: BytesLike, start: int, length: int) -> None:
+    if _INTERPRETED:
+        target[at : at + length] = source[start : start + length]
+        return
+    for i in range(length):
+        target[at + i] = source[start + i]

@@ -1,0 +1,171 @@
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
+"""Records as Python objects, out of a batch of any compression."""
+
+from collections.abc import Iterable
+
+from protocol.records.batch import (
+    COMPRESSION_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    read_header,
+    verify_crc,
+)
+from protocol.records.builder import BatchBuilder
+from protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
+from protocol.records.errors import CorruptBatch, InvalidRecord
+from protocol.records.reader import BytesLike, RecordReader
+
+CREATE_TIME = 0
+LOG_APPEND_TIME = 1
+_NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
+_WHOLE_BATCH = 0x7FFFFFFF
+
+
+class Record:
+    """One record. `timestamp` is in ms (-1 none), of the sender or, with timestamp_type 1, of the broker."""
+
+    __slots__ = ("headers", "key", "offset", "partition", "timestamp", "timestamp_type", "topic", "value")
+
+    def __init__(
+        self,
+        offset: int,
+        timestamp: int,
+        timestamp_type: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...] = (),
+        topic: str = "",
+        partition: int = -1,
+    ) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self.timestamp_type = timestamp_type
+        self.key = key
+        self.value = value
+        self.headers = headers
+        self.topic = topic
+        self.partition = partition
+
+    def _fields(self) -> tuple[object, ...]:
+        return (
+            self.topic,
+            self.partition,
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.key,
+            self.value,
+            self.headers,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def __repr__(self) -> str:
+        return (
+            f"Record(topic={self.topic!r}, partition={self.partition}, offset={self.offset}, "
+            f"timestamp={self.timestamp}, key={self.key!r}, value={self.value!r}, headers={self.headers!r})"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Record, (
+            self.offset,
+            self.timestamp,
+            self.timestamp_type,
+            self.key,
+            self.value,
+            self.headers,
+            self.topic,
+            self.partition,
+        )
+
+
+def decode_batch(
+    buffer: BytesLike,
+    position: int = 0,
+    size: int = -1,
+    check_crc: bool = True,
+    from_offset: int = 0,
+    topic: str = "",
+    partition: int = -1,
+    max_payload_size: int = MAX_PAYLOAD_SIZE,
+) -> list[Record]:
+    """All records of the batch at `position` with offsets from `from_offset` on, markers included (control.py).
+
+    `size`, where given, is what the batch must fill exactly. Raises CorruptBatch or InvalidRecord.
+    """
+    header, opened = open_batch(buffer, position, size, check_crc, max_payload_size)
+    start = 0
+    if header.attributes & COMPRESSION_MASK:
+        payload = bytes(opened)
+    elif type(opened) is bytes:
+        payload = opened
+        start = position + HEADER_SIZE
+    else:
+        payload = bytes(memoryview(opened)[position + HEADER_SIZE : position + header.size])
+    end = position + header.batch_length + LOG_OVERHEAD if start else len(payload)
+    reader = RecordReader(payload, start, end, header.count, header.base_timestamp, header.last_offset_delta)
+    timestamp_type = header.timestamp_type
+    base_offset = header.base_offset
+    text = payload
+    records: list[Record] = []
+    while reader.next_record():
+        if base_offset + reader.offset_delta < from_offset:
+            continue
+        record = Record.__new__(Record)
+        record.offset = base_offset + reader.offset_delta
+        record.timestamp = header.max_timestamp if timestamp_type else reader.timestamp
+        record.timestamp_type = timestamp_type
+        record.topic = topic
+        record.partition = partition
+        start = reader.key_start
+        record.key = None if reader.key_length < 0 else text[start : start + reader.key_length]
+        start = reader.value_start
+        record.value = None if reader.value_length < 0 else text[start : start + reader.value_length]
+        record.headers = _read_headers(reader, payload) if reader.header_count else _NO_HEADERS
+        records.append(record)
+    return records
+
+
+def open_batch(
+    buffer: BytesLike, position: int, size: int, check_crc: bool, max_payload_size: int, output: bytearray | None = None
+) -> tuple[BatchHeader, BytesLike]:
+    """Header and uncompressed payload; an uncompressed batch's payload is `buffer` itself. `size` -1: not known."""
+    header = read_header(buffer, position)
+    batch_size = header.size
+    if batch_size > len(buffer) - position or (size >= 0 and size != batch_size):
+        available = len(buffer) - position if size < 0 else size
+        raise CorruptBatch(f"batch at {position} says it has {batch_size} bytes, {available} are there")
+    if check_crc and not verify_crc(buffer, position, batch_size):
+        raise CorruptBatch(f"batch of offset {header.base_offset} at {position} does not match its CRC")
+    compression = header.compression
+    if compression == 0:
+        return header, buffer
+    compressed = memoryview(buffer)[position + HEADER_SIZE : position + batch_size]
+    return header, decompress(compression, compressed, max_payload_size, output)
+
+
+def encode_batch(records: Iterable[Record], compression: int = 0, level: int | None = None) -> bytearray:
+    """One batch of all the records (their offsets are not used: it starts at offset 0)."""
+    builder = BatchBuilder(_WHOLE_BATCH, compression, level)
+    for record in records:
+        builder.append(record.key, record.value, record.headers, record.timestamp)
+    return builder.build()
+
+
+def _read_headers(reader: RecordReader, payload: bytes) -> tuple[tuple[str, bytes | None], ...]:
+    headers = []
+    reader.start_headers()
+    for _ in range(reader.header_count):
+        reader.next_header()
+        try:
+            key = payload[reader.key_start : reader.key_start + reader.key_length].decode()
+        except UnicodeDecodeError:
+            raise InvalidRecord(f"record {reader.index - 1}: a header key that is not UTF-8") from None
+        value = None if reader.value_length < 0 else payload[reader.value_start : reader.value_start + reader.value_length]
+        headers.append((key, value))
+    return tuple(headers)

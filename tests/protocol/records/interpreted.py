@@ -1,0 +1,30 @@
+"""The record modules once more, from their sources: interpreted beside the compiled ones, in one process."""
+
+import sys
+from importlib.util import module_from_spec, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+import protocol.records
+
+ALIAS = "interpreted_records"
+NAMES = ("reader", "compression", "batch", "builder", "record", "control", "partitioner", "columns")
+
+
+def load() -> dict[str, ModuleType]:
+    """Modules by name; loaded once. Errors are shared with the compiled modules, everything else is not."""
+    folder = Path(protocol.records.__file__).parent
+    for name in NAMES:
+        full_name = f"{ALIAS}.{name}"
+        if full_name in sys.modules:
+            continue
+        source = (folder / f"{name}.py").read_text()
+        source = source.replace("protocol.records.", f"{ALIAS}.").replace(f"{ALIAS}.errors", "protocol.records.errors")
+        spec = spec_from_loader(full_name, loader=None)
+        assert spec is not None
+        module = module_from_spec(spec)
+        module.__file__ = str(folder / f"{name}.py")
+        sys.modules.setdefault(ALIAS, ModuleType(ALIAS))
+        sys.modules[full_name] = module
+        exec(compile(source, module.__file__, "exec"), module.__dict__)
+    return {name: sys.modules[f"{ALIAS}.{name}"] for name in NAMES}
