@@ -106,12 +106,23 @@ class BrokerStore(Znodes):
 
     # --- registration ---
 
-    async def register_broker(self, broker: BrokerRegistration) -> int:
+    async def register_broker(self, broker: BrokerRegistration, *, wait_ms: int = 0) -> int:
         """Make /brokers/ids/<id> (ephemeral) and return the broker epoch, its czxid.
 
         A node of our present session is kept, one of our previous session replaced. Raises BrokerIdTaken when
-        another live broker has the id.
+        another live broker has the id, at once or after waiting: a broker that was killed and is started again may
+        find its old node, until its old session expires.
         """
+        deadline = time.monotonic() + wait_ms / 1000
+        while True:
+            try:
+                return await self._register_broker(broker)
+            except BrokerIdTaken:
+                if time.monotonic() >= deadline:
+                    raise
+                await asyncio.sleep(0.1)
+
+    async def _register_broker(self, broker: BrokerRegistration) -> int:
         path = znodes.broker_path(broker.broker_id)
         data = znodes.encode_broker(broker)
         while True:
@@ -152,10 +163,10 @@ class BrokerStore(Znodes):
         """Change our registration's data (listeners); the epoch stays."""
         await self.set(znodes.broker_path(broker.broker_id), znodes.encode_broker(broker))
 
-    async def brokers(self) -> dict[int, BrokerRegistration]:
-        """All live brokers with their epochs."""
-        ids = sorted(int(name) for name in await self.children(znodes.BROKER_IDS))
-        found = await self.get_many([znodes.broker_path(broker_id) for broker_id in ids])
+    async def brokers(self, *, watch: bool = False) -> dict[int, BrokerRegistration]:
+        """All live brokers with their epochs; with `watch` both the list and each broker's data are watched."""
+        ids = sorted(int(name) for name in await self.children(znodes.BROKER_IDS, watch=watch))
+        found = await self.get_many([znodes.broker_path(broker_id) for broker_id in ids], watch=watch)
         brokers = {}
         for broker_id, node in zip(ids, found, strict=True):
             if node is not None:
@@ -177,9 +188,9 @@ class BrokerStore(Znodes):
 
     # --- topics ---
 
-    async def topic_names(self) -> list[str]:
+    async def topic_names(self, *, watch: bool = False) -> list[str]:
         """All topics, those being deleted too."""
-        return await self.children(znodes.TOPICS)
+        return await self.children(znodes.TOPICS, watch=watch)
 
     async def topic_exists(self, topic: str) -> bool:
         """Whether the topic's node is there."""
@@ -252,9 +263,9 @@ class BrokerStore(Znodes):
         except NodeExists:
             return
 
-    async def topics_to_delete(self) -> set[str]:
+    async def topics_to_delete(self, *, watch: bool = False) -> set[str]:
         """Topics marked for deletion that are still there."""
-        return set(await self.children(znodes.DELETE_TOPICS))
+        return set(await self.children(znodes.DELETE_TOPICS, watch=watch))
 
     # --- configurations ---
 

@@ -28,7 +28,7 @@ from controller.znode_operations import (
     Znodes,
     failure,
 )
-from controller.znodes import PartitionState, TopicAssignment, TopicPartition
+from controller.znodes import Conflict, PartitionState, TopicAssignment, TopicPartition
 
 OPERATIONS_PER_MULTI = 500
 BYTES_PER_MULTI = 400_000
@@ -43,13 +43,6 @@ class ElectedController:
     epoch: int
     epoch_version: int
     """Version of /controller_epoch; every write of ours checks it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """A partition state that was not written: `current` is there instead (None: nothing)."""
-
-    current: PartitionState | None
 
 
 class ControllerStore(Znodes):

@@ -1,56 +1,397 @@
-"""The controller as a part of its broker: one queue, one loop."""
+"""The controller as a part of its broker: one queue, one loop task.
+
+Every broker runs for controller whenever /controller is gone. The one that wins reads the cluster, and from then on
+feeds the machine: watches, answers and callers only put jobs into the queue; the loop takes one at a time, reads what
+is new, hands it to the machine and carries the instructions out, until that procedure has ended.
+
+    watch fires ─┐
+    broker answers ├─▶ queue ─▶ read ─▶ machine.handle(event) ─▶ carry out ─▶ handle(result) ─▶ … ─▶ next job
+    handler asks ─┘
+
+A term ends when the session expires, when a fenced write fails, when /controller names another, or with `stop`.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
 
+from controller import events, znodes
+from controller.api_calls import ApiCalls
 from controller.controller_config import ControllerConfig
+from controller.controller_store import ElectedController
+from controller.machine import Machine
+from controller.orders import Orders
 from controller.ports import BrokerChannels
+from controller.state import ControllerState
 from controller.zookeeper import ZooKeeper
+from controller.znode_operations import ControllerMoved, SessionExpired
+
+log = logging.getLogger(__name__)
+
+Job = Callable[[], Awaitable[None]]
+
+_FIRST_REBALANCE_AFTER_S = 5.0
+_RETRY_ELECTION_AFTER_S = 1.0
+
+
+class _TermOver(Exception):
+    """The term ended while one of its jobs was under way."""
 
 
 class ControllerRunner:
-    """Runs for controller, and while it is one, feeds the machine and carries its instructions out."""
+    """Runs for controller, and while it is one, feeds the machine and carries its instructions out.
 
-    def __init__(self, zookeeper: ZooKeeper, broker_id: int, channels: BrokerChannels, config: ControllerConfig) -> None:
-        raise NotImplementedError
+    Handlers ask through `calls` (or the methods of the same names here); while we are not the controller the answers say so.
+    """
 
-    async def start(self, broker_epoch: int) -> None:
-        """Watch /controller and run for it. After the broker is registered; returns when the first election is over."""
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        broker_id: int,
+        channels: BrokerChannels,
+        config: ControllerConfig,
+        new_topic_id: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._broker_id = broker_id
+        self._channels = channels
+        self._config = config
+        self._machine = Machine(broker_id, config, new_topic_id or _random_topic_id)
+        self._queue: asyncio.Queue[Job] = asyncio.Queue()
+        self._pending: set[object] = set()
+        """Readings already in the queue: one is enough, since it happens at its turn."""
+        self._topics_changed: set[str] = set()
+        self._term: ElectedController | None = None
+        self._orders: Orders | None = None
+        self._is_registered = False
+        self._loop_task: asyncio.Task[None] | None = None
+        self._rebalance_task: asyncio.Task[None] | None = None
+        self._readers: dict[str, Job] = {
+            znodes.BROKER_IDS: self._read_brokers,
+            znodes.TOPICS: self._read_topic_names,
+            znodes.DELETE_TOPICS: self._read_deletions,
+            znodes.LOG_DIR_EVENTS: self._read_log_dir_events,
+            znodes.ISR_CHANGES: self._read_isr_changes,
+            znodes.REASSIGN_PARTITIONS: self._read_reassignments,
+            znodes.PREFERRED_ELECTION: self._read_preferred_elections,
+        }
+        self.calls = ApiCalls(self._machine, zookeeper, lambda: self.is_active, self._tell)
+        self.allocate_producer_ids = self.calls.allocate_producer_ids
+        self.alter_partition = self.calls.alter_partition
+        self.controlled_shutdown = self.calls.controlled_shutdown
+        self.elect_leaders = self.calls.elect_leaders
+        self.alter_reassignments = self.calls.alter_reassignments
+        self.list_reassignments = self.calls.list_reassignments
+
+    # --- life ---
+
+    async def start(self) -> None:
+        """Run for controller. To be called after the broker is registered; returns when the first election is over.
+
+        After that `on_registered` is to be called whenever the broker has registered again (a new session).
+        """
+        self._zookeeper.on_session_expired.append(self._session_expired)
+        self._zookeeper.watch(znodes.CONTROLLER, lambda _path: self._enqueue_once(self._run_for_controller))
+        self._is_registered = True
+        decided = asyncio.get_running_loop().create_future()
+
+        async def first_election() -> None:
+            try:
+                await self._run_for_controller()
+            finally:
+                if not decided.done():
+                    decided.set_result(None)
+
+        self._queue.put_nowait(first_election)
+        self._loop_task = asyncio.create_task(self._loop(), name="controller")
+        await decided
 
     async def stop(self) -> None:
-        """Resign if we are the controller, and stop."""
+        """Resign if we are the controller, and stop. Before the ZooKeeper session is closed."""
+        if self._loop_task is None:
+            return
+        self._zookeeper.unwatch(znodes.CONTROLLER)
+        if self._session_expired in self._zookeeper.on_session_expired:
+            self._zookeeper.on_session_expired.remove(self._session_expired)
+        self._loop_task.cancel()
+        await asyncio.gather(self._loop_task, return_exceptions=True)
+        self._loop_task = None
+        term = self._term
+        self._end_term()
+        if term is not None and self._zookeeper.is_connected:
+            try:
+                await self._zookeeper.resign(term)
+            except SessionExpired:
+                return
 
-    def on_registered(self, broker_epoch: int) -> None:
-        """The broker is registered again after an expired session (which the runner sees for itself): run again."""
+    def on_registered(self) -> None:
+        """The broker is registered again after an expired session: run for controller again."""
+        self._is_registered = True
+        self._enqueue_once(self._run_for_controller)
 
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
-        raise NotImplementedError
+        return self._term is not None
 
     @property
     def controller_epoch(self) -> int:
         """Epoch of our term, 0 when we are not the controller."""
-        raise NotImplementedError
+        return self._term.epoch if self._term is not None else 0
 
-    async def allocate_producer_ids(self, request: Any) -> Any:
-        """AllocateProducerIdsRequest → AllocateProducerIdsResponse."""
-
-    async def alter_partition(self, request: Any, version: int) -> Any:
-        """AlterPartitionRequest → AlterPartitionResponse."""
-
-    async def controlled_shutdown(self, request: Any, version: int) -> Any:
-        """ControlledShutdownRequest → ControlledShutdownResponse."""
-
-    async def elect_leaders(self, request: Any, version: int) -> Any:
-        """ElectLeadersRequest → ElectLeadersResponse (does not wait for the metadata cache)."""
-
-    async def alter_reassignments(self, request: Any) -> Any:
-        """AlterPartitionReassignmentsRequest → AlterPartitionReassignmentsResponse."""
-
-    async def list_reassignments(self, request: Any) -> Any:
-        """ListPartitionReassignmentsRequest → ListPartitionReassignmentsResponse."""
+    @property
+    def state(self) -> ControllerState:
+        """What the machine knows: to be read, never changed. Empty while we are not the controller."""
+        return self._machine.state
 
     def unclean_election_enabled(self, topic: str | None) -> None:
         """A dynamic change turned unclean.leader.election.enable on: for one topic, or (None) by default."""
+        self._tell(events.UncleanElectionEnabled(topic))
+
+    # --- the loop ---
+
+    async def _loop(self) -> None:
+        while True:
+            job = await self._queue.get()
+            try:
+                await job()
+            except ControllerMoved as error:
+                log.warning("no longer the controller: %s", error)
+                self._end_term()
+                self._enqueue_once(self._run_for_controller)
+            except (SessionExpired, _TermOver):
+                self._end_term()
+            except Exception:
+                log.exception("the controller failed to handle an event")
+                self._machine.abandon()
+
+    def _enqueue_once(self, job: Job) -> None:
+        if job in self._pending:
+            return
+        self._pending.add(job)
+
+        async def run() -> None:
+            self._pending.discard(job)
+            await job()
+
+        self._queue.put_nowait(run)
+
+    def _tell(self, event: events.Event) -> None:
+        """Queue an event for the machine; without effect while we are not the controller."""
+        if self._term is not None:
+            self._queue.put_nowait(lambda: self._process(event))
+
+    async def _process(self, event: events.Event) -> None:
+        """One event and all that follows from it."""
+        term, orders = self._term, self._orders
+        if term is None or orders is None:
+            return
+        instructions = self._machine.handle(event)
+        while instructions:
+            result = None
+            for instruction in instructions:
+                result = await orders.carry_out(instruction)
+            if term is not self._term:
+                raise _TermOver
+            if result is None:
+                break
+            instructions = self._machine.handle(result)
+
+    # --- terms ---
+
+    def _session_expired(self) -> None:
+        self._is_registered = False
+        self._end_term()
+
+    def _end_term(self) -> None:
+        if self._term is None:
+            return
+        log.info("controller term %d is over", self._term.epoch)
+        self._term = None
+        if self._orders is not None:
+            self._orders.end()
+            self._orders = None
+        if self._rebalance_task is not None:
+            self._rebalance_task.cancel()
+            self._rebalance_task = None
+        for path in self._readers:
+            self._zookeeper.unwatch(path)
+        for broker_id in self._machine.state.brokers:
+            self._zookeeper.unwatch(znodes.broker_path(broker_id))
+        self._machine.handle(events.TermEnded())
+        self._topics_changed.clear()
+        self.calls.end()
+
+    async def _run_for_controller(self) -> None:
+        """Look who is the controller; if nobody is, try to be."""
+        node = await self._zookeeper.read_controller(watch=True)
+        if node is not None:
+            if node.broker_id != self._broker_id:
+                self._end_term()
+            return
+        self._end_term()
+        if not self._is_registered:
+            return
+        elected = await self._zookeeper.elect_controller(self._broker_id, int(time.time() * 1000))
+        if elected is None:
+            self._enqueue_once(self._look_at_winner)
+            return
+        await self._zookeeper.read_controller(watch=True)
+        await self._take_over(elected)
+
+    async def _look_at_winner(self) -> None:
+        """Set the watch on whoever was faster; gone again already: run again."""
+        if await self._zookeeper.read_controller(watch=True) is None:
+            await self._run_for_controller()
+
+    async def _take_over(self, term: ElectedController) -> None:
+        log.info("broker %d is the controller, epoch %d", self._broker_id, term.epoch)
+        self._term = term
+        self._orders = Orders(
+            self._zookeeper, self._channels, term, self._tell, self._topic_changed, self.calls.answer
+        )
+        try:
+            await self._zookeeper.ensure_feature(term)
+            snapshot = await self._read_snapshot(term, self._orders)
+            await self._process(events.ControllerElected(term.epoch, snapshot))
+        except (ControllerMoved, SessionExpired, _TermOver):
+            raise
+        except Exception:
+            log.exception("taking over as controller failed; another broker may try")
+            self._end_term()
+            await self._zookeeper.resign(term)
+            await asyncio.sleep(_RETRY_ELECTION_AFTER_S)
+            return
+        if self._config.auto_leader_rebalance_enable:
+            self._rebalance_task = asyncio.create_task(self._rebalance_now_and_then(), name="controller-rebalance")
+
+    async def _rebalance_now_and_then(self) -> None:
+        await asyncio.sleep(_FIRST_REBALANCE_AFTER_S)
+        while True:
+            self._tell(events.RebalanceDue())
+            await asyncio.sleep(self._config.leader_imbalance_check_interval_seconds)
+
+    async def _read_snapshot(self, term: ElectedController, orders: Orders) -> events.Snapshot:
+        """The whole cluster, every part watched from now on; notifications of earlier terms are removed."""
+        zookeeper = self._zookeeper
+        for path, reader in self._readers.items():
+            zookeeper.watch(path, lambda _path, reader=reader: self._enqueue_once(reader))  # type: ignore[misc]
+        for parent in (znodes.LOG_DIR_EVENTS, znodes.ISR_CHANGES):
+            await zookeeper.delete_nodes(term, await zookeeper.read_notifications(parent))
+        brokers = await self._watched_brokers()
+        topics = await orders.read_topics(await zookeeper.topic_names(watch=True))
+        partitions = [znodes.TopicPartition(name, each) for name, topic in topics.items() for each in topic.partitions]
+        return events.Snapshot(
+            brokers=brokers,
+            topics=topics,
+            partition_states=await orders.read_states(partitions),
+            topics_to_delete=frozenset(await zookeeper.topics_to_delete(watch=True)),
+            reassignments=await self._legacy_reassignments() or {},
+            preferred_elections=await self._legacy_elections() or (),
+        )
+
+    # --- readings ---
+
+    async def _watched_brokers(self) -> dict[int, znodes.BrokerRegistration]:
+        brokers = await self._zookeeper.brokers(watch=True)
+        for broker_id in brokers:
+            self._zookeeper.watch(
+                znodes.broker_path(broker_id), lambda _path: self._enqueue_once(self._read_brokers)
+            )
+        for broker_id in set(self._machine.state.brokers) - set(brokers):
+            self._zookeeper.unwatch(znodes.broker_path(broker_id))
+        return brokers
+
+    async def _read_brokers(self) -> None:
+        if self._term is not None:
+            await self._process(events.BrokersListed(await self._watched_brokers()))
+
+    async def _read_topic_names(self) -> None:
+        if self._term is not None:
+            names = frozenset(await self._zookeeper.topic_names(watch=True))
+            await self._process(events.TopicsListed(names))
+
+    async def _read_deletions(self) -> None:
+        if self._term is not None:
+            names = frozenset(await self._zookeeper.topics_to_delete(watch=True))
+            await self._process(events.TopicDeletionsListed(names))
+
+    def _topic_changed(self, name: str) -> None:
+        self._topics_changed.add(name)
+        self._enqueue_once(self._read_changed_topics)
+
+    async def _read_changed_topics(self) -> None:
+        if self._orders is not None:
+            names = sorted(self._topics_changed & set(self._machine.state.assignments))
+            self._topics_changed.clear()
+            await self._process(events.TopicsModified(await self._orders.read_topics(names)))
+
+    async def _read_log_dir_events(self) -> None:
+        if self._term is None:
+            return
+        found = await self._zookeeper.read_notifications(znodes.LOG_DIR_EVENTS)
+        broker_ids = set()
+        for path, data in found.items():
+            try:
+                broker_ids.add(znodes.decode_log_dir_event(data, path))
+            except znodes.MalformedZnode as error:
+                log.error("log directory event skipped: %s", error)
+        failed = frozenset(each for each in broker_ids if each is not None)
+        if found:
+            await self._process(events.LogDirsFailed(failed, tuple(found)))
+
+    async def _read_isr_changes(self) -> None:
+        if self._term is None:
+            return
+        found = await self._zookeeper.read_notifications(znodes.ISR_CHANGES)
+        partitions: list[znodes.TopicPartition] = []
+        for path, data in found.items():
+            try:
+                partitions += znodes.decode_partition_list(data, path)
+            except znodes.MalformedZnode as error:
+                log.error("ISR change skipped: %s", error)
+        if found:
+            await self._process(events.IsrChangesNotified(tuple(dict.fromkeys(partitions)), tuple(found)))
+
+    async def _legacy_reassignments(self) -> dict[znodes.TopicPartition, tuple[int, ...]] | None:
+        """None when there is no such node; empty when it holds nothing that can be understood."""
+        data = await self._zookeeper.read_admin_node(znodes.REASSIGN_PARTITIONS)
+        if data is None:
+            return None
+        try:
+            return znodes.decode_reassignments(data)
+        except znodes.MalformedZnode as error:
+            log.error("reassignment ignored: %s", error)
+            return {}
+
+    async def _read_reassignments(self) -> None:
+        if self._term is not None and (targets := await self._legacy_reassignments()) is not None:
+            await self._process(events.LegacyReassignmentsFound(targets))
+
+    async def _legacy_elections(self) -> tuple[znodes.TopicPartition, ...] | None:
+        data = await self._zookeeper.read_admin_node(znodes.PREFERRED_ELECTION)
+        if data is None:
+            return None
+        try:
+            return tuple(znodes.decode_partition_list(data, znodes.PREFERRED_ELECTION))
+        except znodes.MalformedZnode as error:
+            log.error("preferred elections ignored: %s", error)
+            return ()
+
+    async def _read_preferred_elections(self) -> None:
+        if self._term is not None and (partitions := await self._legacy_elections()) is not None:
+            await self._process(events.LegacyElectionsFound(partitions))
+
+
+def _random_topic_id() -> bytes:
+    """A random version 4 UUID, neither of Kafka's two reserved ones."""
+    raw = bytearray(os.urandom(16))
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
+    if raw[0] >> 2 == 62:  # the text would start with "-"
+        raw[0] ^= 0x80
+    return bytes(raw)

@@ -169,6 +169,13 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
+class Conflict:
+    """A partition state that was not written: `current` is there instead (None: nothing)."""
+
+    current: PartitionState | None
+
+
+@dataclass(frozen=True, slots=True)
 class ControllerNode:
     """/controller: who is the controller."""
 

@@ -1,0 +1,88 @@
+"""Elections that nobody's death asked for: administrators', the automatic rebalance, unclean ones (procedures, pure)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from controller.election import Strategy
+from controller.instructions import Steps
+from controller.state import PartitionStatus
+from controller.transitions import Transitions
+from controller.znodes import TopicPartition
+from protocol.errors import ErrorCode
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class AdminElections:
+    """Moves leadership without a failure."""
+
+    do: Transitions
+
+    def elect(self, strategy: Strategy, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
+        """PREFERRED or UNCLEAN elections; NONE for those held, else why not."""
+        results = {each: self._refusal(strategy, each) for each in partitions}
+        wanted = [each for each, code in results.items() if code is ErrorCode.NONE]
+        if not wanted:
+            return results
+        if strategy is Strategy.UNCLEAN:
+            online = [each for each in wanted if self.do.state.status(each) is PartitionStatus.ONLINE]
+            self.do.set_partition_status(online, PartitionStatus.OFFLINE)
+        succeeded = yield from self.do.bring_online(wanted, strategy)
+        failure = (
+            ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+            if strategy is Strategy.PREFERRED
+            else ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+        )
+        results.update({each: failure for each in wanted if each not in succeeded})
+        return results
+
+    def _refusal(self, strategy: Strategy, partition: TopicPartition) -> ErrorCode:
+        state = self.do.state
+        if state.assignment(partition) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if state.is_being_deleted(partition.topic):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        known = state.leadership.get(partition)
+        if known is None:
+            return ErrorCode.NONE
+        if strategy is Strategy.PREFERRED:
+            is_needed = known.leader != state.replicas(partition)[0]
+        else:
+            is_needed = not state.is_online(known.leader, partition)
+        return ErrorCode.NONE if is_needed else ErrorCode.ELECTION_NOT_NEEDED
+
+    def rebalance(self) -> Steps[None]:
+        """Give preferred leaders back what they can lead, where a broker is missing too much of it."""
+        state = self.do.state
+        by_preferred: dict[int, list[TopicPartition]] = {}
+        for partition in state.partitions():
+            if partition in state.leadership and not state.is_being_deleted(partition.topic):
+                by_preferred.setdefault(state.replicas(partition)[0], []).append(partition)
+        for broker_id, partitions in sorted(by_preferred.items()):
+            elsewhere = [each for each in partitions if state.leadership[each].leader != broker_id]
+            allowed = self.do.config.leader_imbalance_per_broker_percentage / 100
+            if len(elsewhere) / len(partitions) <= allowed:
+                continue
+            possible = [each for each in elsewhere if self._can_lead(broker_id, each)]
+            if possible:
+                log.info("broker %d gets %d partitions back to lead", broker_id, len(possible))
+                yield from self.do.bring_online(possible, Strategy.PREFERRED)
+
+    def _can_lead(self, broker_id: int, partition: TopicPartition) -> bool:
+        state = self.do.state
+        is_in_sync = broker_id in state.leadership[partition].isr
+        return is_in_sync and partition not in state.reassigning and state.is_online(broker_id, partition)
+
+    def unclean_enabled(self, topic: str | None) -> Steps[None]:
+        """Partitions without a leader get a chance again."""
+        if topic is None:
+            yield from self.do.elect_leaderless()
+            return
+        offline = (PartitionStatus.OFFLINE, PartitionStatus.NEW)
+        waiting = [each for each in self.do.state.partitions_of(topic) if self.do.state.status(each) in offline]
+        if waiting and not self.do.state.is_being_deleted(topic):
+            yield from self.do.bring_online(waiting)

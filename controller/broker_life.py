@@ -1,0 +1,214 @@
+"""Brokers that come, go, come back, lose a disk or want to stop (procedures, pure)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from controller.election import Strategy
+from controller.instructions import CloseChannel, OpenChannel, Steps
+from controller.reassignment import Reassignment
+from controller.state import PartitionStatus, Replica, ReplicaStatus
+from controller.topic_deletion import TopicDeletion
+from controller.transitions import Transitions
+from controller.znodes import NO_LEADER, BrokerRegistration, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class BrokerLife:
+    """What becomes of partitions when brokers change."""
+
+    do: Transitions
+    deletion: TopicDeletion
+    reassignment: Reassignment
+
+    def listed(self, brokers: dict[int, BrokerRegistration]) -> Steps[None]:
+        """Compare with who was there: a known id with a new epoch has bounced, which is dying and starting."""
+        known = self.do.state.brokers
+        bounced = {each for each in brokers if each in known and brokers[each].epoch > known[each].epoch}
+        new = set(brokers) - set(known)
+        dead = set(known) - set(brokers)
+        changed = {
+            each
+            for each in set(brokers) & set(known) - bounced
+            if _manners(brokers[each]) != _manners(known[each])
+        }
+        if new or dead or bounced:
+            log.info("brokers: new %s, gone %s, back %s", sorted(new), sorted(dead), sorted(bounced))
+        if dead or bounced:
+            yield from self._remove(dead | bounced)
+        if new or bounced:
+            yield from self._add({each: brokers[each] for each in sorted(new | bounced)})
+        if changed:
+            yield from self._modify({each: brokers[each] for each in sorted(changed)})
+
+    # --- start ---
+
+    def open_channel(self, broker: BrokerRegistration) -> Steps[None]:
+        """Reach the broker on the controller's listener."""
+        endpoint = broker.endpoint(self.do.config.listener_name)
+        if endpoint is None:
+            log.error("broker %d has no listener %s", broker.broker_id, self.do.config.listener_name)
+            return
+        yield OpenChannel(broker.broker_id, endpoint.host, endpoint.port)
+
+    def _add(self, started: dict[int, BrokerRegistration]) -> Steps[None]:
+        state = self.do.state
+        existing = set(state.brokers)
+        for broker in started.values():
+            state.brokers[broker.broker_id] = broker
+            state.offline_partitions.pop(broker.broker_id, None)
+            yield from self.open_channel(broker)
+        if existing:
+            yield from self.do.tell_metadata(broker_ids=existing)
+        known = [each for each in state.partitions() if not state.is_being_deleted(each.topic)]
+        yield from self.do.tell_metadata(known, broker_ids=started)
+        replicas = state.replicas_on(started)
+        staying = [each for each in replicas if not state.is_being_deleted(each[0].topic)]
+        yield from self.do.move_replicas(
+            [each for each in staying if state.replica_state(each) is not ReplicaStatus.NON_EXISTENT],
+            ReplicaStatus.ONLINE,
+        )
+        yield from self.do.elect_leaderless()
+        moving = [
+            each
+            for each in sorted(state.reassigning)
+            if (assignment := state.assignment(each)) is not None and set(assignment.target) & set(started)
+        ]
+        yield from self.reassignment.resume(moving)
+        yield from self.deletion.resume_for({each[0].topic for each in replicas})
+
+    def _modify(self, changed: dict[int, BrokerRegistration]) -> Steps[None]:
+        """Other listeners: the channel moves with them, everybody's metadata too."""
+        for broker in changed.values():
+            previous = self.do.state.brokers[broker.broker_id]
+            self.do.state.brokers[broker.broker_id] = broker
+            listener = self.do.config.listener_name
+            if broker.endpoint(listener) != previous.endpoint(listener):
+                yield from self.open_channel(broker)
+        yield from self.do.tell_metadata()
+
+    # --- failure ---
+
+    def _remove(self, gone: set[int]) -> Steps[None]:
+        state = self.do.state
+        for broker_id in sorted(gone):
+            state.brokers.pop(broker_id)
+            state.shutting_down.discard(broker_id)
+            state.offline_partitions.pop(broker_id, None)
+            yield CloseChannel(broker_id)
+        yield from self.replicas_offline(state.replicas_on(gone))
+
+    def replicas_offline(self, replicas: Iterable[Replica]) -> Steps[None]:
+        """New leaders for what these replicas led, smaller ISRs for the rest."""
+        state = self.do.state
+        offline = [each for each in replicas if state.replica_state(each) is not ReplicaStatus.NON_EXISTENT]
+        deleting = [each for each in offline if state.is_being_deleted(each[0].topic)]
+        staying = [each for each in offline if not state.is_being_deleted(each[0].topic)]
+        leaderless = self._leaderless({each[0] for each in staying})
+        self.do.set_partition_status(leaderless, PartitionStatus.OFFLINE)
+        yield from self.do.elect_leaderless()
+        yield from self.do.move_replicas(staying, ReplicaStatus.OFFLINE)
+        yield from self.deletion.fail_replicas(deleting)
+        if not leaderless:
+            yield from self.do.tell_metadata()
+
+    def _leaderless(self, partitions: set[TopicPartition]) -> list[TopicPartition]:
+        state = self.do.state
+        return [
+            each
+            for each in sorted(partitions)
+            if (known := state.leadership.get(each)) is not None
+            and known.leader != NO_LEADER
+            and not state.is_online(known.leader, each)
+            and state.status(each) is not PartitionStatus.NON_EXISTENT
+        ]
+
+    # --- log directories ---
+
+    def log_dirs_failed(self, broker_ids: Iterable[int]) -> Steps[None]:
+        """Ask these brokers about all their replicas: LeaderAndIsr's answer says which are offline."""
+        state = self.do.state
+        replicas = state.replicas_on(each for each in broker_ids if each in state.brokers)
+        askable = [each for each in replicas if not state.is_being_deleted(each[0].topic)]
+        yield from self.do.move_replicas(askable, ReplicaStatus.ONLINE)
+
+    def leader_and_isr_answered(self, broker_id: int, response: Any) -> Steps[None]:
+        """Keep book of the partitions a broker can't serve from its disks; new ones go offline."""
+        state = self.do.state
+        if response.error_code != ErrorCode.NONE or broker_id not in state.brokers:
+            if response.error_code != ErrorCode.NONE:
+                log.warning("broker %d refused LeaderAndIsr: error %d", broker_id, response.error_code)
+            return
+        names = {topic_id: name for name, topic_id in state.topic_ids.items()} if response.topics else {}
+        answered = [
+            (TopicPartition(names.get(bytes(topic.topic_id), ""), each.partition_index), each.error_code)
+            for topic in response.topics
+            for each in topic.partition_errors
+        ]
+        lost = {each for each, code in answered if code == ErrorCode.KAFKA_STORAGE_ERROR}
+        well = {each for each, code in answered if code == ErrorCode.NONE}
+        before = state.offline_partitions.get(broker_id, set())
+        now = (before - well) | {each for each in lost if state.assignment(each) is not None}
+        if now:
+            state.offline_partitions[broker_id] = now
+        else:
+            state.offline_partitions.pop(broker_id, None)
+        newly_lost = sorted(now - before)
+        if newly_lost:
+            log.warning("broker %d lost %d partitions with a log directory", broker_id, len(newly_lost))
+            yield from self.replicas_offline((each, broker_id) for each in newly_lost)
+
+    # --- controlled shutdown ---
+
+    def shut_down(self, request: ControlledShutdownRequest, version: int) -> Steps[ControlledShutdownResponse]:
+        """Move leadership away from a broker that wants to stop, and take it out of the ISRs."""
+        state = self.do.state
+        broker = state.brokers.get(request.broker_id)
+        has_epoch = version >= 2 and request.broker_epoch != -1
+        if broker is None:
+            code = ErrorCode.UNKNOWN_SERVER_ERROR if has_epoch else ErrorCode.BROKER_NOT_AVAILABLE
+            return ControlledShutdownResponse(error_code=code)
+        if has_epoch and request.broker_epoch < broker.epoch:
+            return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        state.shutting_down.add(request.broker_id)
+        concerned = [each for each in state.partitions_on(request.broker_id) if self._can_move(each)]
+        led = [each for each in concerned if state.leadership[each].leader == request.broker_id]
+        followed = [each for each in concerned if state.leadership[each].leader != request.broker_id]
+        yield from self.do.bring_online(led, Strategy.CONTROLLED_SHUTDOWN)
+        yield from self._stop_following(request.broker_id, followed)
+        remaining = [each for each in led if state.leadership[each].leader == request.broker_id]
+        return ControlledShutdownResponse(
+            error_code=ErrorCode.NONE,
+            remaining_partitions=[
+                ControlledShutdownResponse.RemainingPartition(topic_name=each.topic, partition_index=each.partition)
+                for each in remaining
+            ],
+        )
+
+    def _can_move(self, partition: TopicPartition) -> bool:
+        state = self.do.state
+        has_others = len(state.replicas(partition)) > 1
+        return has_others and partition in state.leadership and not state.is_being_deleted(partition.topic)
+
+    def _stop_following(self, broker_id: int, partitions: list[TopicPartition]) -> Steps[None]:
+        """Stopped before the ISR shrinks, so that the follower isn't taken back in."""
+        if not partitions:
+            return
+        batch = self.do.batch()
+        for partition in partitions:
+            batch.tell_stop_replica(broker_id, partition, delete=False)
+        yield from batch.send()
+        yield from self.do.move_replicas([(each, broker_id) for each in partitions], ReplicaStatus.OFFLINE)
+
+
+def _manners(broker: BrokerRegistration) -> tuple[object, ...]:
+    return broker.endpoints, broker.rack
+
+

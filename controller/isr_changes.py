@@ -1,0 +1,185 @@
+"""AlterPartition: a leader wants to shrink or expand an ISR (procedures, pure).
+
+The leader epoch stays as it is, only the partition epoch moves: the write happens when the state node still has the
+version that the leader knew. The answer says per partition what is true now, or why the change was refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from controller.events import PartitionStatesRead, PartitionStatesWritten
+from controller.instructions import ReadPartitionStates, Steps, WritePartitionStates
+from controller.state import ControllerState
+from controller.transitions import Transitions
+from controller.znodes import RECOVERED, RECOVERING, PartitionState, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
+
+_TOPIC_IDS_SINCE = 2
+_BROKER_EPOCHS_SINCE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class WantedChange:
+    """One partition of the request, whatever its version."""
+
+    partition: TopicPartition
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    leader_recovery_state: int
+    partition_epoch: int
+
+
+def judge(state: ControllerState, wanted: WantedChange, version: int) -> PartitionState | ErrorCode:
+    """The state to be written; an error; or the known state itself when the change has been made already."""
+    known = state.leadership.get(wanted.partition)
+    if known is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if wanted.partition_epoch > known.partition_epoch or wanted.leader_epoch > known.leader_epoch:
+        return ErrorCode.NOT_CONTROLLER
+    if wanted.leader_epoch < known.leader_epoch:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    is_same = wanted.isr == known.isr and wanted.leader_recovery_state == known.leader_recovery_state
+    if is_same and wanted.leader == known.leader:
+        return known
+    if wanted.partition_epoch < known.partition_epoch:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    if not wanted.isr or wanted.leader not in wanted.isr:
+        return ErrorCode.INVALID_REQUEST
+    if wanted.leader_recovery_state == RECOVERING and (
+        len(wanted.isr) > 1 or known.leader_recovery_state == RECOVERED
+    ):
+        return ErrorCode.INVALID_REQUEST
+    if not all(map(state.is_live, wanted.isr)):
+        has_own_code = version >= _TOPIC_IDS_SINCE
+        return ErrorCode.INELIGIBLE_REPLICA if has_own_code else ErrorCode.OPERATION_NOT_ATTEMPTED
+    return PartitionState(
+        leader=known.leader,
+        leader_epoch=known.leader_epoch,
+        isr=wanted.isr,
+        controller_epoch=known.controller_epoch,
+        partition_epoch=known.partition_epoch,
+        leader_recovery_state=wanted.leader_recovery_state,
+    )
+
+
+@dataclass(slots=True)
+class IsrChanges:
+    """Carries changes out and answers for them."""
+
+    do: Transitions
+
+    def refusal(self, request: AlterPartitionRequest) -> ErrorCode | None:
+        """Why the whole request is refused, None when it is not."""
+        broker = self.do.state.brokers.get(request.broker_id)
+        if broker is None or broker.epoch != request.broker_epoch:
+            return ErrorCode.STALE_BROKER_EPOCH
+        return None
+
+    def alter(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
+        """Make the changes that can be made; all brokers' metadata hear of them."""
+        state = self.do.state
+        results: dict[TopicPartition, PartitionState | ErrorCode] = {}
+        to_write = {}
+        for wanted in self._wanted(request, version):
+            judged = judge(state, wanted, version)
+            results[wanted.partition] = judged
+            if isinstance(judged, PartitionState) and judged is not state.leadership[wanted.partition]:
+                to_write[wanted.partition] = judged
+        if to_write:
+            yield from self._write(to_write, results)
+        if results:
+            yield from self.do.tell_metadata(results)
+        return self._response(request, version, results)
+
+    def _wanted(self, request: AlterPartitionRequest, version: int) -> list[WantedChange]:
+        names = {topic_id: name for name, topic_id in self.do.state.topic_ids.items()}
+        changes = []
+        for topic in request.topics:
+            name = names.get(bytes(topic.topic_id)) if version >= _TOPIC_IDS_SINCE else topic.topic_name
+            for each in topic.partitions if name is not None else ():
+                assert name is not None
+                changes.append(
+                    WantedChange(
+                        TopicPartition(name, each.partition_index),
+                        request.broker_id,
+                        each.leader_epoch,
+                        _isr(each, version),
+                        each.leader_recovery_state,
+                        each.partition_epoch,
+                    )
+                )
+        return changes
+
+    def _write(
+        self,
+        to_write: dict[TopicPartition, PartitionState],
+        results: dict[TopicPartition, PartitionState | ErrorCode],
+    ) -> Steps[None]:
+        written: PartitionStatesWritten = yield WritePartitionStates(to_write)
+        for partition, result in written.results.items():
+            if isinstance(result, PartitionState):
+                results[partition] = result
+                self.do.state.leadership[partition] = result
+                continue
+            results[partition] = ErrorCode.INVALID_UPDATE_VERSION
+            if result.current is not None and result.current.controller_epoch <= self.do.state.epoch:
+                self.do.state.leadership[partition] = result.current
+
+    def _response(
+        self,
+        request: AlterPartitionRequest,
+        version: int,
+        results: dict[TopicPartition, PartitionState | ErrorCode],
+    ) -> AlterPartitionResponse:
+        names = {topic_id: name for name, topic_id in self.do.state.topic_ids.items()}
+        topics = []
+        for topic in request.topics:
+            name = names.get(bytes(topic.topic_id)) if version >= _TOPIC_IDS_SINCE else topic.topic_name
+            partitions = [
+                _partition(
+                    each.partition_index,
+                    ErrorCode.UNKNOWN_TOPIC_ID if name is None else results[TopicPartition(name, each.partition_index)],
+                )
+                for each in topic.partitions
+            ]
+            topics.append(
+                AlterPartitionResponse.TopicData(
+                    topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=partitions
+                )
+            )
+        return AlterPartitionResponse(error_code=ErrorCode.NONE, topics=topics)
+
+    def reread(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        """Leaders of old versions wrote these states themselves: read them, and tell all brokers."""
+        state = self.do.state
+        known = tuple(each for each in partitions if state.assignment(each) is not None)
+        if not known:
+            return
+        read: PartitionStatesRead = yield ReadPartitionStates(known)
+        state.leadership.update(read.states)
+        yield from self.do.tell_metadata(known)
+
+
+def _isr(partition: Any, version: int) -> tuple[int, ...]:
+    if version >= _BROKER_EPOCHS_SINCE:
+        return tuple(each.broker_id for each in partition.new_isr_with_epochs)
+    return tuple(partition.new_isr)
+
+
+def _partition(index: int, result: PartitionState | ErrorCode) -> AlterPartitionResponse.PartitionData:
+    if isinstance(result, ErrorCode):
+        return AlterPartitionResponse.PartitionData(partition_index=index, error_code=result)
+    return AlterPartitionResponse.PartitionData(
+        partition_index=index,
+        error_code=ErrorCode.NONE,
+        leader_id=result.leader,
+        leader_epoch=result.leader_epoch,
+        isr=list(result.isr),
+        leader_recovery_state=result.leader_recovery_state,
+        partition_epoch=result.partition_epoch,
+    )

@@ -1,0 +1,376 @@
+"""The controller's decisions: an event in, instructions out. No I/O, no clock, no chance.
+
+    machine.handle(BrokersListed({2: …, 3: …}))      broker 1 is gone
+        → [CloseChannel(1), WritePartitionStates({orders-0: leader 2, ISR [2]})]
+    machine.handle(PartitionStatesWritten({orders-0: …, partition epoch 8}))
+        → [Send(2, LeaderAndIsr), Send(2, UpdateMetadata), …]
+
+Each kind of event has a procedure: a generator that yields instructions. `handle` collects them up to the first that has
+a result; the procedure goes on when that result is handed in as an event. Meanwhile no other event may come: what one
+procedure decides is never mixed with another's. Only TermEnded may come at any time; it ends all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from controller import events
+from controller.admin_elections import AdminElections
+from controller.broker_life import BrokerLife
+from controller.controller_config import ControllerConfig
+from controller.election import Strategy
+from controller.instructions import WITHOUT_RESULT, Answer, DeleteNodes, ForgetTopics, Instruction, ReadTopics, Steps
+from controller.instructions import WriteTopics
+from controller.isr_changes import IsrChanges
+from controller.reassignment import Reassignment
+from controller.state import ControllerState, PartitionStatus, ReplicaStatus
+from controller.topic_deletion import TopicDeletion
+from controller.transitions import Transitions
+from controller.znodes import PREFERRED_ELECTION, TopicAssignment, TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+)
+from protocol.messages.replication import AlterPartitionResponse
+
+log = logging.getLogger(__name__)
+
+_RESULTS = (
+    events.Done,
+    events.PartitionStatesWritten,
+    events.PartitionStatesRead,
+    events.TopicsRead,
+    events.TopicConfigsRead,
+)
+
+
+class Machine:
+    """All of the controller's logic. `new_topic_id` gives ids to topics that old brokers made without one."""
+
+    def __init__(self, broker_id: int, config: ControllerConfig, new_topic_id: Callable[[], bytes]) -> None:
+        self._new_topic_id = new_topic_id
+        self._procedure: Steps[None] | None = None
+        self._do = Transitions(broker_id, config)
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._do.state = ControllerState()
+        self._deletion = TopicDeletion(self._do)
+        self._reassignment = Reassignment(self._do, self._deletion, {})
+        self._brokers = BrokerLife(self._do, self._deletion, self._reassignment)
+        self._isr_changes = IsrChanges(self._do)
+        self._elections = AdminElections(self._do)
+
+    @property
+    def state(self) -> ControllerState:
+        """What the controller knows. Not to be changed from outside."""
+        return self._do.state
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a procedure waits for a result."""
+        return self._procedure is not None
+
+    def handle(self, event: events.Event) -> list[Instruction]:
+        """Take an event; the instructions to carry out, in order. Only the last of them can have a result."""
+        if isinstance(event, events.TermEnded):
+            self.abandon()
+            self._start_afresh()
+            return []
+        if isinstance(event, _RESULTS):
+            assert self._procedure is not None, f"nobody waits for {event}"
+            return self._run(event)
+        assert self._procedure is None, f"{event} came before the result that is waited for"
+        self._procedure = _PROCEDURES[type(event)](self, event)
+        return self._run(None)
+
+    def abandon(self) -> None:
+        """Give the running procedure up, because an instruction failed in a way that nobody expects."""
+        if self._procedure is not None:
+            self._procedure.close()
+            self._procedure = None
+
+    def _run(self, result: events.Result | None) -> list[Instruction]:
+        assert self._procedure is not None
+        instructions: list[Instruction] = []
+        try:
+            while True:
+                instruction = self._procedure.send(result)
+                instructions.append(instruction)
+                if not isinstance(instruction, WITHOUT_RESULT):
+                    return instructions
+                result = None
+        except StopIteration:
+            self._procedure = None
+        except BaseException:
+            self._procedure = None
+            raise
+        return instructions
+
+    # --- failover ---
+
+    def _elected(self, event: events.ControllerElected) -> Steps[None]:
+        """Take the cluster over as ZooKeeper describes it, then tell all brokers (controller.md, section 3)."""
+        state, snapshot = self.state, event.snapshot
+        state.epoch = event.epoch
+        state.brokers.update(snapshot.brokers)
+        for name, topic in snapshot.topics.items():
+            state.add_topic(name, topic)
+        yield from self._add_missing_topic_ids(snapshot.topics)
+        state.leadership.update(
+            {each: known for each, known in snapshot.partition_states.items() if state.assignment(each) is not None}
+        )
+        state.reassigning.update(each for each in state.partitions() if self._is_moving(each))
+        for broker in snapshot.brokers.values():
+            yield from self._brokers.open_channel(broker)
+        yield from self._take_deletions(snapshot.topics_to_delete)
+        yield from self._do.tell_metadata()
+        yield from self._start_replicas()
+        yield from self._start_partitions()
+        self._reassignment.legacy = {}
+        if snapshot.reassignments:
+            yield from self._reassignment.ask_legacy(snapshot.reassignments)
+        yield from self._reassignment.resume(state.reassigning)
+        yield from self._deletion.resume()
+        if snapshot.preferred_elections:
+            yield from self._legacy_elections(events.LegacyElectionsFound(snapshot.preferred_elections))
+
+    def _is_moving(self, partition: TopicPartition) -> bool:
+        assignment = self.state.assignment(partition)
+        return assignment is not None and assignment.is_being_reassigned
+
+    def _add_missing_topic_ids(self, topics: dict[str, TopicAssignment]) -> Steps[None]:
+        nameless = {name: topic for name, topic in topics.items() if topic.topic_id is None}
+        if not nameless:
+            return
+        with_ids = {
+            name: TopicAssignment(self._new_topic_id(), topic.partitions) for name, topic in nameless.items()
+        }
+        for name, topic in with_ids.items():
+            assert topic.topic_id is not None
+            self.state.topic_ids[name] = topic.topic_id
+        yield WriteTopics(with_ids)
+
+    def _take_deletions(self, marked: frozenset[str]) -> Steps[None]:
+        """Topics marked before our term. Those with a dead broker or a running move have to wait."""
+        state = self.state
+        known = {name for name in marked if name in state.assignments}
+        if not self._do.config.delete_topic_enable:
+            known = set()
+        refused = sorted(marked - known)
+        if refused:
+            yield DeleteNodes(tuple(f"/admin/delete_topics/{name}" for name in refused))
+        state.topics_to_delete.update(known)
+        for name in known:
+            if any(not state.is_online(broker_id, each) for each, broker_id in state.replicas_of(name)):
+                state.deletion_ineligible.add(name)
+        state.deletion_ineligible.update({each.topic for each in state.reassigning} & known)
+
+    def _start_replicas(self) -> Steps[None]:
+        state = self.state
+        online, offline = [], []
+        for partition in state.partitions():
+            for broker_id in state.replicas(partition):
+                replica = (partition, broker_id)
+                if state.is_online(broker_id, partition):
+                    state.replica_status[replica] = ReplicaStatus.ONLINE
+                    online.append(replica)
+                else:
+                    state.replica_status[replica] = ReplicaStatus.DELETION_INELIGIBLE
+                    offline.append(replica)
+        yield from self._do.move_replicas(online, ReplicaStatus.ONLINE)
+        yield from self._do.move_replicas(offline, ReplicaStatus.OFFLINE)
+
+    def _start_partitions(self) -> Steps[None]:
+        state = self.state
+        for partition in state.partitions():
+            known = state.leadership.get(partition)
+            if known is None:
+                status = PartitionStatus.NEW
+            elif state.is_online(known.leader, partition):
+                status = PartitionStatus.ONLINE
+            else:
+                status = PartitionStatus.OFFLINE
+            state.partition_status[partition] = status
+        yield from self._do.elect_leaderless()
+
+    # --- brokers ---
+
+    def _brokers_listed(self, event: events.BrokersListed) -> Steps[None]:
+        yield from self._brokers.listed(event.brokers)
+
+    def _log_dirs_failed(self, event: events.LogDirsFailed) -> Steps[None]:
+        yield from self._brokers.log_dirs_failed(event.broker_ids)
+        if event.paths:
+            yield DeleteNodes(event.paths)
+
+    def _leader_and_isr_answered(self, event: events.LeaderAndIsrAnswered) -> Steps[None]:
+        yield from self._brokers.leader_and_isr_answered(event.broker_id, event.response)
+
+    def _stop_replica_answered(self, event: events.StopReplicaAnswered) -> Steps[None]:
+        yield from self._deletion.stop_replica_answered(event.broker_id, event.request, event.response)
+
+    def _controlled_shutdown(self, event: events.ControlledShutdownCalled) -> Steps[None]:
+        response = yield from self._brokers.shut_down(event.request, event.version)
+        yield Answer(event.call, response)
+
+    # --- topics ---
+
+    def _topics_listed(self, event: events.TopicsListed) -> Steps[None]:
+        """New topics get their partitions; topics that went without our doing are forgotten."""
+        state = self.state
+        gone = sorted(set(state.assignments) - event.names)
+        if gone:
+            yield ForgetTopics(tuple(gone))
+            for name in gone:
+                state.remove_topic(name)
+        new = sorted(event.names - set(state.assignments))
+        if not new:
+            return
+        read: events.TopicsRead = yield ReadTopics(tuple(new))
+        yield from self._add_missing_topic_ids(read.topics)
+        created = [each for name, topic in read.topics.items() for each in state.add_topic(name, topic)]
+        log.info("new topics %s with %d partitions", ", ".join(sorted(read.topics)), len(created))
+        yield from self._create_partitions(created)
+
+    def _create_partitions(self, partitions: list[TopicPartition]) -> Steps[None]:
+        """New, then Online: the state nodes are made, and the brokers told."""
+        replicas = [(each, broker_id) for each in partitions for broker_id in self.state.replicas(each)]
+        self._do.set_partition_status(partitions, PartitionStatus.NEW)
+        yield from self._do.move_replicas(replicas, ReplicaStatus.NEW)
+        yield from self._do.bring_online(partitions, unclean=False)
+        yield from self._do.move_replicas(replicas, ReplicaStatus.ONLINE)
+
+    def _topics_modified(self, event: events.TopicsModified) -> Steps[None]:
+        """Partitions were added; during a deletion that is taken back."""
+        state = self.state
+        created = []
+        restored = {}
+        for name, topic in event.topics.items():
+            if name not in state.assignments:
+                continue
+            new = {
+                number: each for number, each in topic.partitions.items() if number not in state.assignments[name]
+            }
+            if not new:
+                continue
+            if state.is_being_deleted(name):
+                restored[name] = TopicAssignment(state.topic_ids.get(name), dict(state.assignments[name]))
+            else:
+                created += state.add_topic(name, TopicAssignment(None, new))
+        if restored:
+            yield WriteTopics(restored)
+        if created:
+            yield from self._create_partitions(created)
+
+    def _deletions_listed(self, event: events.TopicDeletionsListed) -> Steps[None]:
+        yield from self._deletion.ask(event.names - self.state.topics_to_delete)
+
+    # --- ISR, reassignment, elections ---
+
+    def _isr_changes_notified(self, event: events.IsrChangesNotified) -> Steps[None]:
+        yield from self._isr_changes.reread(event.partitions)
+        yield from self._reassignment.maybe_complete(event.partitions)
+        if event.paths:
+            yield DeleteNodes(event.paths)
+
+    def _alter_partition(self, event: events.AlterPartitionCalled) -> Steps[None]:
+        refusal = self._isr_changes.refusal(event.request)
+        if refusal is not None:
+            yield Answer(event.call, AlterPartitionResponse(error_code=refusal))
+            return
+        response = yield from self._isr_changes.alter(event.request, event.version)
+        yield Answer(event.call, response)
+        yield from self._reassignment.maybe_complete(self.state.reassigning)
+
+    def _legacy_reassignments(self, event: events.LegacyReassignmentsFound) -> Steps[None]:
+        yield from self._reassignment.ask_legacy(event.targets)
+
+    def _reassignments_called(self, event: events.ReassignmentsCalled) -> Steps[None]:
+        request: AlterPartitionReassignmentsRequest = event.request
+        answered = AlterPartitionReassignmentsResponse
+        responses = []
+        for topic in request.topics:
+            partitions = []
+            for each in topic.partitions:
+                target = tuple(each.replicas) if each.replicas is not None else None
+                partition = TopicPartition(topic.name, each.partition_index)
+                refusal: KafkaError | None = yield from self._reassignment.ask(partition, target)
+                partitions.append(
+                    answered.ReassignablePartitionResponse(
+                        partition_index=each.partition_index,
+                        error_code=refusal.code if refusal else ErrorCode.NONE,
+                        error_message=refusal.message if refusal else None,
+                    )
+                )
+            responses.append(answered.ReassignableTopicResponse(name=topic.name, partitions=partitions))
+        yield Answer(event.call, answered(error_code=ErrorCode.NONE, error_message=None, responses=responses))
+
+    def _legacy_elections(self, event: events.LegacyElectionsFound) -> Steps[None]:
+        yield from self._elections.elect(Strategy.PREFERRED, event.partitions)
+        yield DeleteNodes((PREFERRED_ELECTION,))
+
+    def _elect_leaders(self, event: events.ElectLeadersCalled) -> Steps[None]:
+        request: ElectLeadersRequest = event.request
+        strategy = Strategy.PREFERRED if request.election_type == 0 else Strategy.UNCLEAN
+        if request.topic_partitions is None:
+            wanted = sorted(self.state.partitions())
+        else:
+            wanted = [
+                TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions
+            ]
+        results = yield from self._elections.elect(strategy, wanted)
+        if request.topic_partitions is None:
+            results = {each: code for each, code in results.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
+        yield Answer(event.call, _elect_leaders_response(results))
+
+    def _rebalance_due(self, event: events.RebalanceDue) -> Steps[None]:
+        yield from self._elections.rebalance()
+
+    def _unclean_enabled(self, event: events.UncleanElectionEnabled) -> Steps[None]:
+        yield from self._elections.unclean_enabled(event.topic)
+
+
+_PROCEDURES: dict[type[Any], Callable[[Machine, Any], Steps[None]]] = {
+    events.ControllerElected: Machine._elected,
+    events.BrokersListed: Machine._brokers_listed,
+    events.LogDirsFailed: Machine._log_dirs_failed,
+    events.LeaderAndIsrAnswered: Machine._leader_and_isr_answered,
+    events.StopReplicaAnswered: Machine._stop_replica_answered,
+    events.ControlledShutdownCalled: Machine._controlled_shutdown,
+    events.TopicsListed: Machine._topics_listed,
+    events.TopicsModified: Machine._topics_modified,
+    events.TopicDeletionsListed: Machine._deletions_listed,
+    events.IsrChangesNotified: Machine._isr_changes_notified,
+    events.AlterPartitionCalled: Machine._alter_partition,
+    events.LegacyReassignmentsFound: Machine._legacy_reassignments,
+    events.ReassignmentsCalled: Machine._reassignments_called,
+    events.LegacyElectionsFound: Machine._legacy_elections,
+    events.ElectLeadersCalled: Machine._elect_leaders,
+    events.RebalanceDue: Machine._rebalance_due,
+    events.UncleanElectionEnabled: Machine._unclean_enabled,
+}
+
+
+def _elect_leaders_response(results: dict[TopicPartition, ErrorCode]) -> ElectLeadersResponse:
+    topics: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
+    for partition, code in results.items():
+        topics.setdefault(partition.topic, []).append(
+            ElectLeadersResponse.PartitionResult(
+                partition_id=partition.partition,
+                error_code=code,
+                error_message=None if code is ErrorCode.NONE else code.name,
+            )
+        )
+    return ElectLeadersResponse(
+        error_code=ErrorCode.NONE,
+        replica_election_results=[
+            ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)
+            for topic, partitions in topics.items()
+        ],
+    )

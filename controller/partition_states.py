@@ -1,0 +1,189 @@
+"""The life of a partition, from its creation through elections to its deletion (procedures, pure).
+
+    NonExistent ─▶ New ─▶ Online ◀─▶ Offline ─▶ NonExistent
+                          └──┘ election
+
+New → Online makes the state node (leader: the first live replica); into Online from anywhere else is an election.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from controller.election import Elected, Strategy, elect, needs_unclean
+from controller.events import PartitionStatesWritten, TopicConfigsRead
+from controller.instructions import CreatePartitionStates, Pause, ReadTopicConfigs, Steps, WritePartitionStates
+from controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from controller.state import ControllerState, PartitionStatus
+from controller.znodes import Conflict, PartitionState, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_WRITE_ATTEMPTS = 10
+_UNCLEAN_KEY = "unclean.leader.election.enable"
+
+VALID_PREVIOUS: Mapping[PartitionStatus, frozenset[PartitionStatus]] = {
+    PartitionStatus.NEW: frozenset({PartitionStatus.NON_EXISTENT}),
+    PartitionStatus.ONLINE: frozenset({PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}),
+    PartitionStatus.OFFLINE: frozenset({PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE}),
+    PartitionStatus.NON_EXISTENT: frozenset({PartitionStatus.OFFLINE}),
+}
+"""A status and those a partition may come from; any other transition is skipped and logged."""
+
+
+@dataclass(slots=True)
+class PartitionMoves:
+    """Moves partitions from status to status, and lets a batch collect who has to hear of it."""
+
+    state: ControllerState
+    batch: RequestBatch
+    unclean_by_default: bool = False
+
+    def set_status(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> None:
+        """Into New, Offline or NonExistent: nothing is written and nobody told."""
+        for partition in self._valid(partitions, target):
+            if target is PartitionStatus.NON_EXISTENT:
+                self.state.partition_status.pop(partition, None)
+            else:
+                self.state.partition_status[partition] = target
+
+    def _valid(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> list[TopicPartition]:
+        valid = []
+        for partition in partitions:
+            status = self.state.status(partition)
+            if status in VALID_PREVIOUS[target]:
+                valid.append(partition)
+            else:
+                log.error("partition %s cannot go from %s to %s", partition, status.value, target.value)
+        return valid
+
+    def bring_online(
+        self, partitions: Iterable[TopicPartition], strategy: Strategy = Strategy.OFFLINE, *, unclean: bool = True
+    ) -> Steps[set[TopicPartition]]:
+        """Give partitions a leader; returns those that got one.
+
+        `unclean=False` never elects out of the ISR, whatever the topic's configuration says.
+        """
+        valid = self._valid(partitions, PartitionStatus.ONLINE)
+        new = [each for each in valid if self.state.status(each) is PartitionStatus.NEW]
+        known = [each for each in valid if self.state.status(each) is not PartitionStatus.NEW]
+        succeeded = set()
+        if new:
+            succeeded |= yield from self._initialise(new)
+        if known:
+            succeeded |= yield from self._elect(known, strategy, unclean)
+        return succeeded
+
+    def _initialise(self, partitions: list[TopicPartition]) -> Steps[set[TopicPartition]]:
+        """First leaders: the first live replica, all live ones in sync. With none live the partition stays New."""
+        states = {}
+        for partition in partitions:
+            live = self.state.online(self.state.replicas(partition), partition)
+            if live:
+                states[partition] = PartitionState(live[0], 0, tuple(live), self.state.epoch)
+            else:
+                log.error("partition %s has no live replica", partition)
+        if not states:
+            return set()
+        written: PartitionStatesWritten = yield CreatePartitionStates(states)
+        succeeded = set()
+        for count, (partition, result) in enumerate(written.results.items(), 1):
+            if isinstance(result, Conflict):
+                log.error("partition %s has a state node before its first leader", partition)
+                continue
+            self._take(partition, Elected(result, result.isr), is_new=True)
+            succeeded.add(partition)
+            if count % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        return succeeded
+
+    def _take(self, partition: TopicPartition, elected: Elected, *, is_new: bool) -> None:
+        self.state.leadership[partition] = elected.state
+        self.state.partition_status[partition] = PartitionStatus.ONLINE
+        self.batch.tell_leader_and_isr(elected.recipients, partition, is_new=is_new)
+
+    def _elect(
+        self, partitions: list[TopicPartition], strategy: Strategy, unclean: bool
+    ) -> Steps[set[TopicPartition]]:
+        """Elections; a state that changed in ZooKeeper meanwhile is taken over and the election held again."""
+        succeeded: set[TopicPartition] = set()
+        remaining = [each for each in partitions if each in self.state.leadership]
+        for _ in range(_WRITE_ATTEMPTS):
+            uncleanly: set[TopicPartition] = set()
+            if strategy is Strategy.OFFLINE and unclean:
+                uncleanly = yield from self._allowed_unclean(remaining)
+            elections = yield from self._candidates(remaining, strategy, uncleanly)
+            if not elections:
+                break
+            states = {partition: elected.state for partition, elected in elections.items()}
+            written: PartitionStatesWritten = yield WritePartitionStates(states)
+            remaining = []
+            for partition, result in written.results.items():
+                if isinstance(result, PartitionState):
+                    self._take(partition, Elected(result, elections[partition].recipients), is_new=False)
+                    succeeded.add(partition)
+                elif self._adopt(partition, result):
+                    remaining.append(partition)
+            if not remaining:
+                break
+        return succeeded
+
+    def _adopt(self, partition: TopicPartition, conflict: Conflict) -> bool:
+        """Take over what ZooKeeper holds; False when the change is not ours to make any more."""
+        current = conflict.current
+        if current is None or current.controller_epoch > self.state.epoch:
+            log.error("partition %s: election given up, ZooKeeper holds %s", partition, current)
+            return False
+        self.state.leadership[partition] = current
+        return True
+
+    def _candidates(
+        self, partitions: list[TopicPartition], strategy: Strategy, uncleanly: set[TopicPartition]
+    ) -> Steps[dict[TopicPartition, Elected]]:
+        state = self.state
+        elections = {}
+        for count, partition in enumerate(partitions, 1):
+            assignment = state.assignment(partition)
+            assert assignment is not None, f"{partition} has a state and no assignment"
+            elected = elect(
+                strategy,
+                state.leadership[partition],
+                assignment,
+                lambda broker_id, partition=partition: state.is_online(broker_id, partition),  # type: ignore[misc]
+                registered=state.brokers,
+                shutting_down=state.shutting_down,
+                unclean_allowed=partition in uncleanly,
+                controller_epoch=state.epoch,
+            )
+            if elected is not None:
+                elections[partition] = elected
+            else:
+                log.warning("nobody can lead partition %s (%s)", partition, strategy.value)
+            if count % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        return elections
+
+    def _allowed_unclean(self, partitions: list[TopicPartition]) -> Steps[set[TopicPartition]]:
+        """Those without a live member in the ISR whose topic lets another replica lead; data may be lost then."""
+        state = self.state
+        in_need = [
+            each
+            for each in partitions
+            if needs_unclean(
+                state.leadership[each],
+                lambda broker_id, each=each: state.is_online(broker_id, each),  # type: ignore[misc]
+            )
+            and state.online(state.replicas(each), each)
+        ]
+        if not in_need:
+            return set()
+        topics = tuple(dict.fromkeys(each.topic for each in in_need))
+        read: TopicConfigsRead = yield ReadTopicConfigs(topics)
+        allowed = {topic: self._is_unclean(read.configs.get(topic, {})) for topic in topics}
+        return {each for each in in_need if allowed[each.topic]}
+
+    def _is_unclean(self, overrides: Mapping[str, str]) -> bool:
+        value = overrides.get(_UNCLEAN_KEY)
+        return self.unclean_by_default if value is None else value.strip().lower() == "true"

@@ -1,0 +1,268 @@
+"""Moving replicas: phases A and B of Kafka's reassignment, and what administrators ask for (procedures, pure).
+
+    replicas = target, then what is to go        adding = target - origin        removing = origin - target
+
+Phase A, while the target isn't in sync: all of them are replicas, the leader learns it with a new epoch. Phase B, once
+the target is in sync: the leader moves into the target if need be, the rest leaves the ISR and is deleted, and the
+topic's node says only the target.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from controller import znodes
+from controller.election import Strategy
+from controller.events import PartitionStatesWritten
+from controller.instructions import DeleteNodes, SetNode, Steps, WritePartitionStates, WriteTopics
+from controller.state import ControllerState, ReplicaStatus
+from controller.topic_deletion import TopicDeletion
+from controller.transitions import Transitions
+from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+log = logging.getLogger(__name__)
+
+_WRITE_ATTEMPTS = 10
+
+
+@dataclass(slots=True)
+class Reassignment:
+    """Moves replicas from broker to broker."""
+
+    do: Transitions
+    deletion: TopicDeletion
+    legacy: dict[TopicPartition, tuple[int, ...]]
+    """What /admin/reassign_partitions still holds."""
+
+    # --- asked for ---
+
+    def ask(self, partition: TopicPartition, target: tuple[int, ...] | None) -> Steps[KafkaError | None]:
+        """Begin to move a partition to `target`; None takes a running move back. The refusal, if any."""
+        try:
+            assignment = self._checked(partition, target)
+        except KafkaError as error:
+            return error
+        if assignment.is_being_reassigned or partition in self.do.state.reassigning:
+            yield from self._run(partition, assignment)
+        elif assignment != self.do.state.assignment(partition):
+            yield from self._reorder(partition, assignment)
+        return None
+
+    def _checked(self, partition: TopicPartition, target: tuple[int, ...] | None) -> ReplicaAssignment:
+        state = self.do.state
+        current = state.assignment(partition)
+        if current is None or state.is_being_deleted(partition.topic):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if target is None:
+            if not current.is_being_reassigned:
+                raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
+            return current.reassign_to(current.origin)
+        problem = self._problem(current, target)
+        if problem:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+        return current.reassign_to(target)
+
+    def _problem(self, current: ReplicaAssignment, target: tuple[int, ...]) -> str | None:
+        if not target:
+            return "Empty replica list specified in partition reassignment."
+        if len(set(target)) < len(target):
+            return f"Duplicate replica ids in partition reassignment replica list: {list(target)}"
+        if any(each < 0 for each in target):
+            return f"Invalid broker id in replica list: {list(target)}"
+        dead = [each for each in target if each not in current.replicas and not self.do.state.is_live(each)]
+        return f"Replica assignment has brokers that are not alive: {dead}" if dead else None
+
+    # --- going on ---
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        """Finish those whose target is in sync by now, begin the others again."""
+        state = self.do.state
+        for partition in sorted(set(partitions) & state.reassigning):
+            assignment = state.assignment(partition)
+            if assignment is not None:
+                yield from self._run(partition, assignment)
+
+    def maybe_complete(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
+        """Finish those whose target is in sync by now."""
+        state = self.do.state
+        for partition in sorted(set(partitions) & state.reassigning):
+            assignment = state.assignment(partition)
+            if assignment is not None and self._is_complete(partition, assignment):
+                yield from self._run(partition, assignment)
+
+    def _is_complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
+        known = self.do.state.leadership.get(partition)
+        return known is not None and set(assignment.target) <= set(known.isr)
+
+    def _run(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+        state = self.do.state
+        state.reassigning.add(partition)
+        self.deletion.mark_ineligible((partition.topic,))
+        yield from self._take(partition, assignment)
+        if self._is_complete(partition, assignment):
+            yield from self._finish(partition, assignment)
+        else:
+            yield from self._begin(partition, assignment)
+
+    def _take(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+        """U1 to U3: the topic's node, memory, and the end of replicas that an overridden move had added."""
+        current = self.do.state.assignment(partition)
+        assert current is not None, f"{partition} was checked before"
+        if current == assignment:
+            return
+        yield from self._write_topic(partition, assignment)
+        dropped = [each for each in current.replicas if each not in assignment.replicas]
+        self.do.state.set_assignment(partition, assignment)
+        yield from self._drop_replicas(partition, dropped)
+
+    def _write_topic(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+        state = self.do.state
+        partitions = {**state.assignments[partition.topic], partition.partition: assignment}
+        topic = TopicAssignment(state.topic_ids.get(partition.topic), partitions)
+        yield WriteTopics({partition.topic: topic})
+
+    def _drop_replicas(self, partition: TopicPartition, brokers: Iterable[int]) -> Steps[None]:
+        """Stop and delete replicas for good, without waiting for their brokers' answers."""
+        state = self.do.state
+        replicas = [(partition, each) for each in brokers]
+        if not replicas:
+            return
+        known = {each: state.replica_state(each) for each in replicas}
+        unknown = [each for each, status in known.items() if status is ReplicaStatus.NON_EXISTENT]
+        for each in unknown:
+            state.replica_status[each] = ReplicaStatus.NEW
+        yield from self.do.move_replicas(replicas, ReplicaStatus.OFFLINE)
+        yield from self.do.move_replicas(replicas, ReplicaStatus.DELETION_STARTED)
+        yield from self.do.move_replicas(replicas, ReplicaStatus.DELETION_SUCCESSFUL)
+        yield from self.do.move_replicas(replicas, ReplicaStatus.NON_EXISTENT)
+
+    def _begin(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+        """Phase A: a new leader epoch that knows all replicas; the added ones start to follow."""
+        added = assignment.adding_replicas
+        others = [each for each in assignment.replicas if each not in added]
+        yield from self._bump(partition, others, new=added)
+        fresh = [
+            (partition, each)
+            for each in added
+            if self.do.state.replica_state((partition, each)) is ReplicaStatus.NON_EXISTENT
+        ]
+        for each in fresh:
+            self.do.state.replica_status[each] = ReplicaStatus.NEW
+
+    def _bump(self, partition: TopicPartition, brokers: Iterable[int], new: Iterable[int] = ()) -> Steps[bool]:
+        """Write the state with the next leader epoch and tell it to the brokers."""
+        state = self.do.state
+        for _ in range(_WRITE_ATTEMPTS):
+            known = state.leadership.get(partition)
+            if known is None:
+                return False
+            bumped = replace(known, leader_epoch=known.leader_epoch + 1, controller_epoch=state.epoch)
+            written: PartitionStatesWritten = yield WritePartitionStates({partition: bumped})
+            result = written.results[partition]
+            if isinstance(result, PartitionState):
+                state.leadership[partition] = result
+                batch = self.do.batch()
+                batch.tell_leader_and_isr(brokers, partition)
+                batch.tell_leader_and_isr(new, partition, is_new=True)
+                yield from batch.send()
+                return True
+            if result.current is None or result.current.controller_epoch > state.epoch:
+                break
+            state.leadership[partition] = result.current
+        log.error("partition %s: its leader epoch could not be raised", partition)
+        return False
+
+    def _finish(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+        """Phase B: only the target is left."""
+        state = self.do.state
+        added = [
+            (partition, each)
+            for each in assignment.adding_replicas
+            if state.replica_state((partition, each)) is not ReplicaStatus.NON_EXISTENT
+        ]
+        yield from self.do.move_replicas(added, ReplicaStatus.ONLINE)
+        target, removed = assignment.target, assignment.removing_replicas
+        final = ReplicaAssignment(target)
+        state.set_assignment(partition, final)  # the target is told that it is all there is
+        known = state.leadership[partition]
+        if known.leader not in target or not state.is_online(known.leader, partition):
+            yield from self.do.bring_online([partition], Strategy.REASSIGN)
+        else:
+            yield from self._bump(partition, target)
+        yield from self._drop_replicas(partition, removed)
+        yield from self._write_topic(partition, final)
+        yield from self._over(partition)
+
+    def _over(self, partition: TopicPartition) -> Steps[None]:
+        state = self.do.state
+        state.reassigning.discard(partition)
+        log.info("partition %s has moved to %s", partition, state.replicas(partition))
+        yield from self.forget_legacy([partition])
+        yield from self.do.tell_metadata([partition])
+        yield from self.deletion.resume_for({partition.topic})
+
+    def _reorder(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+        """The same replicas in another order: nothing to move, but another one is preferred."""
+        yield from self._write_topic(partition, assignment)
+        self.do.state.set_assignment(partition, assignment)
+        yield from self._bump(partition, assignment.replicas)
+
+    # --- the legacy node ---
+
+    def ask_legacy(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Steps[None]:
+        """/admin/reassign_partitions: begin all that can be; those refused or done leave the node."""
+        self.legacy = dict(targets)
+        finished = []
+        for partition, target in targets.items():
+            refusal = yield from self.ask(partition, target)
+            if refusal is not None:
+                log.error("reassignment of %s refused: %s", partition, refusal.message)
+            if refusal is not None or partition not in self.do.state.reassigning:
+                finished.append(partition)
+        yield from self.forget_legacy(finished, always=not targets)
+
+    def forget_legacy(self, partitions: Iterable[TopicPartition], *, always: bool = False) -> Steps[None]:
+        """Take partitions out of the legacy node; the node goes with the last one."""
+        gone = [each for each in partitions if self.legacy.pop(each, None) is not None]
+        if not gone and not always:
+            return
+        if self.legacy:
+            yield SetNode(znodes.REASSIGN_PARTITIONS, znodes.encode_reassignments(self.legacy))
+        else:
+            yield DeleteNodes((znodes.REASSIGN_PARTITIONS,))
+
+
+def list_reassignments(
+    state: ControllerState, request: ListPartitionReassignmentsRequest
+) -> ListPartitionReassignmentsResponse:
+    """The moves under way, of all partitions (topics null) or of those asked for."""
+    if request.topics is None:
+        wanted = sorted(state.reassigning)
+    else:
+        wanted = [TopicPartition(topic.name, each) for topic in request.topics for each in topic.partition_indexes]
+    answered = ListPartitionReassignmentsResponse
+    topics: dict[str, list[ListPartitionReassignmentsResponse.OngoingPartitionReassignment]] = {}
+    for partition in wanted:
+        assignment = state.assignment(partition)
+        if assignment is None or not assignment.is_being_reassigned:
+            continue
+        topics.setdefault(partition.topic, []).append(
+            answered.OngoingPartitionReassignment(
+                partition_index=partition.partition,
+                replicas=list(assignment.replicas),
+                adding_replicas=list(assignment.adding_replicas),
+                removing_replicas=list(assignment.removing_replicas),
+            )
+        )
+    return answered(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        topics=[answered.OngoingTopicReassignment(name=name, partitions=each) for name, each in topics.items()],
+    )

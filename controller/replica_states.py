@@ -1,0 +1,132 @@
+"""The life of a replica, from its creation to its deletion (procedures, pure).
+
+    NonExistent ─▶ New ─▶ Online ◀─▶ Offline ─▶ DeletionStarted ─▶ DeletionSuccessful ─▶ NonExistent
+                             ▲          ▲  ▼           ▼
+                             └──────── DeletionIneligible
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from controller.events import PartitionStatesWritten
+from controller.instructions import Pause, Steps, WritePartitionStates
+from controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from controller.state import ControllerState, Replica, ReplicaStatus
+from controller.znodes import NO_LEADER, PartitionState, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_WRITE_ATTEMPTS = 10
+_ALIVE = frozenset(
+    {ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE}
+)
+
+VALID_PREVIOUS: Mapping[ReplicaStatus, frozenset[ReplicaStatus]] = {
+    ReplicaStatus.NEW: frozenset({ReplicaStatus.NON_EXISTENT}),
+    ReplicaStatus.ONLINE: _ALIVE,
+    ReplicaStatus.OFFLINE: _ALIVE,
+    ReplicaStatus.DELETION_STARTED: frozenset({ReplicaStatus.OFFLINE}),
+    ReplicaStatus.DELETION_SUCCESSFUL: frozenset({ReplicaStatus.DELETION_STARTED}),
+    ReplicaStatus.DELETION_INELIGIBLE: frozenset({ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_STARTED}),
+    ReplicaStatus.NON_EXISTENT: frozenset({ReplicaStatus.DELETION_SUCCESSFUL}),
+}
+"""A status and those a replica may come from; any other transition is skipped and logged."""
+
+
+@dataclass(slots=True)
+class ReplicaMoves:
+    """Moves replicas from status to status, and lets a batch collect who has to hear of it."""
+
+    state: ControllerState
+    batch: RequestBatch
+
+    def move(self, replicas: Iterable[Replica], target: ReplicaStatus) -> Steps[None]:
+        """Into any status. Into Offline also takes the replica out of the ISR."""
+        valid = self._valid(replicas, target)
+        for count, (partition, broker_id) in enumerate(valid, 1):
+            self._act(partition, broker_id, target)
+            if count % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        if target is ReplicaStatus.OFFLINE:
+            by_broker: dict[int, list[TopicPartition]] = {}
+            for partition, broker_id in valid:
+                by_broker.setdefault(broker_id, []).append(partition)
+            for broker_id, partitions in by_broker.items():
+                yield from self._leave_isr(broker_id, partitions)
+
+    def _valid(self, replicas: Iterable[Replica], target: ReplicaStatus) -> list[Replica]:
+        valid = []
+        for replica in replicas:
+            status = self.state.replica_state(replica)
+            if status in VALID_PREVIOUS[target]:
+                valid.append(replica)
+            else:
+                log.error("replica %d of %s cannot go from %s to %s", replica[1], replica[0], status.value, target.value)
+        return valid
+
+    def _act(self, partition: TopicPartition, broker_id: int, target: ReplicaStatus) -> None:
+        state, batch = self.state, self.batch
+        status = state.replica_state((partition, broker_id))
+        known = state.leadership.get(partition)
+        if target is ReplicaStatus.NEW and known is not None:
+            if known.leader == broker_id:
+                log.error("replica %d of %s cannot be new: it leads", broker_id, partition)
+                return
+            batch.tell_leader_and_isr((broker_id,), partition, is_new=True)
+        elif target is ReplicaStatus.ONLINE and status is not ReplicaStatus.NEW and known is not None:
+            batch.tell_leader_and_isr((broker_id,), partition)
+        elif target is ReplicaStatus.OFFLINE:
+            batch.tell_stop_replica(broker_id, partition, delete=False)
+        elif target is ReplicaStatus.DELETION_STARTED:
+            batch.tell_stop_replica(broker_id, partition, delete=True)
+        elif target is ReplicaStatus.NON_EXISTENT:
+            self._forget(partition, broker_id)
+            return
+        state.replica_status[partition, broker_id] = target
+
+    def _forget(self, partition: TopicPartition, broker_id: int) -> None:
+        assignment = self.state.assignment(partition)
+        if assignment is not None:
+            left = tuple(each for each in assignment.replicas if each != broker_id)
+            self.state.set_assignment(partition, replace(assignment, replicas=left))
+        self.state.replica_status.pop((partition, broker_id), None)
+
+    def _leave_isr(self, broker_id: int, partitions: list[TopicPartition]) -> Steps[None]:
+        """Shrink the ISRs the replica is in. The last member stays: somebody has to know what was acknowledged."""
+        state = self.state
+        self.batch.tell_metadata(each for each in partitions if each in state.leadership)
+        remaining = [each for each in partitions if not state.is_being_deleted(each.topic)]
+        for _ in range(_WRITE_ATTEMPTS):
+            states = {
+                each: self._without(state.leadership[each], broker_id)
+                for each in remaining
+                if each in state.leadership and broker_id in state.leadership[each].isr
+            }
+            if not states:
+                return
+            written: PartitionStatesWritten = yield WritePartitionStates(states)
+            remaining = []
+            for partition, result in written.results.items():
+                if isinstance(result, PartitionState):
+                    state.leadership[partition] = result
+                    others = [each for each in state.replicas(partition) if each != broker_id]
+                    self.batch.tell_leader_and_isr(others, partition)
+                elif result.current is not None and result.current.controller_epoch <= state.epoch:
+                    state.leadership[partition] = result.current
+                    remaining.append(partition)
+                else:
+                    log.error("partition %s: ISR left alone, ZooKeeper holds %s", partition, result.current)
+
+    def _without(self, known: PartitionState, broker_id: int) -> PartitionState:
+        isr = known.isr if len(known.isr) == 1 else tuple(each for each in known.isr if each != broker_id)
+        return PartitionState(
+            leader=NO_LEADER if known.leader == broker_id else known.leader,
+            leader_epoch=known.leader_epoch + 1,
+            isr=isr,
+            controller_epoch=self.state.epoch,
+            partition_epoch=known.partition_epoch,
+            leader_recovery_state=known.leader_recovery_state,
+        )

@@ -1,0 +1,216 @@
+"""What brokers are told after a decision: LeaderAndIsr, then UpdateMetadata, then StopReplica, one each per broker.
+
+A batch collects while states change and is sent once at the end, from what the state holds then. Every partition told
+of by LeaderAndIsr is also in the UpdateMetadata of all brokers. The versions are those of inter-broker protocol 3.9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.instructions import Instruction, Pause, Send, Steps
+from controller.state import ControllerState
+from controller.znodes import BrokerRegistration, TopicPartition
+from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+
+LEADER_AND_ISR_VERSION = 7
+UPDATE_METADATA_VERSION = 8
+STOP_REPLICA_VERSION = 4
+PARTITIONS_PER_PAUSE = 500
+
+_LEADER_DURING_DELETE = -2
+_EPOCH_DURING_DELETE = -2
+_NO_EPOCH = -1
+_SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class RequestBatch:
+    """Requests in the making. `controller_id` is our broker, `listener` the one that leaders are reached on."""
+
+    def __init__(self, state: ControllerState, controller_id: int, listener: str) -> None:
+        self._state = state
+        self._controller_id = controller_id
+        self._listener = listener
+        self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
+        self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
+        self._metadata_brokers: set[int] = set()
+        self._metadata_partitions: dict[TopicPartition, None] = {}
+
+    def tell_leader_and_isr(
+        self, broker_ids: Iterable[int], partition: TopicPartition, *, is_new: bool = False
+    ) -> None:
+        """Tell these brokers who leads the partition, and all brokers' metadata too."""
+        for broker_id in broker_ids:
+            partitions = self._leader_and_isr.setdefault(broker_id, {})
+            partitions[partition] = is_new or partitions.get(partition, False)
+        self.tell_metadata((partition,))
+
+    def tell_metadata(self, partitions: Iterable[TopicPartition] = (), broker_ids: Iterable[int] | None = None) -> None:
+        """Tell brokers (all: None) of these partitions, and of the live brokers."""
+        self._metadata_brokers.update(self._state.brokers if broker_ids is None else broker_ids)
+        self._metadata_partitions.update(dict.fromkeys(partitions))
+
+    def tell_stop_replica(self, broker_id: int, partition: TopicPartition, *, delete: bool) -> None:
+        """Tell a broker to let go of its replica, and perhaps to delete it."""
+        partitions = self._stop_replica.setdefault(broker_id, {})
+        partitions[partition] = delete or partitions.get(partition, False)
+
+    def send(self) -> Steps[None]:
+        """The requests, in Kafka's order, to brokers that are registered."""
+        brokers = self._state.brokers
+        for broker_id in sorted(set(self._leader_and_isr) & set(brokers)):
+            yield from self._send_leader_and_isr(brokers[broker_id])
+        if self._metadata_brokers:
+            yield from self._send_metadata()
+        for broker_id in sorted(set(self._stop_replica) & set(brokers)):
+            yield self._stop_replica_request(brokers[broker_id])
+
+    def _send_leader_and_isr(self, broker: BrokerRegistration) -> Steps[None]:
+        state = self._state
+        topics: dict[str, list[LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
+        leaders = set()
+        for count, (partition, is_new) in enumerate(self._leader_and_isr[broker.broker_id].items(), 1):
+            known, assignment = state.leadership.get(partition), state.assignment(partition)
+            if known is None or assignment is None:
+                continue
+            leaders.add(known.leader)
+            topics.setdefault(partition.topic, []).append(
+                LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+                    partition_index=partition.partition,
+                    controller_epoch=known.controller_epoch,
+                    leader=known.leader,
+                    leader_epoch=known.leader_epoch,
+                    isr=list(known.isr),
+                    partition_epoch=known.partition_epoch,
+                    replicas=list(assignment.replicas),
+                    adding_replicas=list(assignment.adding_replicas),
+                    removing_replicas=list(assignment.removing_replicas),
+                    is_new=is_new,
+                    leader_recovery_state=known.leader_recovery_state,
+                )
+            )
+            if count % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        if topics:
+            yield self._leader_and_isr_request(broker, topics, leaders)
+
+    def _leader_and_isr_request(
+        self,
+        broker: BrokerRegistration,
+        topics: dict[str, list[LeaderAndIsrRequest.LeaderAndIsrPartitionState]],
+        leaders: set[int],
+    ) -> Instruction:
+        endpoints = [
+            (leader, self._state.brokers[leader].endpoint(self._listener))
+            for leader in sorted(leaders)
+            if leader in self._state.brokers
+        ]
+        request = LeaderAndIsrRequest(
+            controller_id=self._controller_id,
+            is_kraft_controller=False,
+            controller_epoch=self._state.epoch,
+            broker_epoch=broker.epoch,
+            type=0,
+            topic_states=[
+                LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                    topic_name=topic, topic_id=self._state.topic_id(topic), partition_states=partitions
+                )
+                for topic, partitions in topics.items()
+            ],
+            live_leaders=[
+                LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+                    broker_id=leader, host_name=endpoint.host, port=endpoint.port
+                )
+                for leader, endpoint in endpoints
+                if endpoint is not None
+            ],
+        )
+        return Send(broker.broker_id, request, LEADER_AND_ISR_VERSION)
+
+    def _send_metadata(self) -> Steps[None]:
+        """The same partitions and brokers for all: built once, shared by the requests."""
+        topics: dict[str, list[UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
+        for count, partition in enumerate(self._metadata_partitions, 1):
+            told = self._metadata_of(partition)
+            if told is not None:
+                topics.setdefault(partition.topic, []).append(told)
+            if count % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        topic_states = [
+            UpdateMetadataRequest.UpdateMetadataTopicState(
+                topic_name=topic, topic_id=self._state.topic_id(topic), partition_states=partitions
+            )
+            for topic, partitions in topics.items()
+        ]
+        live_brokers = [_live_broker(self._state.brokers[each]) for each in sorted(self._state.brokers)]
+        for broker_id in sorted(self._metadata_brokers & set(self._state.brokers)):
+            request = UpdateMetadataRequest(
+                controller_id=self._controller_id,
+                is_kraft_controller=False,
+                controller_epoch=self._state.epoch,
+                broker_epoch=self._state.brokers[broker_id].epoch,
+                topic_states=topic_states,
+                live_brokers=live_brokers,
+            )
+            yield Send(broker_id, request, UPDATE_METADATA_VERSION)
+
+    def _metadata_of(
+        self, partition: TopicPartition
+    ) -> UpdateMetadataRequest.UpdateMetadataPartitionState | None:
+        """None for a partition without a state: nothing is known of it that a client could use."""
+        state = self._state
+        known = state.leadership.get(partition)
+        if known is None:
+            return None
+        replicas = state.replicas(partition)
+        is_going = state.is_being_deleted(partition.topic)
+        return UpdateMetadataRequest.UpdateMetadataPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=known.controller_epoch,
+            leader=_LEADER_DURING_DELETE if is_going else known.leader,
+            leader_epoch=0 if is_going else known.leader_epoch,
+            isr=list(known.isr),
+            zk_version=0 if is_going else known.partition_epoch,
+            replicas=list(replicas),
+            offline_replicas=[each for each in replicas if not state.is_online(each, partition)],
+        )
+
+    def _stop_replica_request(self, broker: BrokerRegistration) -> Instruction:
+        topics: dict[str, list[StopReplicaRequest.StopReplicaPartitionState]] = {}
+        for partition, delete in self._stop_replica[broker.broker_id].items():
+            known = self._state.leadership.get(partition)
+            epoch = known.leader_epoch if known is not None else _NO_EPOCH
+            topics.setdefault(partition.topic, []).append(
+                StopReplicaRequest.StopReplicaPartitionState(
+                    partition_index=partition.partition,
+                    leader_epoch=_EPOCH_DURING_DELETE if self._state.is_being_deleted(partition.topic) else epoch,
+                    delete_partition=delete,
+                )
+            )
+        request = StopReplicaRequest(
+            controller_id=self._controller_id,
+            is_kraft_controller=False,
+            controller_epoch=self._state.epoch,
+            broker_epoch=broker.epoch,
+            topic_states=[
+                StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=partitions)
+                for topic, partitions in topics.items()
+            ],
+        )
+        return Send(broker.broker_id, request, STOP_REPLICA_VERSION)
+
+
+def _live_broker(broker: BrokerRegistration) -> UpdateMetadataRequest.UpdateMetadataBroker:
+    return UpdateMetadataRequest.UpdateMetadataBroker(
+        id=broker.broker_id,
+        endpoints=[
+            UpdateMetadataRequest.UpdateMetadataEndpoint(
+                port=endpoint.port,
+                host=endpoint.host,
+                listener=endpoint.listener,
+                security_protocol=_SECURITY_PROTOCOLS.get(endpoint.security_protocol, 0),
+            )
+            for endpoint in broker.endpoints
+        ],
+        rack=broker.rack,
+    )

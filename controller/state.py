@@ -1,0 +1,200 @@
+"""Brokers, topics, assignments and leaders as the controller knows them, and what must always hold of them (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+
+from controller.znodes import (
+    NO_LEADER,
+    BrokerRegistration,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+    TopicPartition,
+)
+
+NO_TOPIC_ID = bytes(16)
+
+
+class PartitionStatus(Enum):
+    """Where a partition stands in its life."""
+
+    NON_EXISTENT = "NonExistentPartition"
+    NEW = "NewPartition"
+    ONLINE = "OnlinePartition"
+    OFFLINE = "OfflinePartition"
+
+
+class ReplicaStatus(Enum):
+    """Where a replica stands in its life."""
+
+    NON_EXISTENT = "NonExistentReplica"
+    NEW = "NewReplica"
+    ONLINE = "OnlineReplica"
+    OFFLINE = "OfflineReplica"
+    DELETION_STARTED = "ReplicaDeletionStarted"
+    DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
+    DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
+
+
+Replica = tuple[TopicPartition, int]
+"""A partition and the broker that holds it."""
+
+
+class ControllerState:
+    """Everything the machine decides by. Only its procedures change it."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        """Our controller epoch; 0 when we are not the controller."""
+        self.brokers: dict[int, BrokerRegistration] = {}
+        """All registered brokers, those shutting down too."""
+        self.shutting_down: set[int] = set()
+        self.offline_partitions: dict[int, set[TopicPartition]] = {}
+        """Per broker, the partitions in log directories it has lost."""
+        self.topic_ids: dict[str, bytes] = {}
+        self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
+        """Topic → partition → replicas."""
+        self.leadership: dict[TopicPartition, PartitionState] = {}
+        """What the state nodes hold, as far as we know; partitions without a node are missing."""
+        self.partition_status: dict[TopicPartition, PartitionStatus] = {}
+        self.replica_status: dict[Replica, ReplicaStatus] = {}
+        self.reassigning: set[TopicPartition] = set()
+        self.topics_to_delete: set[str] = set()
+        self.deletion_started: set[str] = set()
+        """Topics to delete whose partitions are NonExistent by now."""
+        self.deletion_ineligible: set[str] = set()
+        """Topics to delete that have to wait: for an absent broker, for a reassignment."""
+        self._on_broker: dict[int, set[TopicPartition]] = {}
+
+    # --- brokers ---
+
+    def is_live(self, broker_id: int) -> bool:
+        """Registered and not shutting down."""
+        return broker_id in self.brokers and broker_id not in self.shutting_down
+
+    def is_online(self, broker_id: int, partition: TopicPartition) -> bool:
+        """Whether the replica on that broker can lead: broker live, log directory not lost."""
+        if broker_id not in self.brokers or broker_id in self.shutting_down:
+            return False
+        lost = self.offline_partitions.get(broker_id)
+        return not lost or partition not in lost
+
+    def online(self, replicas: Iterable[int], partition: TopicPartition) -> list[int]:
+        """Those of the replicas that are online, in their order."""
+        return [replica for replica in replicas if self.is_online(replica, partition)]
+
+    # --- topics ---
+
+    def assignment(self, partition: TopicPartition) -> ReplicaAssignment | None:
+        """The replicas of a partition, None when it is unknown."""
+        topic = self.assignments.get(partition.topic)
+        return topic.get(partition.partition) if topic is not None else None
+
+    def replicas(self, partition: TopicPartition) -> tuple[int, ...]:
+        """The replicas of a partition in order; none when it is unknown."""
+        assignment = self.assignment(partition)
+        return assignment.replicas if assignment is not None else ()
+
+    def set_assignment(self, partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Take over a partition's replicas."""
+        topic = self.assignments.setdefault(partition.topic, {})
+        previous = topic.get(partition.partition)
+        for replica in previous.replicas if previous is not None else ():
+            self._on_broker[replica].discard(partition)
+        for replica in assignment.replicas:
+            self._on_broker.setdefault(replica, set()).add(partition)
+        topic[partition.partition] = assignment
+
+    def add_topic(self, name: str, topic: TopicAssignment) -> list[TopicPartition]:
+        """Take over a topic's id and its partitions; those that were unknown are given back."""
+        if topic.topic_id is not None:
+            self.topic_ids[name] = topic.topic_id
+        known = self.assignments.setdefault(name, {})
+        added = []
+        for number, assignment in topic.partitions.items():
+            partition = TopicPartition(name, number)
+            if number not in known:
+                added.append(partition)
+            self.set_assignment(partition, assignment)
+        return added
+
+    def remove_topic(self, name: str) -> None:
+        """Forget a topic and all that belongs to it."""
+        for partition in self.partitions_of(name):
+            for replica in self.replicas(partition):
+                self._on_broker[replica].discard(partition)
+                self.replica_status.pop((partition, replica), None)
+            self.leadership.pop(partition, None)
+            self.partition_status.pop(partition, None)
+            self.reassigning.discard(partition)
+            for lost in self.offline_partitions.values():
+                lost.discard(partition)
+        self.assignments.pop(name, None)
+        self.topic_ids.pop(name, None)
+        for topics in (self.topics_to_delete, self.deletion_started, self.deletion_ineligible):
+            topics.discard(name)
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """All partitions."""
+        for topic, partitions in self.assignments.items():
+            for number in partitions:
+                yield TopicPartition(topic, number)
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """All partitions of a topic."""
+        return [TopicPartition(topic, number) for number in self.assignments.get(topic, ())]
+
+    def partitions_on(self, broker_id: int) -> list[TopicPartition]:
+        """All partitions that have a replica on the broker, in order."""
+        return sorted(self._on_broker.get(broker_id, ()))
+
+    def replicas_on(self, broker_ids: Iterable[int]) -> list[Replica]:
+        """All replicas on these brokers."""
+        return [(partition, each) for each in sorted(broker_ids) for partition in self.partitions_on(each)]
+
+    def replicas_of(self, topic: str) -> list[Replica]:
+        """All replicas of a topic."""
+        return [(each, replica) for each in self.partitions_of(topic) for replica in self.replicas(each)]
+
+    def topic_id(self, topic: str) -> bytes:
+        """The topic's id, zeros when it has none."""
+        return self.topic_ids.get(topic, NO_TOPIC_ID)
+
+    def is_being_deleted(self, topic: str) -> bool:
+        """Whether the topic is marked for deletion."""
+        return topic in self.topics_to_delete
+
+    def status(self, partition: TopicPartition) -> PartitionStatus:
+        """Where the partition stands; one we do not know is NonExistent."""
+        return self.partition_status.get(partition, PartitionStatus.NON_EXISTENT)
+
+    def replica_state(self, replica: Replica) -> ReplicaStatus:
+        """Where the replica stands; one we do not know is NonExistent."""
+        return self.replica_status.get(replica, ReplicaStatus.NON_EXISTENT)
+
+    # --- invariants ---
+
+    def check(self) -> None:
+        """Assert what must always hold between two events."""
+        for partition, known in self.leadership.items():
+            assert partition.topic in self.assignments, f"{partition} has a state and no topic"
+            assert known.isr, f"{partition} has an empty ISR"
+            assert len(set(known.isr)) == len(known.isr), f"{partition} has a broker twice in its ISR"
+            assert known.leader == NO_LEADER or known.leader in known.isr, f"{partition}: leader not in ISR"
+            assert known.controller_epoch <= self.epoch, f"{partition} was written by a later controller"
+        for partition, status in self.partition_status.items():
+            if status is PartitionStatus.ONLINE:
+                assert partition in self.leadership, f"{partition} is online and has no state"
+        for topic, partitions in self.assignments.items():
+            for number, assignment in partitions.items():
+                partition = TopicPartition(topic, number)
+                assert len(set(assignment.replicas)) == len(assignment.replicas), f"{partition}: replica twice"
+                for replica in assignment.replicas:
+                    assert partition in self._on_broker[replica], f"{partition} missing on broker {replica}"
+                if assignment.is_being_reassigned:
+                    assert partition in self.reassigning, f"{partition} moves and nobody knows"
+        for topics in (self.deletion_started, self.deletion_ineligible):
+            assert topics <= self.topics_to_delete, "a topic's deletion began that nobody asked for"
+        assert self.shutting_down <= set(self.brokers), "a broker is shutting down that is not there"
