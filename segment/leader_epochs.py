@@ -1,9 +1,88 @@
-"""Leader epoch -> its first offset. (Skeleton.)"""
+"""Leader epoch -> its first offset (`leader-epoch-checkpoint`, format in checkpoints.py).
+
+Kafka syncs this file at every change. Here a change only marks it: it is written by the next flush, roll, close or
+`LogManager.run_due` (every second), and synced by the flush. Nothing is lost by that: every batch carries its leader
+epoch, the recovery point never passes data before the file is synced, and recovery reads the epochs of all batches above
+it again. An epoch without a batch says nothing that the next election would not say.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+
+Entries = tuple[tuple[int, int], ...]
+
+UNDEFINED = (-1, -1)
+
 
 class LeaderEpochs:
-    """See Log.offset_for_leader_epoch, Log.assign_leader_epoch, Log.latest_epoch."""
+    """Which leader epoch begins where. Both columns strictly increase."""
 
-    __slots__ = ()
+    __slots__ = ("dirty", "entries", "latest_epoch")
+
+    def __init__(self, entries: Entries = ()) -> None:
+        self.entries: Entries = entries
+        """(epoch, start offset); replaced as a whole, so any thread may read it."""
+        self.latest_epoch = entries[-1][0] if entries else -1
+        self.dirty = False
+        """Whether the file does not show this yet."""
+
+    def _replace(self, entries: Entries) -> None:
+        if entries != self.entries:
+            self.entries = entries
+            self.latest_epoch = entries[-1][0] if entries else -1
+            self.dirty = True
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that epoch begins at start_offset; entries that this contradicts go. True when anything changed."""
+        if self.entries and epoch == self.latest_epoch and start_offset >= self.entries[-1][1]:
+            return False
+        kept = list(self.entries)
+        while kept and (kept[-1][0] >= epoch or kept[-1][1] >= start_offset):
+            kept.pop()
+        self._replace((*kept, (epoch, start_offset)))
+        return True
+
+    def truncate_from_end(self, offset: int) -> None:
+        """Drop the epochs that begin at or above offset."""
+        self._replace(tuple(entry for entry in self.entries if entry[1] < offset))
+
+    def truncate_from_start(self, offset: int) -> None:
+        """Drop the epochs below offset; the one that reaches over it begins there now."""
+        dropped = bisect_right(self.entries, offset, key=_start)
+        if dropped:
+            self._replace(((self.entries[dropped - 1][0], offset), *self.entries[dropped:]))
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._replace(())
+
+    def end_offset(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
+        """(epoch, end offset) of the largest epoch <= the one asked for, as OffsetForLeaderEpoch answers."""
+        entries = self.entries
+        if epoch < 0 or not entries or epoch > entries[-1][0]:
+            return UNDEFINED
+        if epoch == entries[-1][0]:
+            return epoch, log_end_offset
+        higher = bisect_right(entries, epoch, key=_epoch)
+        if higher == 0:  # older than all that is known: it ended before the first known one began
+            return epoch, entries[0][1]
+        return entries[higher - 1][0], entries[higher][1]
+
+    def epoch_for_offset(self, offset: int) -> int:
+        """Epoch of the record at offset, -1 when not known."""
+        number = bisect_right(self.entries, offset, key=_start)
+        return self.entries[number - 1][0] if number else -1
+
+    def previous_epoch(self, epoch: int) -> int:
+        """The greatest known epoch below this one, -1 when there is none."""
+        number = bisect_left(self.entries, epoch, key=_epoch)
+        return self.entries[number - 1][0] if number else -1
+
+
+def _epoch(entry: tuple[int, int]) -> int:
+    return entry[0]
+
+
+def _start(entry: tuple[int, int]) -> int:
+    return entry[1]

@@ -1,29 +1,46 @@
-"""One partition's log: the list of segments; append, read, roll, truncate. (Skeleton: signatures are final, bodies follow.)
+"""One partition's log: the list of segments; append, read, roll, truncate.
 
-Threads: every method may be called from any thread. Mutations take the log's own lock, which nobody holds while waiting
-for the disk to sync; reads take no lock. A partition has one appender (the broker's loop); flush, retention and
-delete_records may run beside it in worker threads.
+Threads. Every method may be called from any thread. What changes the log takes its lock, and nobody holds that while
+waiting for the disk to sync, so the appender (the broker's loop) is never held up by a flush. Reads take no lock: they
+see the list of segments as it was, for it is replaced, never changed. Meant for worker threads, because they wait for the
+disk: flush, retention, close. Opening a log is in recovery.py, answering by timestamp in offset_lookup.py.
+
+An operating system's error means that the log directory has failed: it is told to `on_failure`, and from then on every
+method raises KAFKA_STORAGE_ERROR. What was half written lies beyond the known size and is cut at the next start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import IntEnum
+import logging
+import random
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
+from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import ZERO_UUID
+from protocol.records.batch import BatchHeader, read_header, split_batches, stamp, verify_crc
+from segment import checkpoints, names
+from segment.files import Buffer, FilePool, Folder
 from segment.leader_epochs import LeaderEpochs
 from segment.log_config import LogConfig
-from segment.log_segment import FileRecords
-from segment.producer_state import AbortedTransaction, ProducerState
+from segment.log_segment import FileRecords, LogSegment
+from segment.offset_lookup import TimestampOffset, find_timestamp
+from segment.producer_snapshots import Marker, ProducerSnapshots, read_marker
+from segment.producer_state import CachedBatch, ProducerState
+from segment.retention import deletable_count
+from segment.transaction_index import AbortedTransaction
+from segment.trash import Trash
+from segment.validator import AppendOrigin, RecordErrors, ValidBatch, validate
 
+__all__ = ["AppendOrigin", "AppendResult", "Log", "RecordErrors", "TimestampOffset"]
 
-class AppendOrigin(IntEnum):
-    """Who sends a batch; decides which checks apply."""
+log = logging.getLogger(__name__)
 
-    CLIENT = 0
-    COORDINATOR = 1
-    REPLICATION = 2
+PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 class AppendResult(NamedTuple):
@@ -31,63 +48,134 @@ class AppendResult(NamedTuple):
 
     base_offset: int
     last_offset: int
-    """-1 when nothing was appended (empty follower append)."""
+    """Smaller than base_offset when nothing was appended (a follower got nothing whole)."""
     log_append_time_ms: int
     """-1 for CreateTime."""
     log_start_offset: int
-    duplicate: bool
-    """An idempotent batch that was here already: offsets are the original ones, nothing was written."""
-    rolled: bool
-    max_timestamp_ms: int
-
-
-class TimestampOffset(NamedTuple):
-    """Answer of an offset look-up by timestamp."""
-
-    timestamp_ms: int
-    offset: int
-    leader_epoch: int
-    """-1 when not known."""
+    duplicate: bool = False
+    """An idempotent batch that was here already: the offsets are the original ones, nothing was written."""
+    rolled: bool = False
 
 
 class Log:
     """The log of one partition on this broker."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_failure",
+        "_folder",
+        "_jitter_ms",
+        "_lock",
+        "_on_failure",
+        "_pool",
+        "_trash",
+        "_truncations",
+        "_unsynced",
+        "config",
+        "high_watermark",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "partition",
+        "producer_expiration_ms",
+        "producer_state",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "topic",
+        "topic_id",
+    )
 
-    topic: str
-    partition: int
-    config: LogConfig
-    topic_id: bytes
-    """16 bytes; ZERO_UUID when the log has none."""
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    """Exclusive. log_start_offset <= high_watermark <= log_end_offset."""
-    recovery_point: int
-    """Everything below is on disk."""
-    leader_epochs: LeaderEpochs
-    producer_state: ProducerState
+    def __init__(
+        self,
+        pool: FilePool,
+        folder: Folder,
+        topic: str,
+        partition: int,
+        config: LogConfig,
+        segments: Sequence[LogSegment],
+        trash: Trash | None = None,
+        on_failure: Callable[[Log, OSError], None] | None = None,
+    ) -> None:
+        """A log that ends where its last segment begins; recovery.py sets the rest."""
+        self._pool = pool
+        self._folder = folder
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        self.segments: tuple[LogSegment, ...] = tuple(segments)
+        """Ascending, never empty; the last is the active one."""
+        self.topic_id = ZERO_UUID
+        self.log_start_offset = self.segments[0].base_offset
+        self.log_end_offset = self.segments[-1].base_offset
+        self.high_watermark = self.log_start_offset
+        """Exclusive. log_start_offset <= high_watermark <= log_end_offset."""
+        self.recovery_point = self.log_start_offset
+        """Everything below is on disk."""
+        self.leader_epochs = LeaderEpochs()
+        self.producer_state = ProducerState()
+        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
+        self.snapshots = ProducerSnapshots(pool.files, folder)
+        self._trash = trash or Trash(pool.files)
+        self._on_failure = on_failure
+        self._lock = threading.Lock()
+        self._failure: str | None = None
+        """Why the log can no longer be used."""
+        self._truncations = 0
+        """How often the end moved back: a flush that overlaps such a moment proves nothing."""
+        self._unsynced: list[str] = []
+        """Small files that the next flush has to sync."""
+        self._jitter_ms = _jitter(config)
+
+    def __repr__(self) -> str:
+        return f"Log({self.name}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def name(self) -> str:
+        """`orders-3`."""
+        return names.folder_name(self.topic, self.partition)
 
     @property
     def directory(self) -> Path:
         """The partition's folder."""
-        raise NotImplementedError
+        return Path(self._folder.path)
 
     @property
     def log_dir(self) -> str:
         """The log directory (an entry of log.dirs) it lives in."""
-        raise NotImplementedError
+        return self._folder.path.rpartition("/")[0]
 
     @property
-    def last_stable_offset(self) -> int:
-        """min(high watermark, first offset of the earliest undecided transaction)."""
-        raise NotImplementedError
+    def active_segment(self) -> LogSegment:
+        """The one that grows."""
+        return self.segments[-1]
 
     @property
     def size(self) -> int:
         """Bytes in all .log files."""
-        raise NotImplementedError
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """min(high watermark, first offset of the earliest undecided transaction)."""
+        unstable = self.producer_state.first_unstable_offset
+        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+
+    @property
+    def latest_epoch(self) -> int:
+        """Latest known leader epoch, -1 when there is none."""
+        return self.leader_epochs.latest_epoch
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Records that are not known to be on disk (compare with flush.messages)."""
+        return self.log_end_offset - self.recovery_point
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log cannot be used any more, None while it can."""
+        return self._failure
+
+    # ------------------------------------------------------------------ appending
 
     def append_as_leader(
         self,
@@ -97,82 +185,482 @@ class Log:
         origin: AppendOrigin = AppendOrigin.CLIENT,
         request_version: int = 11,
     ) -> AppendResult:
-        """Validate one batch (a Produce request's records of one partition), give it offsets in place, append it.
+        """Check one batch, give it offsets in place and append it.
 
-        Raises KafkaError (its code is the partition's answer), RecordErrors for refused records; DiskError → dir offline.
+        Raises KafkaError, whose code answers the partition; RecordErrors names the refused records.
         """
-        raise NotImplementedError
+        valid = validate(batch, self.config, now_ms, origin)
+        with self._lock:
+            if self._failure is not None:
+                raise self._unusable()
+            try:
+                return self._append_valid(valid, leader_epoch, now_ms, origin)
+            except OSError as error:
+                self._fail(error, "append")
 
-    def append_as_follower(self, records: bytes | bytearray | memoryview) -> AppendResult:
-        """Append batches fetched from the leader as they are; a partial batch at the end is ignored."""
-        raise NotImplementedError
+    def _append_valid(self, valid: ValidBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin) -> AppendResult:
+        batch, header, max_timestamp, append_time = valid
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        size = len(batch)
+        marker = None
+        if header.producer_id >= 0:
+            if header.is_control:
+                marker = read_marker(batch)
+                self.producer_state.check_marker(header, marker.coordinator_epoch)
+            repeated = self.producer_state.check(header, origin is AppendOrigin.CLIENT)
+            if repeated is not None:
+                return self._duplicate(repeated, append_time)
+        if size > self.config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes = {self.config.segment_bytes}"
+            )
+        stamp(batch, 0, base_offset, leader_epoch)
+        if leader_epoch > self.leader_epochs.latest_epoch:
+            self.leader_epochs.assign(leader_epoch, base_offset)
+        segment = self.segments[-1]
+        rolled = segment.should_roll(self.config, size, max_timestamp, last_offset, now_ms, self._jitter_ms)
+        if rolled:
+            segment = self._roll(base_offset, now_ms)
+        segment.append(batch, base_offset, last_offset, max_timestamp, last_offset)
+        self.log_end_offset = last_offset + 1
+        if header.producer_id >= 0:
+            self._note_producer(header, base_offset, max_timestamp, marker)
+        return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, rolled)
+
+    def _duplicate(self, batch: CachedBatch, append_time: int) -> AppendResult:
+        return AppendResult(
+            batch.first_offset,
+            batch.last_offset,
+            batch.timestamp if append_time >= 0 else -1,
+            self.log_start_offset,
+            duplicate=True,
+        )
+
+    def _note_producer(self, header: BatchHeader, base_offset: int, timestamp: int, marker: Marker | None) -> None:
+        if marker is None:
+            self.producer_state.append_batch(header, base_offset, timestamp)
+            return
+        offset = base_offset + header.last_offset_delta
+        aborted = self.producer_state.append_marker(header, *marker, offset, timestamp)
+        if aborted is not None:
+            index = self.segments[-1].transaction_index(create=True)
+            assert index is not None
+            index.append(aborted)
+
+    def append_as_follower(self, records: Buffer, now_ms: int = 0) -> AppendResult:
+        """Append the leader's batches as they are; a batch cut short at the end is left out.
+
+        Raises KafkaError CORRUPT_MESSAGE (CRC, lengths) and OFFSET_OUT_OF_RANGE (offsets that do not continue the log).
+        """
+        view = memoryview(records)
+        headers = self._check_fetched(view)
+        with self._lock:
+            if self._failure is not None:
+                raise self._unusable()
+            if not headers:
+                return AppendResult(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset)
+            first, last = headers[0][1], headers[-1][1]
+            try:
+                if first.base_offset < self.log_end_offset:
+                    self._restart_empty_log(first, last)
+                rolled = False
+                for lot in _lots(headers, self.config.segment_bytes):
+                    rolled |= self._append_fetched(view, lot, now_ms)
+            except OSError as error:
+                self._fail(error, "append")
+            return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset, False, rolled)
+
+    def _check_fetched(self, view: memoryview) -> list[tuple[int, BatchHeader]]:
+        headers = []
+        following = -1
+        for position, size in split_batches(view):
+            header = read_header(view, position)
+            if not verify_crc(view, position, size):
+                raise KafkaError(
+                    ErrorCode.CORRUPT_MESSAGE, f"{self.name}: fetched batch at offset {header.base_offset} has a wrong CRC"
+                )
+            if header.base_offset < following:
+                raise KafkaError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name}: fetched offset {header.base_offset} follows {following - 1}"
+                )
+            following = header.last_offset + 1
+            headers.append((position, header))
+        return headers
+
+    def _restart_empty_log(self, first: BatchHeader, last: BatchHeader) -> None:
+        """The first batch may span the start of an empty log: the leader's log start lies inside of it."""
+        if self.log_end_offset != self.log_start_offset or last.last_offset < self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: fetched offset {first.base_offset} lies below the log end offset {self.log_end_offset}",
+            )
+        self._restart_at(first.base_offset)
+
+    def _append_fetched(self, view: memoryview, lot: list[tuple[int, BatchHeader]], now_ms: int) -> bool:
+        start, first = lot[0]
+        position, last = lot[-1]
+        data = view[start : position + last.size]
+        newest = max((header for _, header in lot), key=lambda header: header.max_timestamp)
+        segment = self.segments[-1]
+        rolled = segment.should_roll(
+            self.config, len(data), newest.max_timestamp, last.last_offset, now_ms, self._jitter_ms
+        )
+        if rolled:
+            segment = self._roll(first.base_offset, now_ms)
+        segment.append(data, first.base_offset, last.last_offset, newest.max_timestamp, newest.last_offset)
+        self.log_end_offset = last.last_offset + 1
+        for place, header in lot:
+            if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
+                self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
+            if header.producer_id >= 0:
+                marker = None
+                if header.is_control and header.count:
+                    marker = read_marker(view[place : place + header.size])
+                self._note_producer(header, header.base_offset, header.max_timestamp, marker)
+        return rolled
+
+    def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
+        """Close the active segment and start the next one at base_offset."""
+        self.segments[-1].finish()
+        snapshot = self.snapshots.take(self.producer_state, base_offset)
+        if snapshot is not None:
+            self._unsynced.append(snapshot)
+        self._write_small_files()
+        segment = LogSegment(self._pool, self._folder, base_offset, self.config, now_ms)
+        segment.create()
+        self.segments = (*self.segments, segment)
+        self._jitter_ms = _jitter(self.config)
+        log.debug("%s: rolled at %d", self.name, base_offset)
+        return segment
+
+    # ------------------------------------------------------------------ reading
 
     def read(
         self, offset: int, max_bytes: int, limit: int | None = None, min_one_batch: bool = True
     ) -> FileRecords:
-        """Return the slice of one segment from the batch holding `offset`, below `limit` (exclusive; None: LEO).
+        """Return the slice of one segment from the batch that holds `offset`, below `limit` (exclusive; None: the end).
 
-        `size` 0 when there is nothing. Raises KafkaError OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE.
+        At least one whole batch if min_one_batch, else size 0 when the first is larger than max_bytes; a batch cut short
+        at the end is legal. Raises KafkaError OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE when the first batch is damaged.
         """
-        raise NotImplementedError
+        end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} is not in [{self.log_start_offset}, {end_offset}]",
+            )
+        if self._failure is not None:
+            raise self._unusable()
+        if limit is None or limit > end_offset:
+            limit = end_offset
+        segments = self.segments
+        number = len(segments) - 1
+        if offset < segments[number].base_offset:
+            number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
+        try:
+            while offset < limit and number < len(segments):
+                segment = segments[number]
+                number += 1
+                end = segment.size
+                following = segments[number].base_offset if number < len(segments) else end_offset
+                if limit < following:
+                    end = segment.find(limit) if limit > segment.base_offset else 0
+                records = segment.slice(offset, end, max_bytes, min_one_batch)
+                if records is not None:
+                    return records
+        except OSError as error:
+            self._fail(error, "read")
+        active = segments[-1]
+        return FileRecords(active.file, active.size, 0, active.base_offset, offset)
 
     def aborted_transactions(self, records: FileRecords, upper: int | None = None) -> list[AbortedTransaction]:
-        """Aborted transactions which overlap what `read` returned (for read_committed fetches)."""
-        raise NotImplementedError
+        """Aborted transactions that overlap what `read` returned (for read_committed); upper: exclusive, if known."""
+        found: list[AbortedTransaction] = []
+        segments = self.segments
+        number = bisect_right(segments, records.segment_base_offset, key=_base_offset) - 1
+        if upper is None:
+            upper = segments[number].index.offset_at_or_after(records.position + records.size)
+        if upper is None:
+            upper = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
+        for segment in segments[max(number, 0) :]:
+            index = segment.transaction_index()
+            if index is not None and index.collect(records.offset, upper, found):
+                break
+        return found
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """First record at or after the time. ListOffsets' special values: -1 latest, -2/-4 earliest, -3 max timestamp."""
-        raise NotImplementedError
+        """First record at or after the time. ListOffsets' special values: -1 end, -2 and -4 start, -3 largest timestamp."""
+        return find_timestamp(self, timestamp_ms)
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) as in OffsetForLeaderEpoch; (-1, -1) when undefined."""
-        raise NotImplementedError
+        """(epoch, end offset) of the largest epoch <= the one asked for; (-1, -1) when undefined."""
+        return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
-    def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """Note that `epoch` starts here (on becoming leader); a no-op when known."""
-        raise NotImplementedError
+    def legacy_segment_offsets(self, max_offsets: int, timestamp_ms: int) -> list[int]:
+        """ListOffsets v0: segment base offsets, newest first, of segments changed at or before a time (-1, -2: as usual)."""
+        if timestamp_ms == -2:
+            return [self.log_start_offset][:max_offsets]
+        offsets = [self.log_end_offset] if timestamp_ms == -1 and self.active_segment.size else []
+        for segment in reversed(self.segments):
+            if timestamp_ms == -1 or segment.file.modified_ms() <= timestamp_ms:
+                offsets.append(max(segment.base_offset, self.log_start_offset))
+        return offsets[:max_offsets]
 
-    @property
-    def latest_epoch(self) -> int:
-        """Epoch of the last record, -1 when there is none."""
-        raise NotImplementedError
+    # ------------------------------------------------------------------ offsets that move
+
+    def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
+        """Note that `epoch` starts here (on becoming leader; default: at the log's end); a no-op when known."""
+        with self._lock:
+            self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset)
 
     def update_high_watermark(self, offset: int) -> int:
-        """Set the high watermark (clamped to [log start, LEO]); return what it is now."""
-        raise NotImplementedError
+        """Set the high watermark (clamped to [log start, end]); return what it is now."""
+        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.high_watermark = offset
+        self.producer_state.on_high_watermark(offset)
+        return offset
 
     def update_log_start_offset(self, offset: int) -> bool:
-        """Followers: move log start up to the leader's; True when it moved."""
-        raise NotImplementedError
+        """Move the log start up (a follower, to its leader's); True when it moved. Segments go at the next retention."""
+        with self._lock:
+            if offset <= self.log_start_offset or offset > self.log_end_offset:
+                return False
+            self.log_start_offset = offset
+            self.high_watermark = max(self.high_watermark, offset)
+            self.leader_epochs.truncate_from_start(offset)
+            return True
 
     def delete_records(self, offset: int) -> int:
-        """DeleteRecords: log start := offset (-1: high watermark); return the new log start. Raises KafkaError."""
-        raise NotImplementedError
+        """DeleteRecords: move the log start to offset (-1: the high watermark); the log start as it is then."""
+        if not self.config.is_deleted:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION, f"{self.name}: records cannot be deleted with cleanup.policy=compact"
+            )
+        target = self.high_watermark if offset == -1 else offset
+        if target < 0 or target > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.name}: offset {offset} lies beyond the high watermark {self.high_watermark}",
+            )
+        self.update_log_start_offset(target)
+        return self.log_start_offset
 
-    def truncate_to(self, offset: int) -> bool:
+    def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Drop everything at and above `offset`; True when something was cut."""
-        raise NotImplementedError
+        with self._changing("truncate"):
+            if offset >= self.log_end_offset:
+                self.leader_epochs.truncate_from_end(offset)
+                return False
+            log.info("%s: truncating from %d to %d", self.name, self.log_end_offset, offset)
+            if offset < self.segments[0].base_offset:
+                self._restart_at(offset)
+                return True
+            kept = tuple(segment for segment in self.segments if segment.base_offset <= offset)
+            self._drop(self.segments[len(kept) :], kept, now_ms)
+            kept[-1].truncate_to(offset, now_ms)
+            self._end_at(offset, now_ms)
+            return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start an empty log at `offset`."""
-        raise NotImplementedError
+        with self._changing("truncate"):
+            self._restart_at(offset)
 
-    def flush(self, up_to: int | None = None) -> None:
-        """fsync everything below `up_to` (default LEO) and move the recovery point. Worker threads."""
-        raise NotImplementedError
+    def _restart_at(self, offset: int) -> None:
+        old = self.segments
+        fresh = LogSegment(self._pool, self._folder, offset, self.config, old[-1].created_ms)
+        for segment in old:
+            self._trash.discard(segment.files())
+        fresh.create()
+        self.segments = (fresh,)
+        self.snapshots.remove_all()
+        self.leader_epochs.clear()
+        self.log_start_offset = offset
+        self._end_at(offset, 0)
+
+    def _end_at(self, offset: int, now_ms: int) -> None:
+        """Everything that follows from the log's end having moved back to offset."""
+        self._truncations += 1
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.leader_epochs.truncate_from_end(offset)
+        self.snapshots.rebuild(
+            self.producer_state, self.segments, self.log_start_offset, offset, now_ms, self.producer_expiration_ms
+        )
+
+    def _drop(self, dropped: Sequence[LogSegment], kept: tuple[LogSegment, ...], now_ms: int) -> None:
+        """Take segments out of the log; their files go file.delete.delay.ms later, for slices that are still being sent."""
+        self.segments = kept
+        for segment in dropped:
+            self._trash.bury(segment.files(), now_ms + self.config.file_delete_delay_ms)
+            self.snapshots.remove(segment.base_offset)
 
     def retention(self, now_ms: int) -> int:
-        """Remove the segments that may go; return how many. Worker threads."""
-        raise NotImplementedError
+        """Remove the segments that may go; return how many."""
+        with self._changing("retention"):
+            segments = self.segments
+            count = deletable_count(
+                segments, self.log_start_offset, self.log_end_offset, self.high_watermark, self.config, now_ms
+            )
+            if not count:
+                return 0
+            if count == len(segments):
+                self._roll(self.log_end_offset, now_ms)
+            self._drop(segments[:count], self.segments[count:], now_ms)
+            start = max(self.log_start_offset, self.segments[0].base_offset)
+            log.info("%s: retention removed %d segment(s), the log starts at %d now", self.name, count, start)
+            self.log_start_offset = start
+            self.high_watermark = max(self.high_watermark, start)
+            self.leader_epochs.truncate_from_start(start)
+            return count
+
+    # ------------------------------------------------------------------ durability
+
+    def flush(self, up_to: int | None = None) -> None:
+        """fsync everything below `up_to` (default: the end) and move the recovery point. For worker threads."""
+        with self._changing("flush"):
+            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+            if target <= self.recovery_point:
+                return
+            segments = self.segments
+            first = max(bisect_right(segments, self.recovery_point, key=_base_offset) - 1, 0)
+            dirty = [segment for segment in segments[first:] if segment.base_offset < target]
+            for segment in dirty[:-1]:
+                segment.write_out()
+            self._write_small_files()
+            small_files, self._unsynced = self._unsynced, []
+            truncations = self._truncations
+        try:
+            for segment in dirty:
+                segment.sync(with_indexes=segment is not segments[-1])
+            for name in small_files:
+                self._pool.files.sync_path(f"{self._folder.path}/{name}")
+            if small_files:
+                self._pool.files.sync_folder(self._folder.path)
+        except OSError as error:
+            with self._lock:
+                self._fail(error, "flush")
+        with self._lock:
+            if truncations == self._truncations:
+                self.recovery_point = max(self.recovery_point, target)
+
+    def write_pending(self) -> None:
+        """Let index entries and small files that wait in memory reach their files (no sync)."""
+        with self._changing("write"):
+            self.segments[-1].write_out()
+            self._write_small_files()
+
+    def _write_small_files(self) -> None:
+        if self.leader_epochs.dirty:
+            self.leader_epochs.dirty = False
+            self._replace_file(names.LEADER_EPOCHS, checkpoints.leader_epochs_text(self.leader_epochs.entries))
+
+    def set_topic_id(self, topic_id: bytes) -> None:
+        """Give the log its topic's id (partition.metadata); one that has another id keeps it and raises."""
+        if topic_id in (ZERO_UUID, self.topic_id):
+            return
+        if self.topic_id != ZERO_UUID:
+            raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} belongs to another topic of that name")
+        with self._changing("write partition.metadata"):
+            self.topic_id = topic_id
+            self._replace_file(names.PARTITION_METADATA, checkpoints.topic_id_text(topic_id))
+
+    def _replace_file(self, name: str, data: bytes) -> None:
+        self._pool.files.replace_file(f"{self._folder.path}/{name}", data, sync=False)
+        self._unsynced.append(name)
+
+    def remove_expired_producers(self, now_ms: int) -> None:
+        """Forget producers that were silent for producer.id.expiration.ms."""
+        if self.producer_state.producers:
+            with self._lock:
+                self.producer_state.remove_expired(now_ms, self.producer_expiration_ms)
 
     def apply_config(self, config: LogConfig) -> None:
         """Use new topic settings from now on."""
-        raise NotImplementedError
-
-    def legacy_segment_offsets(self, max_offsets: int, timestamp_ms: int) -> Sequence[int]:
-        """ListOffsets v0: segment base offsets, newest first."""
-        raise NotImplementedError
+        with self._lock:
+            self.config = config
+            self._jitter_ms = _jitter(config)
+            for segment in self.segments:
+                segment.apply_config(config)
 
     def close(self) -> None:
-        """Flush nothing; write what a clean shutdown leaves (snapshot, last time index entry); close the files."""
-        raise NotImplementedError
+        """Write what a clean shutdown leaves (producer snapshot, last time index entry) and close the files."""
+        with self._lock:
+            try:
+                if self._failure is None:
+                    self.segments[-1].finish()
+                    self.snapshots.take(self.producer_state, self.log_end_offset)
+                    self._write_small_files()
+            finally:
+                self._failure = self._failure or "it is closed"
+                for segment in self.segments:
+                    segment.close()
+
+    def discard(self) -> None:
+        """Close the files and write nothing: the log was deleted, or a test plays a crash."""
+        self.mark_failed("it is closed")
+        for segment in self.segments:
+            segment.discard()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether write_pending has something to write."""
+        return self.leader_epochs.dirty or self.segments[-1].has_pending
+
+    def rename_folder(self, path: str) -> None:
+        """Move the folder, with files that may be open."""
+        with self._changing("rename"):
+            self._pool.move_folder(self._folder, path)
+
+    # ------------------------------------------------------------------ failure
+
+    @contextmanager
+    def _changing(self, doing: str) -> Iterator[None]:
+        """Hold the lock of a log that can be used; an operating system's error fails the log."""
+        with self._lock:
+            if self._failure is not None:
+                raise self._unusable()
+            try:
+                yield
+            except OSError as error:
+                self._fail(error, doing)
+
+    def mark_failed(self, reason: str) -> None:
+        """Refuse everything from now on: the directory has failed elsewhere."""
+        self._failure = self._failure or reason
+
+    def _unusable(self) -> KafkaError:
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: the log cannot be used: {self._failure}")
+
+    def _fail(self, error: OSError, doing: str) -> NoReturn:
+        self._failure = f"{doing} failed: {error.strerror or error}"
+        log.error("%s: %s in %s", self.name, self._failure, self._folder.path)
+        if self._on_failure is not None:
+            self._on_failure(self, error)
+        raise self._unusable() from error
+
+
+def _base_offset(segment: LogSegment) -> int:
+    return segment.base_offset
+
+
+def _jitter(config: LogConfig) -> int:
+    """Spreads the rolls of many partitions over segment.jitter.ms."""
+    limit = min(config.segment_jitter_ms, config.segment_ms)
+    return random.randrange(limit) if limit > 0 else 0
+
+
+def _lots(headers: list[tuple[int, BatchHeader]], max_bytes: int) -> Iterator[list[tuple[int, BatchHeader]]]:
+    """Cut what was fetched into runs that fit a segment each (a single larger batch goes alone)."""
+    lot: list[tuple[int, BatchHeader]] = []
+    size = 0
+    for item in headers:
+        if lot and size + item[1].size > max_bytes:
+            yield lot
+            lot, size = [], 0
+        lot.append(item)
+        size += item[1].size
+    yield lot

@@ -1,8 +1,10 @@
-"""The topic's settings (configs.md section 4). (Skeleton: becomes config_def fields with the same names.)"""
+"""The topic's settings (configs.md section 4). (Becomes config_def fields with the same names.)"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from protocol.records.compression import CompressionType
 
 MAX_LONG = (1 << 63) - 1
 
@@ -42,3 +44,29 @@ class LogConfig:
     leader_replication_throttled_replicas: tuple[str, ...] = ()
     follower_replication_throttled_replicas: tuple[str, ...] = ()
     message_downconversion_enable: bool = True
+
+    is_deleted: bool = field(init=False, repr=False, compare=False)
+    is_compacted: bool = field(init=False, repr=False, compare=False)
+    is_log_append_time: bool = field(init=False, repr=False, compare=False)
+    checks_records: bool = field(init=False, repr=False, compare=False)
+    compression: CompressionType | None = field(init=False, repr=False, compare=False)
+    compression_level: int | None = field(init=False, repr=False, compare=False)
+    timestamp_before_max_ms: int = field(init=False, repr=False, compare=False)
+    timestamp_after_max_ms: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        derive = object.__setattr__
+        derive(self, "is_deleted", "delete" in self.cleanup_policy)
+        derive(self, "is_compacted", "compact" in self.cleanup_policy)
+        derive(self, "is_log_append_time", self.message_timestamp_type == "LogAppendTime")
+        before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        if before == after == MAX_LONG:
+            before = after = self.message_timestamp_difference_max_ms
+        derive(self, "timestamp_before_max_ms", before)
+        derive(self, "timestamp_after_max_ms", after)
+        derive(self, "checks_records", self.is_compacted or (min(before, after) < MAX_LONG and not self.is_log_append_time))
+        kind = {"producer": None, "uncompressed": CompressionType.NONE}.get(self.compression_type, "named")
+        derive(self, "compression", CompressionType[self.compression_type.upper()] if kind == "named" else kind)
+        levels = {"gzip": self.compression_gzip_level, "lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level}
+        level = levels.get(self.compression_type)
+        derive(self, "compression_level", None if level == -1 and self.compression_type == "gzip" else level)

@@ -1,32 +1,529 @@
-"""One .log file with its indexes. (Skeleton.)"""
+"""One .log file with its indexes.
+
+    00000000000000368769.log         batch | batch | batch ...       (storage.md 3)
+    00000000000000368769.index       sparse: offset -> position      (offset_index.py)
+    00000000000000368769.timeindex   sparse: timestamp -> offset     (time_index.py)
+    00000000000000368769.txnindex    aborted transactions            (transaction_index.py)
+
+Flipped bits. Readers get their bytes by sendfile, which checks nothing, so each byte range is checked once before it is
+served for the first time: batches that this process appended were checked on their way in, those that recovery scanned
+are known too, and the rest (what a clean restart found) is checked with CRC-32C when first read. `trusted_from` is the
+position from which on everything is known to be good; below it `_trusted` lists the ranges read so far, and disappears
+once they meet. A file that somebody else changed (its mtime is not that of our last write) loses all trust. So a warm
+reader pays one fstat per slice, a cold one about 0.1 ms per MB, once.
+"""
 
 from __future__ import annotations
+
+import logging
+import os
+import struct
+import time
+from collections.abc import Iterator
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from segment.files import Buffer, FilePool, Folder, PooledFile
+from segment.log_config import LogConfig
+from segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
+from segment.offset_index import OffsetIndex
+from segment.time_index import TimeIndex
+from segment.transaction_index import TransactionIndex
+
+log = logging.getLogger(__name__)
+
+_SCAN_BYTES = 4096 + HEADER_SIZE
+_VERIFY_BYTES = 4 << 20
+"""At most this much is checked for one read, so that a cold reader does not hold up the others."""
+_READ_BYTES = 1 << 16
+_RECENT = 16
+_MAX_RELATIVE_OFFSET = (1 << 31) - 1
+
+_PLACE = struct.Struct(">qi11xi")
+"""base offset, batch length, last offset delta."""
 
 
 class FileRecords:
     """A slice of one segment's file: what a Fetch answer sends with sendfile.
 
-    `fileno()` opens the file if need be and pins it, until `release()` (also called when the object is dropped): a deleted
-    or renamed segment stays readable for a slice that is pinned. Ask for it late, just before sending, and release after:
-    pinned files count against the pool of open descriptors. sendfile may return 0 early when the log was truncated
-    meanwhile: the connection must then be closed.
+    `fileno()` opens the file if need be and pins it until `release()` (also called when the object is dropped): a slice that
+    is pinned can be read to its end even if its segment is deleted meanwhile. Ask for it late, just before sending, and
+    release it after: pinned files count against the pool of open descriptors. sendfile returns 0 early when the log was
+    truncated meanwhile (a follower); the connection must then be closed.
     """
 
-    __slots__ = ("position", "segment_base_offset", "size")
+    __slots__ = ("_file", "_pinned", "offset", "position", "segment_base_offset", "size")
 
-    size: int
-    position: int
-    """Byte position of the slice in the file."""
-    segment_base_offset: int
+    def __init__(
+        self, file: PooledFile, position: int, size: int, segment_base_offset: int, offset: int = -1
+    ) -> None:
+        self._file = file
+        self._pinned = False
+        self.position = position
+        """Byte position of the slice in the file."""
+        self.size = size
+        self.segment_base_offset = segment_base_offset
+        self.offset = offset
+        """What was asked for: the first batch holds it."""
+
+    def __len__(self) -> int:
+        """Bytes in the slice."""
+        return self.size
 
     def fileno(self) -> int:
         """Open and pin the file; its descriptor."""
-        raise NotImplementedError
+        if self._pinned:
+            return self._file.descriptor
+        descriptor = self._file.pool.pin(self._file)
+        self._pinned = True
+        return descriptor
 
     def release(self) -> None:
         """Give the file back to the pool. Idempotent."""
-        raise NotImplementedError
+        if self._pinned:
+            self._pinned = False
+            self._file.pool.unpin(self._file)
 
     def read(self) -> bytes:
         """The slice's bytes (pread)."""
-        raise NotImplementedError
+        return self._file.read(self.size, self.position) if self.size else b""
+
+    def __del__(self) -> None:
+        if self._pinned:
+            self.release()
+
+
+class LogSegment:
+    """The batches from base_offset up to the next segment's."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_file_time",
+        "_first_timestamp",
+        "_index",
+        "_interval",
+        "_max_index_bytes",
+        "_max_timestamp",
+        "_offset_of_max_timestamp",
+        "_recent",
+        "_time_index",
+        "_transaction_index",
+        "_trusted",
+        "base_offset",
+        "created_ms",
+        "file",
+        "folder",
+        "pool",
+        "size",
+        "trusted_from",
+    )
+
+    def __init__(
+        self, pool: FilePool, folder: Folder, base_offset: int, config: LogConfig, created_ms: int, size: int = 0
+    ) -> None:
+        """`size` bytes lie on disk already, and none of them is trusted."""
+        self.pool = pool
+        self.folder = folder
+        self.base_offset = base_offset
+        self.file = PooledFile(pool, folder, file_name(base_offset, LOG))
+        self.size = size
+        """Bytes of whole batches; what a failed write may have left behind lies beyond."""
+        self.created_ms = created_ms
+        self.trusted_from = size
+        """Everything from this position on is known to be good."""
+        self._trusted: list[tuple[int, int]] | None = None
+        self._file_time = 0
+        self._first_timestamp = -1
+        self._max_timestamp: int | None = -1 if size == 0 else None
+        """None: not read from the time index yet."""
+        self._offset_of_max_timestamp = base_offset
+        self._bytes_since_entry = 0
+        self._index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
+        self._recent: dict[int, int] | None = None
+        """Base offset -> position of the last few appends: readers at the end need no look-up."""
+        self.apply_config(config)
+
+    def apply_config(self, config: LogConfig) -> None:
+        """Use new topic settings from now on."""
+        self._interval = config.index_interval_bytes
+        self._max_index_bytes = config.segment_index_bytes
+        if self._index is not None and self._time_index is not None:
+            self._index.max_count = config.segment_index_bytes // 8
+            self._time_index.max_count = config.segment_index_bytes // 12
+
+    @property
+    def place(self) -> str:
+        """`orders-3/00000000000000000042.log`, for messages."""
+        return f"{os.path.basename(self.folder.path)}/{self.file.name}"
+
+    @property
+    def index(self) -> OffsetIndex:
+        """The offset index, opened on first use."""
+        if self._index is None:
+            self._index = OffsetIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
+        return self._index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, opened on first use."""
+        if self._time_index is None:
+            self._time_index = TimeIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
+        return self._time_index
+
+    def transaction_index(self, create: bool = False) -> TransactionIndex | None:
+        """The transaction index; None when the segment has no aborted transaction."""
+        if self._transaction_index is None:
+            path = f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}"
+            if create or os.path.exists(path):
+                self._transaction_index = TransactionIndex(self.pool, self.folder, self.base_offset)
+        return self._transaction_index
+
+    # ------------------------------------------------------------------ appending
+
+    def create(self) -> None:
+        """Make the empty .log file (the indexes follow with the first batch)."""
+        self.file.create = True
+        self.pool.pin(self.file)
+        self.pool.unpin(self.file)
+        self.file.create = False
+
+    def append(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp: int, max_at: int) -> None:
+        """Append one chunk of whole batches. `max_at`: last offset of the batch that holds max_timestamp."""
+        position = self.size
+        self.file.write(data, position)
+        self._file_time = time.time_ns()
+        self.size = position + len(data)
+        if not position:
+            self._first_timestamp = max_timestamp
+            self.index.write_out()
+            self.time_index.write_out()
+        if max_timestamp > self.max_timestamp:
+            self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, max_at
+        if self._bytes_since_entry > self._interval:
+            self.index.append(last_offset, position)
+            self.time_index.maybe_append(self._max_timestamp or 0, self._offset_of_max_timestamp)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += len(data)
+        recent = self._recent
+        if recent is None:
+            recent = self._recent = {}
+        elif len(recent) >= _RECENT:
+            recent.clear()
+        recent[base_offset] = position
+
+    def should_roll(self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int, jitter_ms: int) -> bool:
+        """Whether a chunk that comes now belongs into a new segment (storage.md 8)."""
+        if self.size > config.segment_bytes - size:
+            return self.size > 0
+        if last_offset - self.base_offset > _MAX_RELATIVE_OFFSET:
+            return True
+        if self.size and self._time_waited(max_timestamp, now_ms) > config.segment_ms - jitter_ms:
+            return True
+        return self._index is not None and (self._index.is_full or self.time_index.is_full)
+
+    def _time_waited(self, max_timestamp: int, now_ms: int) -> int:
+        if self._first_timestamp < 0 and self.size >= HEADER_SIZE:
+            self._first_timestamp = self.header_at(0).max_timestamp
+        if self._first_timestamp >= 0:
+            return max_timestamp - self._first_timestamp
+        return now_ms - self.created_ms
+
+    @property
+    def max_timestamp(self) -> int:
+        """Largest timestamp of a record here, -1 when there is none."""
+        if self._max_timestamp is None:
+            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
+        return self._max_timestamp
+
+    @property
+    def offset_of_max_timestamp(self) -> int:
+        """Last offset of the batch that holds max_timestamp."""
+        return self._offset_of_max_timestamp if self.max_timestamp >= 0 else self.base_offset
+
+    @property
+    def retention_timestamp(self) -> int:
+        """Largest timestamp; where there is none, when the file was last changed."""
+        return self.max_timestamp if self.max_timestamp >= 0 else self.file.modified_ms()
+
+    def forget_timestamps(self) -> None:
+        """What the file holds was written by an earlier life: ask the time index and the first batch when needed."""
+        self._max_timestamp = None if self.size else -1
+
+    def finish(self) -> None:
+        """No more appends (roll, close): the time index gets the largest timestamp, both indexes reach their files."""
+        if self.size:
+            if self.max_timestamp >= 0:
+                self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
+            self.index.write_out()
+            self.time_index.write_out()
+        self._recent = None
+
+    def write_out(self) -> None:
+        """Let the index entries that wait in memory reach their files."""
+        for index in (self._index, self._time_index):
+            if index is not None:
+                index.write_out()
+
+    def sync(self, with_indexes: bool) -> None:
+        """fsync what was written. Callable from any thread, without the log's lock.
+
+        The active segment's indexes are not worth it: after a crash they are rebuilt.
+        """
+        self.file.sync()
+        for file in (self._index, self._time_index, self._transaction_index):
+            if file is not None and (with_indexes or file is self._transaction_index):
+                file.sync()
+
+    # ------------------------------------------------------------------ reading
+
+    def header_at(self, position: int) -> BatchHeader:
+        """The batch header at a position. Raises KafkaError CORRUPT_MESSAGE naming the place."""
+        try:
+            return read_header(self.file.read(HEADER_SIZE, position))
+        except KafkaError as error:
+            raise self.corrupt(position, error.message) from None
+
+    def corrupt(self, position: int, why: str) -> KafkaError:
+        """The error for damage at a position."""
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.place}, position {position}: {why}")
+
+    def find(self, offset: int) -> int:
+        """Position of the first batch whose last offset is >= offset; the segment's size when there is none."""
+        if self._recent is not None:
+            position = self._recent.get(offset)
+            if position is not None:
+                return position
+        indexed, position = self.index.lookup(offset)
+        if position:
+            try:
+                return self._scan(position, offset, indexed)
+            except KafkaError as error:
+                log.warning("%s: offset index does not fit its log, searching without it (%s)", self.place, error.message)
+        return self._scan(0, offset, None)
+
+    def _scan(self, position: int, offset: int, indexed: int | None) -> int:
+        end = self.size
+        unpack = _PLACE.unpack_from
+        floor = self.base_offset
+        while position + HEADER_SIZE <= end:
+            chunk = self.file.read(min(_SCAN_BYTES, end - position), position)
+            here, last = 0, len(chunk) - HEADER_SIZE
+            if last < 0:
+                raise self.corrupt(position, f"the file ends where a batch should begin (size {end})")
+            while here <= last:
+                base_offset, length, delta = unpack(chunk, here)
+                following = position + here + 12 + length
+                if length < HEADER_SIZE - 12 or following > end or base_offset < floor or delta < 0:
+                    raise self.corrupt(position + here, f"no batch begins here (offset {base_offset}, length {length})")
+                if indexed is not None and base_offset > indexed:
+                    raise self.corrupt(position + here, f"offset {base_offset} lies beyond the index entry's {indexed}")
+                indexed = None
+                if base_offset + delta >= offset:
+                    return position + here
+                floor = base_offset + delta + 1
+                here += 12 + length
+            position += here
+        return end
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """(position, header) of each batch from a position on. Raises KafkaError CORRUPT_MESSAGE."""
+        chunk, start = b"", position
+        while position + HEADER_SIZE <= self.size:
+            if position + HEADER_SIZE > start + len(chunk):
+                chunk, start = self.file.read(min(_READ_BYTES, self.size - position), position), position
+            try:
+                header = read_header(chunk, position - start)
+            except KafkaError as error:
+                raise self.corrupt(position, error.message) from None
+            yield position, header
+            position += header.size
+
+    def read_batch(self, position: int, header: BatchHeader) -> bytes:
+        """All bytes of a batch."""
+        return self.file.read(header.size, position)
+
+    def slice(self, offset: int, end: int, max_bytes: int, min_one_batch: bool) -> FileRecords | None:
+        """From the batch that holds offset, up to the position `end`; None when all batches here end below offset."""
+        start = self.find(offset)
+        size = end - start
+        if start >= self.size:
+            return None
+        if size > max_bytes:
+            first = self.header_at(start).size
+            size = max_bytes if first <= max_bytes else first if min_one_batch else 0
+        if size > 0:
+            size = self._verified(start, start + size) - start
+        return FileRecords(self.file, start, max(size, 0), self.base_offset, offset)
+
+    def _verified(self, start: int, end: int) -> int:
+        """Check what nobody checked yet in [start, end); return where the part ends that may be served."""
+        descriptor = self.pool.pin(self.file)
+        try:
+            modified = os.fstat(descriptor).st_mtime_ns
+        finally:
+            self.pool.unpin(self.file)
+        if modified > self._file_time:
+            if self._file_time:  # 0: nobody of this process wrote to it yet
+                log.info("%s: changed from outside; its batches are checked again", self.place)
+            self._trusted, self.trusted_from = None, self.size
+            self._file_time = modified
+        if start >= self.trusted_from:
+            return end
+        known = start
+        for low, high in self._trusted or ():
+            if low <= known < high:
+                known = high
+        if known >= end or known >= self.trusted_from:
+            return end
+        return self._check(start, known, end)
+
+    def _check(self, start: int, position: int, end: int) -> int:
+        """Check the batches of [position, end) and trust them; [start, position) is known. Raises when start is bad."""
+        limit = min(end, position + max(_VERIFY_BYTES, self.header_at(position).size))
+        data = self.file.read(limit - position, position)
+        good, why = check_batches(data, self.base_offset)
+        served = end
+        if why:
+            log.error("%s, position %d: %s", self.place, position + good, why)
+            if position + good == start:
+                raise self.corrupt(start, why)
+            served = position + good
+        elif limit < end:
+            served = position + good
+        self._trust(start, position + good)
+        return served
+
+    def _trust(self, start: int, end: int) -> None:
+        ranges = sorted([*(self._trusted or ()), (start, end)])
+        merged = ranges[:1]
+        for low, high in ranges[1:]:
+            if low <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
+            else:
+                merged.append((low, high))
+        if merged[-1][1] >= self.trusted_from:
+            self.trusted_from = merged.pop()[0]
+        self._trusted = merged[-64:] or None
+
+    def trust_all(self) -> None:
+        """Recovery has just checked every batch."""
+        self.trusted_from = 0
+        self._trusted = None
+        self._file_time = time.time_ns()
+
+    # ------------------------------------------------------------------ changing
+
+    def reset_indexes(self) -> None:
+        """Empty all indexes, whatever is in them: recovery fills them again."""
+        for file in (self._index, self._time_index, self._transaction_index):
+            if file is not None:
+                file.close()
+        self._index = self._time_index = self._transaction_index = None
+        for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
+            self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, suffix)}")
+        self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
+        self._bytes_since_entry = 0
+
+    def note_batch(self, header: BatchHeader, position: int) -> None:
+        """Recovery: index a batch that lies at position (one entry per batch when the interval has passed)."""
+        if header.max_timestamp > self.max_timestamp:
+            self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, header.last_offset
+        if self._bytes_since_entry > self._interval:
+            self.index.append(header.last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self._offset_of_max_timestamp)
+            self._bytes_since_entry = 0
+        self._bytes_since_entry += header.size
+
+    def truncate_to(self, offset: int, now_ms: int) -> bool:
+        """Drop the batch that holds offset and everything behind it; True when anything went."""
+        self._recent = None
+        position = self.find(offset)
+        self.index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        transactions = self.transaction_index()
+        if transactions is not None:
+            transactions.truncate_to(offset)
+        self._bytes_since_entry = 0
+        cut = position < self.size
+        if cut:
+            self.cut(position)
+        if not position:
+            self.created_ms, self._first_timestamp = now_ms, -1
+        self._find_max_timestamp()
+        return cut
+
+    def _find_max_timestamp(self) -> None:
+        """The last time index entry, or a batch behind it."""
+        self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
+        for _, header in self.headers(self.find(self._offset_of_max_timestamp)):
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp, self._offset_of_max_timestamp = header.max_timestamp, header.last_offset
+
+    def cut(self, size: int) -> None:
+        """Cut the .log file to size."""
+        self.size = size
+        self.file.truncate(size)
+        if self._file_time:
+            self._file_time = time.time_ns()
+        self.trusted_from = min(self.trusted_from, size)
+        self._trusted = [(low, min(high, size)) for low, high in self._trusted or () if low < size] or None
+        self._recent = None
+
+    def files(self) -> list[PooledFile]:
+        """The files that exist, for renaming and removing."""
+        names = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
+        known = (self._index, self._time_index, self._transaction_index)
+        files: list[PooledFile] = [self.file]
+        for suffix, file in zip(names, known, strict=True):
+            if file is not None:
+                files.append(file)
+            else:
+                other = PooledFile(self.pool, self.folder, file_name(self.base_offset, suffix))
+                if os.path.exists(other.path):
+                    files.append(other)
+        return files
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether index entries wait in memory."""
+        return (self._index is not None and self._index.has_pending) or (
+            self._time_index is not None and self._time_index.has_pending
+        )
+
+    def discard(self) -> None:
+        """Close the files without writing what waits in memory."""
+        for index in (self._index, self._time_index):
+            if index is not None:
+                index.forget_pending()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (self.file, self._index, self._time_index, self._transaction_index):
+            if file is not None:
+                file.close()
+
+
+def check_batches(data: Buffer, floor: int) -> tuple[int, str]:
+    """Check the whole batches at the front of data: (bytes that are good, what is wrong behind them or "").
+
+    A cut-off batch at the end is not wrong. `floor`: the smallest offset that may come.
+    """
+    position, end = 0, len(data)
+    while end - position >= HEADER_SIZE:
+        try:
+            header = read_header(data, position)
+        except KafkaError as error:
+            return position, error.message
+        size = header.size
+        if position + size > end:
+            break
+        if not verify_crc(data, position, size):
+            return position, f"the batch at offset {header.base_offset} does not match its checksum"
+        if header.base_offset < floor:
+            return position, f"offset {header.base_offset} follows {floor - 1}"
+        floor = header.last_offset + 1
+        position += size
+    return position, ""

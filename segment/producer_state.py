@@ -1,20 +1,298 @@
-"""Sequences per producer id; snapshots. (Skeleton.)"""
+"""What a log knows of each idempotent producer: epoch, last five batches, open transaction; and its snapshots.
+
+`<offset>.snapshot` is the state as of that offset (exclusive), big-endian:
+
+    version int16 = 1 | crc uint32 (CRC-32C of all that follows) | count int32 | count x 46 bytes:
+    producer id int64 | producer epoch int16 | last sequence int32 | last offset int64 | offset delta int32
+    | timestamp int64 | coordinator epoch int32 | first offset of the current transaction int64 (-1 none)
+
+Pure but for reading and writing snapshots, which takes and gives bytes. The rules' numbers in comments are those of
+groups-and-transactions.md, section 6; KIP-98 explains them.
+"""
 
 from __future__ import annotations
 
+import logging
+import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from crc32c import crc32c
 
-class AbortedTransaction(NamedTuple):
-    """An aborted transaction as FetchResponse lists it."""
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, increment_sequence
+from protocol.records.control import ControlType
+from segment.transaction_index import AbortedTransaction
 
-    producer_id: int
-    first_offset: int
+__all__ = ["AbortedTransaction", "ProducerEntry", "ProducerState", "read_snapshot", "snapshot_bytes"]
+
+log = logging.getLogger(__name__)
+
+_HEAD = struct.Struct(">hIi")
+_ENTRY = struct.Struct(">qhiqiqiq")
+_CACHED_BATCHES = 5
+_VERSION = 1
+
+
+class CachedBatch(NamedTuple):
+    """A batch that may be sent again."""
+
+    last_sequence: int
     last_offset: int
-    last_stable_offset: int
+    offset_delta: int
+    """Last offset minus first offset."""
+    timestamp: int
+
+    @property
+    def first_sequence(self) -> int:
+        """Sequence of its first record."""
+        first = self.last_sequence - self.offset_delta
+        return first if first >= 0 or self.last_sequence < 0 else first + (1 << 31)
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of its first record."""
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry:
+    """One producer id as this partition knows it."""
+
+    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = -1
+        self.coordinator_epoch = -1
+        self.last_timestamp = -1
+        self.transaction_first_offset = -1
+        """-1 while no transaction is open."""
+        self.batches: list[CachedBatch] = []
+        """Oldest first; at most five."""
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, -1 when no batch of this epoch is known."""
+        return self.batches[-1].last_sequence if self.batches else -1
+
+    def duplicate_of(self, header: BatchHeader) -> CachedBatch | None:
+        """The cached batch that this one repeats."""
+        if header.producer_epoch != self.epoch:
+            return None
+        last_sequence = header.last_sequence
+        for batch in self.batches:
+            if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+                return batch
+        return None
+
+
+class _Transaction:
+    __slots__ = ("first_offset", "last_offset", "producer_id")
+
+    def __init__(self, producer_id: int, first_offset: int) -> None:
+        self.producer_id = producer_id
+        self.first_offset = first_offset
+        self.last_offset = -1
+        """Offset of its marker, -1 while open."""
 
 
 class ProducerState:
-    """State per producer id of one log."""
+    """All producers of one log. Methods that change it belong to the log's appender (under the log's lock)."""
 
-    __slots__ = ()
+    __slots__ = ("_open", "_undecided", "last_snapshot_offset", "producers")
+
+    def __init__(self) -> None:
+        self.producers: dict[int, ProducerEntry] = {}
+        self.last_snapshot_offset = -1
+        """Offset of the newest snapshot, -1 when there is none."""
+        self._open: dict[int, _Transaction] = {}
+        """First offset -> open transaction, ascending."""
+        self._undecided: dict[int, _Transaction] = {}
+        """First offset -> completed transaction whose marker is not below the high watermark yet, ascending."""
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the earliest transaction that is open, or whose marker is not replicated yet."""
+        firsts = [next(iter(table)) for table in (self._open, self._undecided) if table]
+        return min(firsts) if firsts else None
+
+    # ------------------------------------------------------------------ appending
+
+    def check(self, header: BatchHeader, from_client: bool) -> CachedBatch | None:
+        """Refuse a batch that breaks its producer's order, or return the batch that it repeats (rule 1).
+
+        Raises KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
+        TRANSACTION_COORDINATOR_FENCED. Changes nothing.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return None  # rule 5: any sequence of a producer that is unknown here
+        if from_client:
+            duplicate = entry.duplicate_of(header)
+            if duplicate is not None:
+                return duplicate
+        if header.producer_epoch < entry.epoch:  # rule 3
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than {entry.epoch}",
+            )
+        if header.is_control:
+            return None
+        if from_client:
+            self._check_sequence(entry, header)
+        if entry.transaction_first_offset >= 0 and not header.is_transactional:  # rule 7
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"producer {header.producer_id} has a transaction open here and sent a batch outside of it",
+            )
+        return None
+
+    def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
+        if header.producer_epoch != entry.epoch:  # rule 5
+            expected = None if entry.epoch == -1 else 0
+        else:  # rule 6; after a mere marker nothing of this epoch is known: -1 + 1
+            expected = increment_sequence(entry.last_sequence, 1)
+        if expected is not None and header.base_sequence != expected:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} of producer {header.producer_id} (epoch {header.producer_epoch})"
+                f" instead of {expected}",
+            )
+
+    def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
+        entry = self.producers.get(producer_id)
+        if entry is None:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        if entry.epoch != epoch:
+            entry.batches.clear()
+            entry.epoch = epoch
+        return entry
+
+    def append_batch(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
+        """Note a data batch that was appended (or is replayed)."""
+        entry = self._entry(header.producer_id, header.producer_epoch)
+        delta = header.last_offset_delta
+        batches = entry.batches
+        if len(batches) == _CACHED_BATCHES:
+            del batches[0]
+        batches.append(CachedBatch(header.last_sequence, base_offset + delta, delta, max_timestamp))
+        entry.last_timestamp = max_timestamp
+        if header.is_transactional and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = base_offset
+            self._open[base_offset] = _Transaction(header.producer_id, base_offset)
+
+    def append_marker(
+        self, header: BatchHeader, marker: int, coordinator_epoch: int, offset: int, timestamp: int
+    ) -> AbortedTransaction | None:
+        """Note an end marker; the entry for the transaction index if it aborts a transaction that had data."""
+        entry = self._entry(header.producer_id, header.producer_epoch)
+        first_offset = entry.transaction_first_offset
+        entry.coordinator_epoch = coordinator_epoch
+        entry.last_timestamp = timestamp
+        entry.transaction_first_offset = -1
+        if first_offset < 0:
+            return None
+        transaction = self._open.pop(first_offset, None) or _Transaction(header.producer_id, first_offset)
+        stable = next(iter(self._open), offset + 1)
+        transaction.last_offset = offset
+        self._undecided[first_offset] = transaction
+        if marker != ControlType.ABORT:
+            return None
+        return AbortedTransaction(header.producer_id, first_offset, offset, stable)
+
+    def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
+        """Refuse the marker of a coordinator that was replaced. Raises TRANSACTION_COORDINATOR_FENCED."""
+        entry = self.producers.get(header.producer_id)
+        if entry is not None and entry.coordinator_epoch > coordinator_epoch:
+            raise KafkaError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {coordinator_epoch} is older than {entry.coordinator_epoch},"
+                f" seen with producer {header.producer_id}",
+            )
+
+    def on_high_watermark(self, high_watermark: int) -> None:
+        """Forget the completed transactions whose markers are replicated."""
+        table = self._undecided
+        if not table:
+            return
+        for first_offset in [first for first, txn in table.items() if txn.last_offset < high_watermark]:
+            del table[first_offset]
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget producers that were silent for too long, unless a transaction of theirs is open."""
+        limit = now_ms - expiration_ms
+        expired = [
+            entry.producer_id
+            for entry in self.producers.values()
+            if entry.transaction_first_offset < 0 and entry.last_timestamp <= limit
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    # ------------------------------------------------------------------ restart
+
+    def load(self, entries: Iterable[ProducerEntry], offset: int, now_ms: int, expiration_ms: int) -> None:
+        """Start from a snapshot taken at offset."""
+        self.clear()
+        self.last_snapshot_offset = offset
+        for entry in entries:
+            if entry.transaction_first_offset >= 0 or now_ms - entry.last_timestamp < expiration_ms:
+                self.producers[entry.producer_id] = entry
+        for entry in sorted(self.producers.values(), key=lambda entry: entry.transaction_first_offset):
+            if entry.transaction_first_offset >= 0:
+                first = entry.transaction_first_offset
+                self._open[first] = _Transaction(entry.producer_id, first)
+
+    def clear(self) -> None:
+        """Forget everything but the snapshots' offsets."""
+        self.producers.clear()
+        self._open.clear()
+        self._undecided.clear()
+
+
+def snapshot_bytes(producers: Iterable[ProducerEntry]) -> bytes:
+    """Content of a snapshot file."""
+    entries = []
+    for entry in producers:
+        last = entry.batches[-1] if entry.batches else CachedBatch(-1, -1, 0, -1)
+        entries.append(
+            _ENTRY.pack(
+                entry.producer_id,
+                entry.epoch,
+                last.last_sequence,
+                last.last_offset,
+                last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.transaction_first_offset,
+            )
+        )
+    body = struct.pack(">i", len(entries)) + b"".join(entries)
+    return struct.pack(">hI", _VERSION, crc32c(body)) + body
+
+
+def read_snapshot(data: bytes) -> list[ProducerEntry]:
+    """Read a snapshot file's content. Raises ValueError saying what is wrong with it."""
+    if len(data) < _HEAD.size:
+        raise ValueError(f"{len(data)} bytes are too few for a producer snapshot")
+    version, crc, count = _HEAD.unpack_from(data)
+    if version != _VERSION:
+        raise ValueError(f"unknown version {version} (known: {_VERSION})")
+    if crc32c(data[6:]) != crc:
+        raise ValueError("its checksum does not match")
+    if count * _ENTRY.size != len(data) - _HEAD.size:
+        raise ValueError(f"{count} entries are promised in {len(data)} bytes")
+    return [_read_entry(data, _HEAD.size + number * _ENTRY.size) for number in range(count)]
+
+
+def _read_entry(data: bytes, position: int) -> ProducerEntry:
+    fields = _ENTRY.unpack_from(data, position)
+    producer_id, epoch, last_sequence, last_offset, delta, timestamp, coordinator_epoch, first_offset = fields
+    entry = ProducerEntry(producer_id)
+    entry.epoch = epoch
+    entry.coordinator_epoch = coordinator_epoch
+    entry.last_timestamp = timestamp
+    entry.transaction_first_offset = first_offset
+    if last_offset >= 0:
+        entry.batches.append(CachedBatch(last_sequence, last_offset, delta, timestamp))
+    return entry

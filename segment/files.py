@@ -1,0 +1,297 @@
+"""Every call to the operating system that storage makes, and a pool that bounds the open descriptors.
+
+`Files` holds the calls; tests subclass it to cut writes short or to fail the n-th call. A broker may hold 10,000 logs and
+more files than descriptors, so a `PooledFile` knows its place and is opened on use; the pool closes the least recently
+used ones beyond its capacity. Whoever works on a descriptor *pins* the file: a pinned one is never closed under its user,
+not even when the file is deleted meanwhile (the kernel keeps the bytes of an unlinked file that is open).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import resource
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+
+Buffer = bytes | bytearray | memoryview
+
+CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Files:
+    """The operating system, call by call. The small wrappers exist so that tests can fail each of them."""
+
+    __slots__ = ()
+
+    pwrite: Callable[[int, Buffer, int], int] = staticmethod(os.pwrite)
+    pread: Callable[[int, int, int], bytes] = staticmethod(os.pread)
+    sync: Callable[[int], None] = staticmethod(os.fdatasync)
+    truncate: Callable[[int, int], None] = staticmethod(os.ftruncate)
+
+    def open(self, path: str, flags: int) -> int:
+        """Open a file, readable by its group as Kafka's are."""
+        return os.open(path, flags, 0o644)
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        os.close(descriptor)
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename, replacing the target atomically."""
+        os.replace(source, target)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; one that is gone already is fine."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+    def make_folder(self, path: str) -> None:
+        """Make a folder whose parent exists."""
+        os.mkdir(path, 0o755)
+
+    def remove_folder(self, path: str) -> None:
+        """Remove a folder and all that is in it."""
+        shutil.rmtree(path)
+
+    def write_all(self, descriptor: int, data: Buffer, position: int) -> None:
+        """Write all of data at position: the kernel may take less than it is given."""
+        written = self.pwrite(descriptor, data, position)
+        if written != len(data):
+            view = memoryview(data)
+            while written < len(view):
+                written += self.pwrite(descriptor, view[written:], position + written)
+
+    def sync_folder(self, path: str) -> None:
+        """Make the names in a folder survive a power loss."""
+        descriptor = os.open(path, _DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_path(self, path: str) -> None:
+        """fsync a file by name; one that is gone meanwhile needs no syncing."""
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def read_file(self, path: str) -> bytes | None:
+        """A small file's content, None when there is none."""
+        try:
+            with open(path, "rb", buffering=0) as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def replace_file(self, path: str, data: bytes, sync: bool) -> None:
+        """Write a small file whole or not at all: `<path>.tmp`, then rename."""
+        temporary = path + ".tmp"
+        descriptor = self.open(temporary, CREATE | os.O_TRUNC)
+        try:
+            self.write_all(descriptor, data, 0)
+            if sync:
+                self.sync(descriptor)
+        finally:
+            self.close(descriptor)
+        self.rename(temporary, path)
+        if sync:
+            self.sync_folder(os.path.dirname(path))
+
+
+def default_capacity() -> int:
+    """Raise the soft descriptor limit to the hard one; half of it is for segments, the rest for connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY:
+        hard = 1 << 20
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            soft = hard
+    return max(32, min(soft // 2, 30_000))  # 30,000: vm.max_map_count is 65,530 by default
+
+
+class FilePool:
+    """Bounds how many descriptors (and maps) the segments keep open. Thread-safe."""
+
+    __slots__ = ("_open", "capacity", "files", "lock")
+
+    def __init__(self, files: Files | None = None, capacity: int = 0) -> None:
+        self.files = files or Files()
+        self.capacity = capacity or default_capacity()
+        self.lock = threading.RLock()
+        """Guards all descriptors and maps; held for a look-up in a map, too, never while syncing."""
+        self._open: OrderedDict[PooledFile, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        """How many files are open."""
+        return len(self._open)
+
+    def pin(self, file: PooledFile) -> int:
+        """Return the descriptor (opened if need be), not to be closed before unpin."""
+        with self.lock:
+            descriptor = file.descriptor
+            if descriptor < 0:
+                descriptor = self._open_file(file)
+            elif len(self._open) >= self.capacity:
+                self._open.move_to_end(file)  # only a pool that is full cares who was used last
+            file.pins += 1
+            return descriptor
+
+    def unpin(self, file: PooledFile) -> None:
+        """Give a pinned file back."""
+        with self.lock:
+            file.pins -= 1
+            if file.closing and file.pins == 0:
+                self._close_file(file)
+
+    def _open_file(self, file: PooledFile) -> int:
+        if len(self._open) >= self.capacity:
+            self._evict()
+        descriptor = self.files.open(file.path, CREATE if file.create else os.O_RDWR | os.O_CLOEXEC)
+        file.descriptor = descriptor
+        file.closing = file.create = False
+        self._open[file] = None
+        return descriptor
+
+    def _evict(self) -> None:
+        """Close the least recently used files that nobody works on: an eighth of them, to do it seldom."""
+        surplus = len(self._open) - self.capacity + 1 + self.capacity // 8
+        victims = [file for file in self._open if file.pins == 0][:surplus]
+        for file in victims:
+            self._close_file(file)
+
+    def _close_file(self, file: PooledFile) -> None:
+        self._open.pop(file, None)
+        descriptor, file.descriptor, file.closing = file.descriptor, -1, False
+        if file.map is not None:
+            file.map.close()
+            file.map = None
+        if descriptor >= 0:
+            self.files.close(descriptor)
+
+    def close(self, file: PooledFile) -> None:
+        """Close the file now, or when the last user unpins it."""
+        with self.lock:
+            if file.pins:
+                file.closing = True
+            elif file.descriptor >= 0:
+                self._close_file(file)
+
+    def rename(self, file: PooledFile, name: str) -> None:
+        """Give the file another name in its folder; it may stay open."""
+        with self.lock:
+            self.files.rename(file.path, f"{file.folder.path}/{name}")
+            file.name = name
+
+    def move_folder(self, folder: Folder, path: str) -> None:
+        """Rename a folder with all its files, which may stay open."""
+        with self.lock:
+            self.files.rename(folder.path, path)
+            folder.path = path
+
+
+class Folder:
+    """Where a log's files lie; renamed as a whole when the log is deleted."""
+
+    __slots__ = ("path",)
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class PooledFile:
+    """A file that is open only while it is used, or lately was."""
+
+    __slots__ = ("closing", "create", "descriptor", "folder", "map", "name", "pins", "pool")
+
+    def __init__(self, pool: FilePool, folder: Folder, name: str, create: bool = False) -> None:
+        self.pool = pool
+        self.folder = folder
+        self.name = name
+        self.create = create
+        """Whether the first opening makes the file."""
+        self.descriptor = -1
+        self.pins = 0
+        self.closing = False
+        self.map: mmap.mmap | None = None
+
+    @property
+    def path(self) -> str:
+        """Where it lies now."""
+        return f"{self.folder.path}/{self.name}"
+
+    def write(self, data: Buffer, position: int) -> None:
+        """Write all of data at position."""
+        pool = self.pool
+        descriptor = pool.pin(self)
+        try:
+            pool.files.write_all(descriptor, data, position)
+        finally:
+            pool.unpin(self)
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to size bytes from position; fewer only at the file's end."""
+        pool = self.pool
+        descriptor = pool.pin(self)
+        try:
+            data = pool.files.pread(descriptor, size, position)
+            while 0 < len(data) < size:  # a read of more than 2 GiB, or one that a signal cut short
+                more = pool.files.pread(descriptor, size - len(data), position + len(data))
+                if not more:
+                    break
+                data += more
+            return data
+        finally:
+            pool.unpin(self)
+
+    def sync(self) -> None:
+        """fdatasync; a file that is deleted meanwhile needs none. Nobody holds a lock while waiting."""
+        try:
+            descriptor = self.pool.pin(self)
+        except FileNotFoundError:
+            return
+        try:
+            self.pool.files.sync(descriptor)
+        finally:
+            self.pool.unpin(self)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to size."""
+        descriptor = self.pool.pin(self)
+        try:
+            self.pool.files.truncate(descriptor, size)
+        finally:
+            self.pool.unpin(self)
+
+    def file_size(self) -> int:
+        """Size on disk; 0 when the file does not exist."""
+        try:
+            return os.fstat(self.descriptor).st_size if self.descriptor >= 0 else os.stat(self.path).st_size
+        except FileNotFoundError:
+            return 0
+
+    def modified_ms(self) -> int:
+        """Time of the last change, 0 when the file does not exist."""
+        try:
+            return os.stat(self.path).st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return 0
+
+    def close(self) -> None:
+        """Close, at the latest when its last user lets go."""
+        self.pool.close(self)
+
+    def remove(self) -> None:
+        """Delete the file; slices that are pinned can still be read."""
+        self.close()
+        self.pool.files.unlink(self.path)

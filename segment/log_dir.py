@@ -1,0 +1,125 @@
+"""One log directory: its lock, who it belongs to, and its checkpoint files.
+
+    .lock                          held with fcntl, as Java's FileChannel.lock does: brokers of both kinds see each other's
+    meta.properties                cluster.id, broker.id
+    .kafka_cleanshutdown           there only while no broker uses the directory, and only after an orderly stop
+    *-checkpoint                   offsets per partition (checkpoints.py)
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Mapping
+
+from segment import checkpoints
+from segment.checkpoints import MalformedCheckpoint, OffsetTable
+from segment.files import Files
+
+log = logging.getLogger(__name__)
+
+_locked: set[str] = set()
+"""Directories locked by this process: POSIX locks do not exclude the process that holds them."""
+_locked_guard = threading.Lock()
+
+
+class LogDirError(Exception):
+    """A log directory cannot be used (locked, of another broker or cluster): one clear line."""
+
+
+class LogDir:
+    """A directory named in log.dirs."""
+
+    def __init__(self, path: str, files: Files) -> None:
+        self.path = path
+        self.files = files
+        self.failure: str | None = None
+        """Why it is offline, None while it is in use."""
+        self.was_clean = False
+        """Whether the last stop was orderly."""
+        self.loaded = False
+        self._lock_descriptor = -1
+        self._written: dict[str, OffsetTable] = {}
+
+    def _file(self, name: str) -> str:
+        return f"{self.path}/{name}"
+
+    def read_identity(self) -> dict[str, str]:
+        """meta.properties; empty when there is none."""
+        return checkpoints.read_properties(self.files, self._file(checkpoints.META_PROPERTIES)) or {}
+
+    def open(self) -> None:
+        """Make the directory if need be and lock it. Raises OSError, and LogDirError when another broker uses it."""
+        os.makedirs(self.path, exist_ok=True)
+        if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+            raise OSError(errno.EACCES, "it cannot be read and written by this user", self.path)
+        real = os.path.realpath(self.path)
+        with _locked_guard:
+            if real in _locked:
+                raise LogDirError(f"log directory {self.path} is already in use by this process")
+            descriptor = os.open(self._file(checkpoints.LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(descriptor)
+                if error.errno not in (errno.EAGAIN, errno.EACCES):
+                    raise
+                raise LogDirError(
+                    f"log directory {self.path} is locked by another broker that runs;"
+                    " stop it, or set another directory in log.dirs"
+                ) from None
+            _locked.add(real)
+            self._lock_descriptor = descriptor
+
+    def unlock(self) -> None:
+        """Let another broker use the directory."""
+        if self._lock_descriptor >= 0:
+            with _locked_guard:
+                os.close(self._lock_descriptor)
+                self._lock_descriptor = -1
+                _locked.discard(os.path.realpath(self.path))
+
+    def claim(self, broker_id: int, cluster_id: str) -> None:
+        """Check whose directory this is; write meta.properties. Raises LogDirError, OSError."""
+        found = self.read_identity()
+        path = self._file(checkpoints.META_PROPERTIES)
+        if found.get("version", "0") != "0":
+            raise LogDirError(f"{path} has version {found['version']} (a KRaft broker's), expected 0")
+        for name, value, key in (("cluster.id", cluster_id, "cluster id"), ("broker.id", str(broker_id), "broker id")):
+            if found.get(name, value) != value:
+                raise LogDirError(
+                    f"{path} says {name}={found[name]}, but this broker's {key} is {value}:"
+                    f" use another log directory, or correct the {key}"
+                )
+        wanted = {**found, "version": "0", "cluster.id": cluster_id, "broker.id": str(broker_id)}
+        if wanted != found:
+            checkpoints.write_properties(self.files, path, wanted)
+
+    def take_clean_marker(self) -> bool:
+        """Whether the last stop was orderly; the marker goes, for from now on a crash is possible."""
+        path = self._file(checkpoints.CLEAN_SHUTDOWN)
+        self.was_clean = self.files.read_file(path) is not None
+        if self.was_clean:
+            self.files.unlink(path)
+        return self.was_clean
+
+    def write_clean_marker(self) -> None:
+        """The last write of an orderly stop."""
+        self.files.replace_file(self._file(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}', sync=True)
+
+    def read_offsets(self, name: str) -> OffsetTable:
+        """A checkpoint's entries; a damaged file counts as empty, which costs time, not data."""
+        try:
+            return checkpoints.read_offsets(self.files, self._file(name))
+        except MalformedCheckpoint as error:
+            log.warning("%s; treated as empty", error)
+            return {}
+
+    def write_offsets(self, name: str, table: Mapping[tuple[str, int], int]) -> None:
+        """Replace a checkpoint, unless it says this already."""
+        if self._written.get(name) != table:
+            checkpoints.write_offsets(self.files, self._file(name), table)
+            self._written[name] = dict(table)

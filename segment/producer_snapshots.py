@@ -1,0 +1,133 @@
+"""The `.snapshot` files of one log, and the state that they and the batches behind them give after a restart."""
+
+from __future__ import annotations
+
+import logging
+import os
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from protocol.records.batch import BatchHeader
+from protocol.records.control import read_control_type
+from protocol.records.record import decode_batch
+from segment.files import CREATE, Buffer, Files, Folder
+from segment.log_segment import LogSegment
+from segment.names import SNAPSHOT, file_name, parse_file_name
+from segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
+from segment.transaction_index import AbortedTransaction
+
+log = logging.getLogger(__name__)
+
+_MARKER = struct.Struct(">hi")
+
+
+class Marker(NamedTuple):
+    """What a control batch of a transaction says."""
+
+    type: int
+    coordinator_epoch: int
+
+
+def read_marker(batch: Buffer) -> Marker:
+    """Read a control batch."""
+    (record,) = decode_batch(batch, 0, len(batch), check_crc=False)[:1]
+    value = bytes(record.value or b"")
+    epoch = _MARKER.unpack_from(value)[1] if len(value) >= _MARKER.size else -1
+    return Marker(int(read_control_type(batch, 0, len(batch))), epoch)
+
+
+def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, position: int) -> AbortedTransaction | None:
+    """Note a batch that lies in the log already; the aborted transaction that it ends, if it does."""
+    if header.producer_id < 0:
+        return None
+    if not header.is_control:
+        if header.count > 0 or header.base_sequence >= 0:
+            state.append_batch(header, header.base_offset, header.max_timestamp)
+        return None
+    if header.count == 0:
+        return None  # compaction emptied it: nothing but the producer's epoch is left
+    marker = read_marker(segment.read_batch(position, header))
+    return state.append_marker(header, *marker, header.last_offset, header.max_timestamp)
+
+
+class ProducerSnapshots:
+    """The snapshot files in a log's folder."""
+
+    __slots__ = ("_files", "_folder", "offsets")
+
+    def __init__(self, files: Files, folder: Folder, offsets: Sequence[int] = ()) -> None:
+        self._files = files
+        self._folder = folder
+        self.offsets = sorted(offsets)
+        """Offsets of the snapshots there are."""
+
+    def _path(self, offset: int) -> str:
+        return f"{self._folder.path}/{file_name(offset, SNAPSHOT)}"
+
+    def take(self, state: ProducerState, offset: int) -> str | None:
+        """Write the state as of offset, unless there is such a snapshot; the file's name, which waits for a sync."""
+        if offset <= state.last_snapshot_offset:
+            return None
+        path = self._path(offset)
+        descriptor = self._files.open(path, CREATE | os.O_TRUNC)
+        try:
+            self._files.write_all(descriptor, snapshot_bytes(state.producers.values()), 0)
+        finally:
+            self._files.close(descriptor)
+        state.last_snapshot_offset = offset
+        self.offsets.append(offset)
+        return file_name(offset, SNAPSHOT)
+
+    def remove(self, offset: int) -> None:
+        """Remove one snapshot, if it is there."""
+        if offset in self.offsets:
+            self.offsets.remove(offset)
+            self._files.unlink(self._path(offset))
+
+    def remove_above(self, offset: int) -> None:
+        """Remove the snapshots that show more than what is below offset."""
+        for later in [each for each in self.offsets if each > offset]:
+            self.remove(later)
+
+    def remove_all(self) -> None:
+        """Remove every snapshot."""
+        self.remove_above(-1)
+
+    def load_newest(self, state: ProducerState, log_start: int, end: int, now_ms: int, expiration_ms: int) -> int:
+        """Start from the newest readable snapshot in (log_start, end]; the offset from which on to replay."""
+        self.remove_above(end)
+        while self.offsets and self.offsets[-1] > log_start:
+            offset = self.offsets[-1]
+            try:
+                entries = read_snapshot(self._files.read_file(self._path(offset)) or b"")
+            except ValueError as error:
+                log.warning("%s: damaged, trying an older one (%s)", self._path(offset), error)
+                self.remove(offset)
+                continue
+            state.load(entries, offset, now_ms, expiration_ms)
+            return offset
+        state.clear()
+        state.last_snapshot_offset = self.offsets[-1] if self.offsets else -1
+        return log_start
+
+    def rebuild(
+        self, state: ProducerState, segments: Sequence[LogSegment], log_start: int, end: int, now_ms: int, expiration_ms: int
+    ) -> None:
+        """Bring the state to what it was when the log ended at `end`: newest snapshot, then the batches behind it."""
+        start = self.load_newest(state, log_start, end, now_ms, expiration_ms)
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else end
+            if following <= start or segment.base_offset >= end:
+                continue
+            position = segment.find(start) if start > segment.base_offset else 0
+            for place, header in segment.headers(position):
+                if header.base_offset >= end:
+                    break
+                replay(state, header, segment, place)
+
+
+def snapshot_offsets(names: Sequence[str]) -> list[int]:
+    """Offsets of the snapshots among a folder's files."""
+    parsed = (parse_file_name(name) for name in names)
+    return sorted(name.offset for name in parsed if name is not None and name.suffix == SNAPSHOT and not name.state)

@@ -1,0 +1,380 @@
+"""Open a log after a stop or a crash (storage.md 9), or make a new one.
+
+After a clean stop files are believed (and their batches checked when first read, see log_segment.py). After any other stop
+every segment from the one that holds the recovery point on is scanned: sizes, checksums, ascending offsets. Its indexes,
+transactions, producer state and leader epochs are rebuilt from what is there, and the log ends before the first bad byte.
+Each damage is told in one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from protocol.errors import KafkaError
+from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from segment import checkpoints, names
+from segment.files import FilePool, Folder
+from segment.leader_epochs import LeaderEpochs
+from segment.log import PRODUCER_EXPIRATION_MS, Log
+from segment.log_config import LogConfig
+from segment.log_segment import LogSegment
+from segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
+from segment.producer_snapshots import ProducerSnapshots, replay, snapshot_offsets
+from segment.producer_state import ProducerState
+from segment.trash import Trash
+
+log = logging.getLogger(__name__)
+
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogSetup:
+    """What all logs of a directory share when they are opened."""
+
+    pool: FilePool
+    trash: Trash
+    now_ms: int = 0
+    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
+    on_failure: Callable[[Log, OSError], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KnownOffsets:
+    """What the log directory's checkpoints say of a log."""
+
+    clean: bool = False
+    """The directory was left by an orderly stop."""
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int | None = None
+
+
+def create_log(setup: LogSetup, folder: str, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> Log:
+    """Make the folder of a new log and its first, empty segment: few calls, nothing synced before there is data."""
+    setup.pool.files.make_folder(folder)
+    place = Folder(folder)
+    segment = LogSegment(setup.pool, place, 0, config, setup.now_ms)
+    segment.create()
+    created = Log(setup.pool, place, topic, partition, config, (segment,), setup.trash, setup.on_failure)
+    created.producer_expiration_ms = setup.producer_expiration_ms
+    created.set_topic_id(topic_id)
+    return created
+
+
+def open_log(
+    setup: LogSetup, folder: str, topic: str, partition: int, config: LogConfig, known: KnownOffsets | None = None
+) -> Log:
+    """Open a log that is on disk, recovering what a crash left. Raises OSError when the disk fails."""
+    known = known or KnownOffsets()
+    opening = _Opening(setup, folder, config, known)
+    opening.finish_swaps()
+    opening.find_segments()
+    opening.read_epochs()
+    opening.recover()
+    segments = opening.segments
+    opened = Log(setup.pool, opening.folder, topic, partition, config, segments, setup.trash, setup.on_failure)
+    end = opening.end
+    start = min(max(known.log_start_offset, segments[0].base_offset), end)
+    opened.log_start_offset, opened.log_end_offset = start, end
+    opened.recovery_point = end if known.clean else min(max(known.recovery_point, start), end)
+    opened.high_watermark = min(max(known.high_watermark or 0, start), end)
+    opened.leader_epochs = opening.epochs
+    opened.leader_epochs.truncate_from_end(end)
+    opened.leader_epochs.truncate_from_start(start)
+    opened.producer_expiration_ms = setup.producer_expiration_ms
+    opening.finish_producers(start)
+    opened.producer_state = opening.state
+    opened.snapshots = opening.snapshots
+    opened.topic_id = _read_topic_id(opening)
+    return opened
+
+
+def _read_topic_id(opening: _Opening) -> bytes:
+    path = f"{opening.folder.path}/{names.PARTITION_METADATA}"
+    try:
+        return checkpoints.read_topic_id(opening.files, path)
+    except checkpoints.MalformedCheckpoint as error:
+        log.warning("%s; the controller will give the topic's id again", error)
+        return checkpoints.ZERO_UUID
+
+
+class _Opening:
+    """A log that is being opened."""
+
+    def __init__(self, setup: LogSetup, folder: str, config: LogConfig, known: KnownOffsets) -> None:
+        self.setup = setup
+        self.files = setup.pool.files
+        self.folder = Folder(folder)
+        self.config = config
+        self.known = known
+        self.names = os.listdir(folder)
+        self.segments: list[LogSegment] = []
+        self.state = ProducerState()
+        self.epochs = LeaderEpochs()
+        self.snapshots = ProducerSnapshots(self.files, self.folder)
+        self.end = 0
+        self._without_index: set[int] = set()
+        self._recovered_to_end = False
+
+    # ------------------------------------------------------------------ files
+
+    def _parsed(self) -> list[tuple[str, FileName]]:
+        pairs = [(name, parse_file_name(name)) for name in self.names]
+        return [(name, parsed) for name, parsed in pairs if parsed is not None]
+
+    def _remove(self, name: str, why: str) -> None:
+        log.info("%s/%s: removed, %s", self.folder.path, name, why)
+        self.files.unlink(f"{self.folder.path}/{name}")
+        self.names.remove(name)
+
+    def finish_swaps(self) -> None:
+        """Undo or complete what a compaction or a deletion had begun (steps 1 and 2)."""
+        for name in [name for name in self.names if name.endswith(".tmp")]:
+            self._remove(name, "an unfinished write")
+        files = [(name, parsed) for name, parsed in self._parsed() if parsed.state]
+        if not files:
+            return
+        cleaned = [parsed.offset for _, parsed in files if parsed.state == CLEANED]
+        for name, parsed in files:
+            if parsed.state in (DELETED, CLEANED):
+                self._remove(name, "left over")
+            elif cleaned and parsed.offset >= min(cleaned):
+                self._remove(name, "its compaction was not finished")
+        self._complete_swaps([(name, parsed) for name, parsed in self._parsed() if parsed.state == SWAP])
+
+    def _complete_swaps(self, swaps: Sequence[tuple[str, FileName]]) -> None:
+        ranges = [
+            (parsed.offset, self._next_offset(name, parsed.offset)) for name, parsed in swaps if parsed.suffix == LOG
+        ]
+        if ranges:
+            low, high = min(ranges)[0], max(end for _, end in ranges)
+            for name, parsed in self._parsed():
+                if not parsed.state and parsed.suffix != SNAPSHOT and low <= parsed.offset < high:
+                    self._remove(name, "replaced by a compacted segment")
+        for name, _ in swaps:
+            plain = name.removesuffix(SWAP)
+            self.files.rename(f"{self.folder.path}/{name}", f"{self.folder.path}/{plain}")
+            self.names[self.names.index(name)] = plain
+
+    def _next_offset(self, name: str, base_offset: int) -> int:
+        segment = LogSegment(self.setup.pool, self.folder, base_offset, self.config, 0)
+        segment.file.name = name
+        segment.size = segment.file.file_size()
+        end = base_offset
+        for _, header in segment.headers():
+            end = header.next_offset
+        segment.close()
+        return end
+
+    def find_segments(self) -> None:
+        """Make the list of segments; the last of them decides where the log ends."""
+        parsed = self._parsed()
+        bases = sorted(name.offset for _, name in parsed if name.suffix == LOG)
+        known = set(bases)
+        for name, file in parsed:
+            if file.offset not in known and file.suffix not in (LOG, SNAPSHOT):
+                self._remove(name, "it belongs to no log file")
+        indexed = {file.offset for _, file in parsed if file.suffix == names.INDEX}
+        transactional = {file.offset for _, file in parsed if file.suffix == names.TRANSACTION_INDEX}
+        for base in bases:
+            segment = LogSegment(self.setup.pool, self.folder, base, self.config, self.setup.now_ms)
+            segment.size = segment.trusted_from = segment.file.file_size()
+            segment.forget_timestamps()
+            self.segments.append(segment)
+            if segment.size and (base not in indexed or self._is_damaged(segment, base in transactional)):
+                self._without_index.add(base)
+        self._keep_snapshots(bases)
+        if not self.segments:
+            self._add_empty(max(self.known.log_start_offset, 0))
+
+    def _is_damaged(self, segment: LogSegment, has_transactions: bool) -> bool:
+        """Whether an index cannot be used as it is."""
+        try:
+            if has_transactions:
+                segment.transaction_index()
+        except ValueError as error:
+            log.warning("%s; the segment is recovered", error)
+            return True
+        return False
+
+    def _keep_snapshots(self, bases: Sequence[int]) -> None:
+        """Snapshots that match no segment go, but for the newest when it is beyond the last base."""
+        offsets = snapshot_offsets(self.names)
+        self.snapshots.offsets = list(offsets)
+        known = set(bases)
+        for offset in offsets:
+            newest = offset == offsets[-1] and (not bases or offset > bases[-1])
+            if offset not in known and not newest:
+                self.snapshots.remove(offset)
+
+    def _add_empty(self, base_offset: int) -> None:
+        segment = LogSegment(self.setup.pool, self.folder, base_offset, self.config, self.setup.now_ms)
+        segment.create()
+        self.segments.append(segment)
+
+    # ------------------------------------------------------------------ contents
+
+    def read_epochs(self) -> None:
+        """Read the leader epochs; a file that is missing or damaged is made again from the batches."""
+        path = f"{self.folder.path}/{names.LEADER_EPOCHS}"
+        try:
+            self.epochs = LeaderEpochs(tuple(checkpoints.read_leader_epochs(self.files, path)))
+        except checkpoints.MalformedCheckpoint as error:
+            log.warning("%s; rebuilding it from the batches", error)
+        if self.epochs.entries or not any(segment.size for segment in self.segments):
+            return
+        for segment in self.segments:
+            try:
+                for _, header in segment.headers():
+                    self._note_epoch(header)
+            except KafkaError:
+                return  # the segment's recovery comes next and says what is wrong
+
+    def _note_epoch(self, header: BatchHeader) -> None:
+        if header.partition_leader_epoch > self.epochs.latest_epoch:
+            self.epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+    def recover(self) -> None:
+        """Recover the segments that may be damaged and find the log's end (steps 3 and 4)."""
+        first = len(self.segments)
+        if not self.known.clean:
+            first = max(sum(segment.base_offset <= self.known.recovery_point for segment in self.segments) - 1, 0)
+        suspects = [
+            number
+            for number, segment in enumerate(self.segments)
+            if number >= first or segment.base_offset in self._without_index
+        ]
+        if suspects and any(segment.size for segment in self.segments[suspects[0] :]):
+            self._recover_segments(suspects)
+        last = self.segments[-1]
+        self.end = self._end_of(last)
+        if self.end < self.known.log_start_offset:
+            self._restart(self.known.log_start_offset)
+
+    def _recover_segments(self, suspects: Sequence[int]) -> None:
+        segments = self.segments
+        start = max(self.known.log_start_offset, segments[0].base_offset)
+        self._rebuild_producers(start, segments[suspects[0]].base_offset)
+        following = suspects[0]
+        for number in suspects:
+            if number != following:
+                self._rebuild_producers(start, segments[number].base_offset)
+            following = number + 1
+            cut = recover_segment(segments[number], self.epochs, self.state)
+            if cut and number + 1 < len(segments):
+                log.warning("%s: %d later segment(s) dropped", segments[number].place, len(segments) - number - 1)
+                for later in segments[number + 1 :]:
+                    self.setup.trash.bury(later.files(), self.setup.now_ms + self.config.file_delete_delay_ms)
+                    self.snapshots.remove(later.base_offset)
+                del segments[number + 1 :]
+                break
+        self._recovered_to_end = following == len(segments)
+
+    def _rebuild_producers(self, start: int, end: int) -> None:
+        self.snapshots.rebuild(
+            self.state, self.segments, start, end, self.setup.now_ms, self.setup.producer_expiration_ms
+        )
+
+    def _end_of(self, segment: LogSegment) -> int:
+        """The offset behind the last batch of the last segment."""
+        if not segment.size:
+            return segment.base_offset
+        try:
+            return self._last_next_offset(segment)
+        except KafkaError as error:
+            log.warning("%s; the segment is recovered", error.message)
+            number = len(self.segments) - 1
+            self._recover_segments([number])
+            return self._last_next_offset(self.segments[-1]) if segment.size else segment.base_offset
+
+    def _last_next_offset(self, segment: LogSegment) -> int:
+        """From the last index entry on, header by header."""
+        position = segment.index.lookup(segment.index.last_offset)[1] if segment.index.damage(segment.size) is None else 0
+        end = segment.base_offset
+        reached = position
+        for place, header in segment.headers(position):
+            end, reached = header.next_offset, place + header.size
+        if reached != segment.size:
+            raise segment.corrupt(reached, f"a batch is cut short at the end of the file ({segment.size} bytes)")
+        return end
+
+    def _restart(self, offset: int) -> None:
+        log.warning("%s: it ends at %d, below its log start offset %d: starting anew", self.folder.path, self.end, offset)
+        for segment in self.segments:
+            self.setup.trash.discard(segment.files())
+        self.segments.clear()
+        self.snapshots.remove_all()
+        self.state.clear()
+        self.epochs.clear()
+        self._add_empty(offset)
+        self.end = offset
+
+    def finish_producers(self, start: int) -> None:
+        """Bring the producer state up to the end (step 6)."""
+        if self._recovered_to_end:
+            self.snapshots.remove_above(self.end)
+            self.state.last_snapshot_offset = self.snapshots.offsets[-1] if self.snapshots.offsets else -1
+            return
+        if self.known.clean and not self.snapshots.offsets:
+            return  # written before there were idempotent producers: nothing to find by reading it all
+        self._rebuild_producers(start, self.end)
+
+
+def recover_segment(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState) -> int:
+    """Scan a segment from its first byte, rebuild what is derived from it, cut what is damaged; bytes cut off."""
+    segment.size = segment.file.file_size()
+    segment.reset_indexes()
+    position, why = _scan(segment, epochs, state)
+    cut = segment.size - position
+    if cut:
+        log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, why)
+        segment.cut(position)
+    segment.finish()
+    segment.trust_all()
+    return cut
+
+
+def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState) -> tuple[int, str]:
+    """Note every good batch; the position of the first bad byte and what is wrong there."""
+    position, floor = 0, segment.base_offset
+    chunk, start = b"", 0
+    while position < segment.size:
+        if segment.size - position < HEADER_SIZE:
+            return position, "a batch header is cut short"
+        if position + HEADER_SIZE > start + len(chunk):
+            chunk, start = segment.file.read(_READ_BYTES, position), position
+        try:
+            header = read_header(chunk, position - start)
+        except KafkaError as error:
+            return position, error.message
+        if position + header.size > segment.size:
+            return position, f"the batch at offset {header.base_offset} is cut short"
+        if position + header.size > start + len(chunk):
+            chunk, start = segment.file.read(max(_READ_BYTES, header.size), position), position
+        if not verify_crc(chunk, position - start, header.size):
+            return position, f"the batch at offset {header.base_offset} does not match its checksum"
+        if header.base_offset < floor or header.last_offset - segment.base_offset >= 1 << 31:
+            return position, f"offset {header.base_offset} follows {floor - 1}"
+        _note(segment, epochs, state, header, position)
+        floor = header.next_offset
+        position += header.size
+    return position, ""
+
+
+def _note(
+    segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int
+) -> None:
+    segment.note_batch(header, position)
+    if header.partition_leader_epoch > epochs.latest_epoch:
+        epochs.assign(header.partition_leader_epoch, header.base_offset)
+    if header.producer_id >= 0:
+        aborted = replay(state, header, segment, position)
+        if aborted is not None:
+            index = segment.transaction_index(create=True)
+            assert index is not None
+            index.append(aborted)
+

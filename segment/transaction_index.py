@@ -1,0 +1,74 @@
+"""The aborted transactions of a segment (`.txnindex`); the file exists only when there are some.
+
+    entry = version int16 = 0 | producer id int64 | first offset int64 | last offset int64 | last stable offset int64
+            34 bytes, big-endian, ascending by last offset (the offset of the ABORT marker)
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from segment.files import FilePool, Folder, PooledFile
+from segment.names import TRANSACTION_INDEX, file_name
+
+ENTRY = struct.Struct(">hqqqq")
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction that had data."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """The ABORT marker's offset."""
+    last_stable_offset: int
+    """The log's last stable offset once this one was decided."""
+
+
+class TransactionIndex(PooledFile):
+    """Aborted transactions in the order of their markers, all in memory once used (they are few)."""
+
+    __slots__ = ("_entries",)
+
+    def __init__(self, pool: FilePool, folder: Folder, base_offset: int, suffix: str = TRANSACTION_INDEX) -> None:
+        super().__init__(pool, folder, file_name(base_offset, suffix), create=True)
+        self._entries: tuple[AbortedTransaction, ...] = ()
+        data = pool.files.read_file(self.path) or b""
+        if len(data) % ENTRY.size:
+            raise ValueError(f"{self.path}: {len(data)} bytes are no whole number of {ENTRY.size}-byte entries")
+        self._entries = tuple(parse_entry(data, position) for position in range(0, len(data), ENTRY.size))
+
+    @property
+    def entries(self) -> tuple[AbortedTransaction, ...]:
+        """All entries, ascending by last offset."""
+        return self._entries
+
+    def append(self, transaction: AbortedTransaction) -> None:
+        """Note an aborted transaction (its marker was just appended to this segment)."""
+        self.write(ENTRY.pack(0, *transaction), len(self._entries) * ENTRY.size)
+        self._entries = (*self._entries, transaction)
+
+    def collect(self, fetch_offset: int, upper: int, found: list[AbortedTransaction]) -> bool:
+        """Add what overlaps [fetch_offset, upper) to found; True when no later segment can hold more."""
+        for transaction in self._entries:
+            if transaction.last_offset >= fetch_offset and transaction.first_offset < upper:
+                found.append(transaction)
+            if transaction.last_stable_offset >= upper:
+                return True
+        return False
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the transactions whose marker lies at or above offset."""
+        kept = tuple(entry for entry in self._entries if entry.last_offset < offset)
+        if len(kept) != len(self._entries):
+            self.truncate(len(kept) * ENTRY.size)
+            self._entries = kept
+
+
+def parse_entry(data: bytes, position: int) -> AbortedTransaction:
+    """Read one entry. Raises ValueError for a version other than 0."""
+    version, *fields = ENTRY.unpack_from(data, position)
+    if version != 0:
+        raise ValueError(f"unknown version {version} of an aborted transaction at position {position}")
+    return AbortedTransaction(*fields)

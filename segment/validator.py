@@ -1,0 +1,176 @@
+"""May this batch be appended, and in which form? (Pure; storage.md 8, leader append, steps 1 to 3.)
+
+The order of the checks is Kafka's, since the first that fails names the error. Uncompressed records are walked in
+compiled code; compressed ones are unpacked only when the topic's settings say something about their contents.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import (
+    HEADER_SIZE,
+    BatchHeader,
+    RecordsSummary,
+    check_batch,
+    set_append_time,
+    set_max_timestamp,
+    validate_records,
+)
+from protocol.records.compression import CompressionType, compress, decompress
+from protocol.records.record import decode_batch
+from segment.log_config import MAX_LONG, LogConfig
+
+Batch = bytearray | memoryview
+
+_MAGIC_POSITION = 16
+_LENGTH = struct.Struct(">i")
+_COMPRESSION_MASK = 0x07
+
+
+class AppendOrigin(IntEnum):
+    """Who sends a batch; decides which checks apply."""
+
+    CLIENT = 0
+    COORDINATOR = 1
+    REPLICATION = 2
+
+
+class RecordErrors(KafkaError):
+    """Records of the batch were refused: which and why (Produce v8+ tells the client)."""
+
+    def __init__(self, code: ErrorCode, message: str, record_errors: Sequence[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = list(record_errors)
+        """(index in the batch, message)"""
+
+
+class ValidBatch(NamedTuple):
+    """A batch that may be appended; only its offsets and leader epoch are still open."""
+
+    batch: Batch
+    header: BatchHeader
+    """As it arrived: compression, size and max timestamp may differ by now."""
+    max_timestamp: int
+    log_append_time_ms: int
+    """-1 for CreateTime."""
+
+
+def validate(batch: Batch, config: LogConfig, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidBatch:
+    """Check one batch as a client (or a coordinator) sent it and bring it into the topic's form.
+
+    Changes the batch in place (timestamp type, max timestamp, CRC). Raises KafkaError, RecordErrors.
+    """
+    batch = _one_batch(batch, config)
+    header, summary = check_batch(batch)
+    if header.base_offset != 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}, expected 0")
+    if origin is AppendOrigin.CLIENT:
+        _check_client_header(header)
+    if config.checks_records and not header.is_control:
+        if summary is None:
+            summary = validate_records(batch, 0, len(batch))
+        _check_records(batch, config, summary, now_ms)
+    if config.compression is not None and config.compression != header.compression and not header.is_control:
+        batch = _recompress(batch, header, config)
+    if config.is_log_append_time:
+        set_append_time(batch, 0, now_ms)
+        return ValidBatch(batch, header, now_ms, now_ms)
+    max_timestamp = header.max_timestamp
+    if summary is not None and summary.max_timestamp != max_timestamp:
+        max_timestamp = summary.max_timestamp
+        set_max_timestamp(batch, 0, max_timestamp)
+    return ValidBatch(batch, header, max_timestamp, -1)
+
+
+def _one_batch(batch: Batch, config: LogConfig) -> Batch:
+    """Exactly one batch of magic 2, of legal size; partial bytes behind it are cut off."""
+    size = len(batch)
+    whole = _LENGTH.unpack_from(batch, 8)[0] + 12 if size >= HEADER_SIZE else size + 1
+    if size > _MAGIC_POSITION and batch[_MAGIC_POSITION] != 2:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"record batches must be of magic 2, not {batch[_MAGIC_POSITION]}")
+    if whole > size:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one whole record batch per partition")
+    if whole < HEADER_SIZE:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {whole - 12} is too small")
+    if whole > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {whole} bytes exceeds max.message.bytes = {config.max_message_bytes}"
+        )
+    if whole == size:
+        return batch
+    following = size - whole
+    if following >= 12 and _LENGTH.unpack_from(batch, whole + 8)[0] + 12 <= following:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one record batch per partition")
+    return memoryview(batch)[:whole]
+
+
+def _check_client_header(header: BatchHeader) -> None:
+    if header.is_control:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not send control batches")
+    if header.producer_id >= 0 and header.base_sequence < 0:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, f"base sequence {header.base_sequence} of producer {header.producer_id} is invalid"
+        )
+    if header.attributes & 0x08:
+        message = "the timestamp type LogAppendTime is the broker's to set"
+        raise RecordErrors(ErrorCode.INVALID_TIMESTAMP, message, [(0, message)])
+
+
+def _check_records(batch: Batch, config: LogConfig, summary: RecordsSummary, now_ms: int) -> None:
+    """Keys of compacted topics; timestamps within the topic's limits. Only a violation is looked at record by record."""
+    if config.is_compacted and summary.has_null_key:
+        errors = [
+            (number, "a compacted topic needs a key in every record")
+            for number, record in enumerate(decode_batch(batch, 0, len(batch)))
+            if record.key is None
+        ]
+        raise RecordErrors(ErrorCode.INVALID_RECORD, "one or more records have been rejected", errors)
+    if config.is_log_append_time:
+        return
+    oldest = now_ms - config.timestamp_before_max_ms
+    newest = now_ms + config.timestamp_after_max_ms
+    if summary.min_timestamp >= oldest and summary.max_timestamp <= newest:
+        return
+    errors = [
+        (number, f"timestamp {record.timestamp} is outside of the allowed range [{oldest}, {newest}]")
+        for number, record in enumerate(decode_batch(batch, 0, len(batch)))
+        if record.timestamp >= 0 and not oldest <= record.timestamp <= newest
+    ]
+    if errors:
+        raise RecordErrors(
+            ErrorCode.INVALID_TIMESTAMP, "one or more records have been rejected due to invalid timestamp", errors
+        )
+
+
+def _recompress(batch: Batch, header: BatchHeader, config: LogConfig) -> bytearray:
+    """The same records under the topic's compression."""
+    payload = memoryview(batch)[HEADER_SIZE:]
+    if header.compression != CompressionType.NONE:
+        payload = memoryview(decompress(header.compression, payload))
+    assert config.compression is not None
+    if config.compression != CompressionType.NONE:
+        payload = memoryview(compress(config.compression, payload, config.compression_level))
+    rebuilt = bytearray(batch[:HEADER_SIZE])
+    rebuilt += payload
+    if len(rebuilt) > config.max_message_bytes:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {len(rebuilt)} bytes as {config.compression_type},"
+            f" which exceeds max.message.bytes = {config.max_message_bytes}",
+        )
+    _LENGTH.pack_into(rebuilt, 8, len(rebuilt) - 12)
+    struct.pack_into(">H", rebuilt, 21, (header.attributes & ~_COMPRESSION_MASK) | config.compression)
+    struct.pack_into(">I", rebuilt, 17, crc32c(memoryview(rebuilt)[21:]))
+    return rebuilt
+
+
+def has_limits(config: LogConfig) -> bool:
+    """Whether the topic limits timestamps at all."""
+    return min(config.timestamp_before_max_ms, config.timestamp_after_max_ms) < MAX_LONG
