@@ -23,13 +23,14 @@ from typing import NamedTuple, NoReturn
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
 from protocol.records.batch import BatchHeader, read_header, split_batches, stamp, verify_crc
+from protocol.records.control import ControlType, read_marker
 from segment import checkpoints, names
 from segment.files import Buffer, FilePool, Folder
 from segment.leader_epochs import LeaderEpochs
 from segment.log_config import LogConfig
 from segment.log_segment import FileRecords, LogSegment
 from segment.offset_lookup import TimestampOffset, find_timestamp
-from segment.producer_snapshots import Marker, ProducerSnapshots, read_marker
+from segment.producer_snapshots import ProducerSnapshots
 from segment.producer_state import CachedBatch, ProducerState
 from segment.retention import deletable_count
 from segment.transaction_index import AbortedTransaction
@@ -207,7 +208,7 @@ class Log:
         if header.producer_id >= 0:
             if header.is_control:
                 marker = read_marker(batch)
-                self.producer_state.check_marker(header, marker.coordinator_epoch)
+                self.producer_state.check_marker(header, marker[1])
             repeated = self.producer_state.check(header, origin is AppendOrigin.CLIENT)
             if repeated is not None:
                 return self._duplicate(repeated, append_time)
@@ -237,7 +238,7 @@ class Log:
             duplicate=True,
         )
 
-    def _note_producer(self, header: BatchHeader, base_offset: int, timestamp: int, marker: Marker | None) -> None:
+    def _note_producer(self, header: BatchHeader, base_offset: int, timestamp: int, marker: tuple[ControlType, int] | None) -> None:
         if marker is None:
             self.producer_state.append_batch(header, base_offset, timestamp)
             return

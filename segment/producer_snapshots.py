@@ -4,38 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from protocol.records.batch import BatchHeader
-from protocol.records.control import read_control_type
-from protocol.records.record import decode_batch
-from segment.files import CREATE, Buffer, Files, Folder
+from protocol.records.control import read_marker
+from segment.files import CREATE, Files, Folder
 from segment.log_segment import LogSegment
 from segment.names import SNAPSHOT, file_name, parse_file_name
 from segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
 from segment.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
-
-_MARKER = struct.Struct(">hi")
-
-
-class Marker(NamedTuple):
-    """What a control batch of a transaction says."""
-
-    type: int
-    coordinator_epoch: int
-
-
-def read_marker(batch: Buffer) -> Marker:
-    """Read a control batch."""
-    (record,) = decode_batch(batch, 0, len(batch), check_crc=False)[:1]
-    value = bytes(record.value or b"")
-    epoch = _MARKER.unpack_from(value)[1] if len(value) >= _MARKER.size else -1
-    return Marker(int(read_control_type(batch, 0, len(batch))), epoch)
-
 
 def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, position: int) -> AbortedTransaction | None:
     """Note a batch that lies in the log already; the aborted transaction that it ends, if it does."""

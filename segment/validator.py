@@ -25,7 +25,7 @@ from protocol.records.batch import (
 )
 from protocol.records.compression import CompressionType, compress, decompress
 from protocol.records.record import decode_batch
-from segment.log_config import MAX_LONG, LogConfig
+from segment.log_config import LogConfig
 
 Batch = bytearray | memoryview
 
@@ -171,6 +171,3 @@ def _recompress(batch: Batch, header: BatchHeader, config: LogConfig) -> bytearr
     return rebuilt
 
 
-def has_limits(config: LogConfig) -> bool:
-    """Whether the topic limits timestamps at all."""
-    return min(config.timestamp_before_max_ms, config.timestamp_after_max_ms) < MAX_LONG
