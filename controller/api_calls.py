@@ -12,8 +12,8 @@ from controller import events
 from controller.machine import Machine
 from controller.reassignment import list_reassignments
 from controller.znode_operations import ZooKeeperError
-from controller.zookeeper import ZooKeeper
 from controller.znodes import MalformedZnode
+from controller.zookeeper import ZooKeeper
 from protocol.errors import ErrorCode
 from protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,12 +24,13 @@ from protocol.messages.reassignments import (
     ListPartitionReassignmentsResponse,
 )
 from protocol.messages.replication import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
     AlterPartitionRequest,
     AlterPartitionResponse,
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
-from protocol.messages.transactions import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +82,7 @@ class ApiCalls:
         answer = await self._ask(lambda call: events.AlterPartitionCalled(call, request, version))
         return answer or AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
 
-    async def controlled_shutdown(
-        self, request: ControlledShutdownRequest, version: int
-    ) -> ControlledShutdownResponse:
+    async def controlled_shutdown(self, request: ControlledShutdownRequest, version: int) -> ControlledShutdownResponse:
         """A broker wants to stop. The code for "not the controller" is STALE_CONTROLLER_EPOCH here, as in Kafka."""
         answer = await self._ask(lambda call: events.ControlledShutdownCalled(call, request, version))
         return answer or ControlledShutdownResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)

@@ -35,9 +35,7 @@ class BrokerLife:
         new = set(brokers) - set(known)
         dead = set(known) - set(brokers)
         changed = {
-            each
-            for each in set(brokers) & set(known) - bounced
-            if _manners(brokers[each]) != _manners(known[each])
+            each for each in set(brokers) & set(known) - bounced if _manners(brokers[each]) != _manners(known[each])
         }
         if new or dead or bounced:
             log.info("brokers: new %s, gone %s, back %s", sorted(new), sorted(dead), sorted(bounced))
@@ -210,5 +208,3 @@ class BrokerLife:
 
 def _manners(broker: BrokerRegistration) -> tuple[object, ...]:
     return broker.endpoints, broker.rack
-
-

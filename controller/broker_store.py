@@ -312,9 +312,7 @@ class BrokerStore(Znodes):
             controller = await self.read_controller()
             if controller is None or controller.kraft_controller_epoch > 0:
                 raise ControllerMoved("there is no ZooKeeper controller at this moment")
-            failed = failure(
-                await self.multi([Check(znodes.CONTROLLER, controller.version), SetData(path, data)])
-            )
+            failed = failure(await self.multi([Check(znodes.CONTROLLER, controller.version), SetData(path, data)]))
             if failed is None:
                 return
             if failed[0] == 0:

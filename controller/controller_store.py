@@ -94,18 +94,21 @@ class ControllerStore(Znodes):
 
     async def resign(self, term: ElectedController) -> None:
         """Give /controller up, if it is still ours."""
-        outcomes = await self.multi(
-            [Check(znodes.CONTROLLER_EPOCH, term.epoch_version), Delete(znodes.CONTROLLER)]
-        )
+        outcomes = await self.multi([Check(znodes.CONTROLLER_EPOCH, term.epoch_version), Delete(znodes.CONTROLLER)])
         failed = failure(outcomes)
         if failed is not None and not isinstance(failed[1], BadVersion | NoNode):
             raise failed[1]
 
     # --- fenced writes ---
 
-    async def write_fenced(self, term: ElectedController, operations: Sequence[Operation]) -> list[Outcome]:
-        """Carry operations out in order, each for itself; their outcomes. Raises ControllerMoved."""
-        chunks = list(_chunks(operations))
+    async def write_fenced(
+        self, term: ElectedController, operations: Sequence[Operation], group: int = 1
+    ) -> list[Outcome]:
+        """Carry operations out, each for itself; their outcomes. Raises ControllerMoved.
+
+        Several multis are under way at once: an operation may rely on an earlier one only within its `group`.
+        """
+        chunks = list(_chunks(operations, group))
         outcomes: list[Outcome] = []
         for first in range(0, len(chunks), _CHUNKS_IN_FLIGHT):
             written = await asyncio.gather(
@@ -140,15 +143,14 @@ class ControllerStore(Znodes):
         self, term: ElectedController, states: Mapping[TopicPartition, PartitionState]
     ) -> dict[TopicPartition, PartitionState | Conflict]:
         """Make the nodes of new partitions, directories included; a state that is there already is a conflict."""
-        operations: list[Operation] = [
-            Create(znodes.partitions_path(topic)) for topic in dict.fromkeys(each.topic for each in states)
-        ]
+        topics = dict.fromkeys(each.topic for each in states)
+        await self.write_fenced(term, [Create(znodes.partitions_path(topic)) for topic in topics])
+        operations: list[Operation] = []
         for partition, state in states.items():
             operations.append(Create(znodes.partition_path(*partition)))
             operations.append(Create(znodes.state_path(*partition), znodes.encode_partition_state(state)))
-        outcomes = await self.write_fenced(term, operations)
-        state_outcomes = outcomes[len(operations) - 2 * len(states) + 1 :: 2]
-        return await self._settle(states, state_outcomes, is_new=True)
+        outcomes = await self.write_fenced(term, operations, group=2)
+        return await self._settle(states, outcomes[1::2], is_new=True)
 
     async def write_partition_states(
         self, term: ElectedController, states: Mapping[TopicPartition, PartitionState]
@@ -174,16 +176,12 @@ class ControllerStore(Znodes):
             results[partition] = replace(state, partition_epoch=epoch)
         current = await self.read_partition_states(refused) if refused else {}
         for partition in refused:
-            ours = replace(
-                states[partition], partition_epoch=0 if is_new else states[partition].partition_epoch + 1
-            )
+            ours = replace(states[partition], partition_epoch=0 if is_new else states[partition].partition_epoch + 1)
             found = current.get(partition)
             results[partition] = ours if found == ours else Conflict(found)
         return results
 
-    async def read_partition_states(
-        self, partitions: Iterable[TopicPartition]
-    ) -> dict[TopicPartition, PartitionState]:
+    async def read_partition_states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
         """States of those partitions that have one."""
         wanted = list(partitions)
         found = await self.get_many([znodes.state_path(*each) for each in wanted])
@@ -211,11 +209,14 @@ class ControllerStore(Znodes):
         for number in partitions:
             operations.append(Delete(f"{znodes.partitions_path(topic)}/{number}/state"))
             operations.append(Delete(f"{znodes.partitions_path(topic)}/{number}"))
-        operations.append(Delete(znodes.partitions_path(topic)))
-        operations.append(Delete(znodes.topic_path(topic)))
-        operations.append(Delete(znodes.config_path("topics", topic)))
-        operations.append(Delete(znodes.delete_topic_path(topic)))
-        await self.write_fenced(term, operations)
+        await self.write_fenced(term, operations, group=2)
+        rest = [
+            Delete(znodes.partitions_path(topic)),
+            Delete(znodes.topic_path(topic)),
+            Delete(znodes.config_path("topics", topic)),
+            Delete(znodes.delete_topic_path(topic)),
+        ]
+        await self.write_fenced(term, rest, group=len(rest))
 
     async def delete_nodes(self, term: ElectedController, paths: Iterable[str]) -> None:
         """Remove nodes without children; missing ones are fine."""
@@ -256,12 +257,13 @@ class ControllerStore(Znodes):
         return data
 
 
-def _chunks(operations: Sequence[Operation]) -> Iterable[Sequence[Operation]]:
-    """Runs of operations that fit into one multi."""
+def _chunks(operations: Sequence[Operation], group: int) -> Iterable[Sequence[Operation]]:
+    """Runs of operations that fit into one multi, groups kept together."""
     first = size = 0
-    for index, operation in enumerate(operations):
-        bytes_needed = encoded_size(operation)
-        if index > first and (index - first >= OPERATIONS_PER_MULTI or size + bytes_needed > BYTES_PER_MULTI):
+    for index in range(0, len(operations), group):
+        bytes_needed = sum(encoded_size(each) for each in operations[index : index + group])
+        is_full = index - first + group > OPERATIONS_PER_MULTI or size + bytes_needed > BYTES_PER_MULTI
+        if index > first and is_full:
             yield operations[first:index]
             first, size = index, 0
         size += bytes_needed

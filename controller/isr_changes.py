@@ -50,9 +50,7 @@ def judge(state: ControllerState, wanted: WantedChange, version: int) -> Partiti
         return ErrorCode.INVALID_UPDATE_VERSION
     if not wanted.isr or wanted.leader not in wanted.isr:
         return ErrorCode.INVALID_REQUEST
-    if wanted.leader_recovery_state == RECOVERING and (
-        len(wanted.isr) > 1 or known.leader_recovery_state == RECOVERED
-    ):
+    if wanted.leader_recovery_state == RECOVERING and (len(wanted.isr) > 1 or known.leader_recovery_state == RECOVERED):
         return ErrorCode.INVALID_REQUEST
     if not all(map(state.is_live, wanted.isr)):
         has_own_code = version >= _TOPIC_IDS_SINCE

@@ -21,8 +21,16 @@ from controller.admin_elections import AdminElections
 from controller.broker_life import BrokerLife
 from controller.controller_config import ControllerConfig
 from controller.election import Strategy
-from controller.instructions import WITHOUT_RESULT, Answer, DeleteNodes, ForgetTopics, Instruction, ReadTopics, Steps
-from controller.instructions import WriteTopics
+from controller.instructions import (
+    WITHOUT_RESULT,
+    Answer,
+    DeleteNodes,
+    ForgetTopics,
+    Instruction,
+    ReadTopics,
+    Steps,
+    WriteTopics,
+)
 from controller.isr_changes import IsrChanges
 from controller.reassignment import Reassignment
 from controller.state import ControllerState, PartitionStatus, ReplicaStatus
@@ -148,9 +156,7 @@ class Machine:
         nameless = {name: topic for name, topic in topics.items() if topic.topic_id is None}
         if not nameless:
             return
-        with_ids = {
-            name: TopicAssignment(self._new_topic_id(), topic.partitions) for name, topic in nameless.items()
-        }
+        with_ids = {name: TopicAssignment(self._new_topic_id(), topic.partitions) for name, topic in nameless.items()}
         for name, topic in with_ids.items():
             assert topic.topic_id is not None
             self.state.topic_ids[name] = topic.topic_id
@@ -254,9 +260,7 @@ class Machine:
         for name, topic in event.topics.items():
             if name not in state.assignments:
                 continue
-            new = {
-                number: each for number, each in topic.partitions.items() if number not in state.assignments[name]
-            }
+            new = {number: each for number, each in topic.partitions.items() if number not in state.assignments[name]}
             if not new:
                 continue
             if state.is_being_deleted(name):

@@ -17,7 +17,6 @@ from controller.znode_operations import (
     BadVersion,
     Check,
     Create,
-    Delete,
     NodeExists,
     NoNode,
     NotEmpty,

@@ -30,8 +30,8 @@ from controller.instructions import (
     WriteTopics,
 )
 from controller.ports import BrokerChannels
-from controller.zookeeper import ZooKeeper
 from controller.znodes import Conflict, PartitionState, TopicPartition
+from controller.zookeeper import ZooKeeper
 from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest
 
 CHUNK = 500

@@ -91,7 +91,7 @@ class PartitionMoves:
         succeeded = set()
         for count, (partition, result) in enumerate(written.results.items(), 1):
             if isinstance(result, Conflict):
-                log.error("partition %s has a state node before its first leader", partition)
+                log.error("partition %s got no first leader, ZooKeeper holds %s", partition, result.current)
                 continue
             self._take(partition, Elected(result, result.isr), is_new=True)
             succeeded.add(partition)
@@ -104,9 +104,7 @@ class PartitionMoves:
         self.state.partition_status[partition] = PartitionStatus.ONLINE
         self.batch.tell_leader_and_isr(elected.recipients, partition, is_new=is_new)
 
-    def _elect(
-        self, partitions: list[TopicPartition], strategy: Strategy, unclean: bool
-    ) -> Steps[set[TopicPartition]]:
+    def _elect(self, partitions: list[TopicPartition], strategy: Strategy, unclean: bool) -> Steps[set[TopicPartition]]:
         """Elections; a state that changed in ZooKeeper meanwhile is taken over and the election held again."""
         succeeded: set[TopicPartition] = set()
         remaining = [each for each in partitions if each in self.state.leadership]

@@ -1,8 +1,8 @@
 """The life of a replica, from its creation to its deletion (procedures, pure).
 
-    NonExistent ─▶ New ─▶ Online ◀─▶ Offline ─▶ DeletionStarted ─▶ DeletionSuccessful ─▶ NonExistent
-                             ▲          ▲  ▼           ▼
-                             └──────── DeletionIneligible
+NonExistent ─▶ New ─▶ Online ◀─▶ Offline ─▶ DeletionStarted ─▶ DeletionSuccessful ─▶ NonExistent
+                         ▲          ▲  ▼           ▼
+                         └──────── DeletionIneligible
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ from controller.znodes import NO_LEADER, PartitionState, TopicPartition
 log = logging.getLogger(__name__)
 
 _WRITE_ATTEMPTS = 10
-_ALIVE = frozenset(
-    {ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE}
-)
+_ALIVE = frozenset({ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE})
 
 VALID_PREVIOUS: Mapping[ReplicaStatus, frozenset[ReplicaStatus]] = {
     ReplicaStatus.NEW: frozenset({ReplicaStatus.NON_EXISTENT}),
@@ -64,7 +62,9 @@ class ReplicaMoves:
             if status in VALID_PREVIOUS[target]:
                 valid.append(replica)
             else:
-                log.error("replica %d of %s cannot go from %s to %s", replica[1], replica[0], status.value, target.value)
+                log.error(
+                    "replica %d of %s cannot go from %s to %s", replica[1], replica[0], status.value, target.value
+                )
         return valid
 
     def _act(self, partition: TopicPartition, broker_id: int, target: ReplicaStatus) -> None:

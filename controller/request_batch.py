@@ -154,9 +154,7 @@ class RequestBatch:
             )
             yield Send(broker_id, request, UPDATE_METADATA_VERSION)
 
-    def _metadata_of(
-        self, partition: TopicPartition
-    ) -> UpdateMetadataRequest.UpdateMetadataPartitionState | None:
+    def _metadata_of(self, partition: TopicPartition) -> UpdateMetadataRequest.UpdateMetadataPartitionState | None:
         """None for a partition without a state: nothing is known of it that a client could use."""
         state = self._state
         known = state.leadership.get(partition)

@@ -27,8 +27,8 @@ from controller.machine import Machine
 from controller.orders import Orders
 from controller.ports import BrokerChannels
 from controller.state import ControllerState
-from controller.zookeeper import ZooKeeper
 from controller.znode_operations import ControllerMoved, SessionExpired
+from controller.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
 
@@ -182,8 +182,14 @@ class ControllerRunner:
 
     def _tell(self, event: events.Event) -> None:
         """Queue an event for the machine; without effect while we are not the controller."""
-        if self._term is not None:
-            self._queue.put_nowait(lambda: self._process(event))
+        term = self._term
+
+        async def process() -> None:
+            if term is self._term:
+                await self._process(event)
+
+        if term is not None:
+            self._queue.put_nowait(process)
 
     async def _process(self, event: events.Event) -> None:
         """One event and all that follows from it."""
@@ -251,9 +257,7 @@ class ControllerRunner:
     async def _take_over(self, term: ElectedController) -> None:
         log.info("broker %d is the controller, epoch %d", self._broker_id, term.epoch)
         self._term = term
-        self._orders = Orders(
-            self._zookeeper, self._channels, term, self._tell, self._topic_changed, self.calls.answer
-        )
+        self._orders = Orders(self._zookeeper, self._channels, term, self._tell, self._topic_changed, self.calls.answer)
         try:
             await self._zookeeper.ensure_feature(term)
             snapshot = await self._read_snapshot(term, self._orders)
@@ -299,9 +303,7 @@ class ControllerRunner:
     async def _watched_brokers(self) -> dict[int, znodes.BrokerRegistration]:
         brokers = await self._zookeeper.brokers(watch=True)
         for broker_id in brokers:
-            self._zookeeper.watch(
-                znodes.broker_path(broker_id), lambda _path: self._enqueue_once(self._read_brokers)
-            )
+            self._zookeeper.watch(znodes.broker_path(broker_id), lambda _path: self._enqueue_once(self._read_brokers))
         for broker_id in set(self._machine.state.brokers) - set(brokers):
             self._zookeeper.unwatch(znodes.broker_path(broker_id))
         return brokers

@@ -78,9 +78,7 @@ class TopicDeletion:
             for each in topic.partition_states
             if each.delete_partition
         }
-        asked = {
-            each for each in asked if state.replica_state((each, broker_id)) is ReplicaStatus.DELETION_STARTED
-        }
+        asked = {each for each in asked if state.replica_state((each, broker_id)) is ReplicaStatus.DELETION_STARTED}
         if not asked:
             return
         if response.error_code:

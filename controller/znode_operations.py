@@ -138,9 +138,7 @@ class Znodes(Protocol):
         """The children of many nodes, sorted; none where there is no node."""
         ...
 
-    async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
+    async def create(self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False) -> str:
         """Make a node and return its path. Raises NodeExists, NoNode."""
         ...
 

@@ -333,7 +333,9 @@ def encode_topic(topic: TopicAssignment) -> bytes:
         value["topic_id"] = uuid_to_text(topic.topic_id)
     partitions = topic.partitions.items()
     value["partitions"] = {str(number): each.replicas for number, each in partitions}
-    value["adding_replicas"] = {str(number): each.adding_replicas for number, each in partitions if each.adding_replicas}
+    value["adding_replicas"] = {
+        str(number): each.adding_replicas for number, each in partitions if each.adding_replicas
+    }
     value["removing_replicas"] = {
         str(number): each.removing_replicas for number, each in partitions if each.removing_replicas
     }
@@ -391,9 +393,7 @@ def decode_partition_state(partition: TopicPartition, data: bytes | None, versio
 
 def encode_controller(broker_id: int, timestamp_ms: int) -> bytes:
     """Data of /controller, version 2."""
-    return _dump(
-        {"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1}
-    )
+    return _dump({"version": 2, "brokerid": broker_id, "timestamp": str(timestamp_ms), "kraftControllerEpoch": -1})
 
 
 def decode_controller(data: bytes | None, version: int) -> ControllerNode:
@@ -476,15 +476,15 @@ def decode_log_dir_event(data: bytes | None, path: str) -> int | None:
 
 def encode_partition_list(partitions: Iterable[TopicPartition]) -> bytes:
     """Data of an ISR change notification and of /admin/preferred_replica_election."""
-    return _dump({"version": 1, "partitions": [{"topic": each.topic, "partition": each.partition} for each in partitions]})
+    return _dump(
+        {"version": 1, "partitions": [{"topic": each.topic, "partition": each.partition} for each in partitions]}
+    )
 
 
 def decode_partition_list(data: bytes | None, path: str) -> list[TopicPartition]:
     """The partitions in an ISR change notification or in /admin/preferred_replica_election."""
     try:
-        return [
-            TopicPartition(str(each["topic"]), int(each["partition"])) for each in _load(data, path)["partitions"]
-        ]
+        return [TopicPartition(str(each["topic"]), int(each["partition"])) for each in _load(data, path)["partitions"]]
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedZnode(f"{path} lists no partitions: {error!r}") from error
 

@@ -304,9 +304,7 @@ class ZooKeeper(BrokerStore, ControllerStore):
         watcher = self._on_watch if watch else None
         return sorted(await self._call(serialization.GetChildren(self._path(path), watcher)))
 
-    async def get_many(
-        self, paths: Sequence[str], *, watch: bool = False
-    ) -> list[tuple[bytes | None, Stat] | None]:
+    async def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[tuple[bytes | None, Stat] | None]:
         """See Znodes. Several hundred nodes per request; one request per node where each is to be watched."""
         if watch:
             return await self._get_each(paths)
@@ -336,9 +334,7 @@ class ZooKeeper(BrokerStore, ControllerStore):
         ]
         return [names for request in requests for names in await self._call(request)]
 
-    async def create(
-        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
-    ) -> str:
+    async def create(self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False) -> str:
         """See Znodes."""
         flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
         created = await self._call(serialization.Create(self._path(path), data, OPEN_ACL_UNSAFE, flags))
