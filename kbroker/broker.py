@@ -1,0 +1,505 @@
+"""One broker: its parts, built and introduced to each other, started and stopped in Kafka's order.
+
+    start    ZooKeeper session · cluster id, broker id · dynamic configurations · logs recovered · ports bound · replica manager
+             · registered in ZooKeeper · requests served · controller runs for election · first UpdateMetadata: ready
+    stop     controlled shutdown · requests end · replica manager · logs closed (clean-shutdown marker) · controller resigns
+             · ZooKeeper session closed
+
+`python -m kbroker.broker server.properties [--set key=value]... [--ready-file FILE]` runs one in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from controller.controller_config import ControllerConfig
+from controller.runner import ControllerRunner
+from controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
+from controller.znodes import BrokerRegistration, Endpoint, MalformedZnode
+from controller.zookeeper import ZooKeeper
+from kbroker import handlers
+from kbroker.broker_channels import BrokerChannels
+from kbroker.broker_config import BrokerConfig, ConfigError, read_broker_config, read_properties
+from kbroker.context import Services
+from kbroker.controller_channel import ControllerChannel
+from kbroker.dispatch import Dispatcher
+from kbroker.dynamic_config import DynamicConfig
+from kbroker.metadata_cache import MetadataCache
+from kbroker.producer_id_manager import ProducerIdManager
+from kbroker.replica.replica_manager import ReplicaManager
+from kbroker.server import Listener, Server, ServerLimits
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.replication import ControlledShutdownRequest
+from protocol.messages.transactions import AllocateProducerIdsRequest
+from segment.log_manager import LogDirError, LogManager, LogManagerSettings
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 5.0
+FIRST_METADATA_S = 60.0
+SLOW_CONNECT_S = 1.0
+
+
+class StartError(Exception):
+    """The broker cannot start; the text is one clear line: what, where, what to do."""
+
+
+class Broker:
+    """A broker on the running loop.
+
+        broker = Broker(read_broker_config(properties))
+        await broker.start()        # raises StartError
+        ...
+        await broker.stop()
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.config = config
+        self.broker_id = config.broker_id
+        self.broker_epoch = -1
+        self.cluster_id = ""
+        self.fatal = asyncio.Event()
+        """Set when the broker cannot go on (all log directories lost, its id taken): whoever runs it stops it."""
+        self.services: Services
+        self.server: Server
+        self.zookeeper: ZooKeeper
+        self.logs: LogManager
+        self._controller: ControllerRunner | None = None
+        self._replicas: ReplicaManager | None = None
+        self._channels: BrokerChannels | None = None
+        self._to_controller: ControllerChannel | None = None
+        self._producer_ids: ProducerIdManager | None = None
+        self._logs_open = False
+        self._registered = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._executor = ThreadPoolExecutor(config.num_io_threads, thread_name_prefix="slow-work")
+
+    # -- start --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start everything and return when this broker knows itself from the controller. Raises StartError."""
+        try:
+            await self._connect_to_zookeeper()
+            await self._open_logs()
+            await self._build()
+            await self._serve()
+        except (ZooKeeperError, MalformedZnode, LogDirError, ConfigError, OSError) as error:
+            await self.stop(controlled=False)
+            raise StartError(str(error)) from error
+        except BaseException:
+            await self.stop(controlled=False)
+            raise
+
+    async def _connect_to_zookeeper(self) -> None:
+        config = self.config
+        timeout_ms = config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms
+        self.zookeeper = ZooKeeper(config.zookeeper_connect, config.zookeeper_session_timeout_ms, timeout_ms)
+        loop = asyncio.get_running_loop()
+        text = "ZooKeeper at %s does not answer yet, retrying for up to %g s"
+        patience = loop.call_later(SLOW_CONNECT_S, log.warning, text, config.zookeeper_connect, timeout_ms / 1000)
+        try:
+            await self.zookeeper.connect()
+        finally:
+            patience.cancel()
+        await self.zookeeper.ensure_top_level_paths()
+
+    async def _open_logs(self) -> None:
+        """Settle cluster id and broker id, lock the directories, recover the logs."""
+        config = self.config
+        proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        self.cluster_id = await self.zookeeper.cluster_id(proposed)
+        self.logs = LogManager(
+            config.directories, config.topic_defaults(), _log_settings(config), self._on_offline_directory
+        )
+        stored_cluster = self.logs.stored_cluster_id()
+        if stored_cluster not in (None, self.cluster_id):
+            raise StartError(
+                f"the log directories {', '.join(config.directories)} belong to cluster {stored_cluster}, but "
+                f"{config.zookeeper_connect} is cluster {self.cluster_id}: check zookeeper.connect and log.dirs"
+            )
+        self.broker_id = await self._settle_broker_id(self.logs.stored_broker_id())
+        self.logs.open(self.broker_id, self.cluster_id)
+        self._logs_open = True
+        self.configs = DynamicConfig(config, self.zookeeper, self.broker_id)
+        await self.configs.load()
+        self.config = self.configs.broker
+        begun = time.monotonic()
+        await asyncio.get_running_loop().run_in_executor(
+            self._executor, self.logs.load, self.configs.topic_config
+        )
+        log.info("opened %d logs in %.2f s", len(self.logs.logs), time.monotonic() - begun)
+
+    async def _settle_broker_id(self, stored: int | None) -> int:
+        configured = self.config.broker_id
+        if configured >= 0:
+            if stored not in (None, configured):
+                raise StartError(
+                    f"the log directories {', '.join(self.config.directories)} belong to broker {stored}, but "
+                    f"broker.id is {configured}: correct broker.id, or use other log.dirs"
+                )
+            return configured
+        if stored is not None:
+            return stored
+        return await self.zookeeper.generate_broker_id(self.config.reserved_broker_max_id)
+
+    async def _build(self) -> None:
+        """Make the parts and introduce them to each other; bind the ports."""
+        config = self.config
+        metadata = MetadataCache()
+        listener = config.inter_broker_listener
+        self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms)
+        self._controller = ControllerRunner(
+            self.zookeeper, self.broker_id, self._channels, controller_settings(config)
+        )
+        self._replicas = ReplicaManager(
+            config,
+            self.logs,
+            metadata,
+            self.broker_id,
+            lambda: self.broker_epoch,
+            self.configs.topic_config,
+            on_log_dir_failure=self._on_log_dir_failure,
+        )
+        self._to_controller = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
+        self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
+        self.services = Services(
+            config=config,
+            broker_id=self.broker_id,
+            cluster_id=self.cluster_id,
+            zookeeper=self.zookeeper,
+            controller=self._controller,
+            replicas=self._replicas,
+            metadata=metadata,
+            logs=self.logs,
+            configs=self.configs,
+            producer_ids=self._producer_ids,
+            feature_epoch=await self._read_feature_epoch(),
+            executor=self._executor,
+        )
+        handlers.load_all()
+        self.server = Server(Dispatcher(self.services), server_limits(config))
+        self.server.bind([Listener(each.name, each.host, each.port) for each in config.parsed_listeners])
+
+    async def _read_feature_epoch(self) -> int:
+        found = await self.zookeeper.read_feature()
+        return -1 if found is None else found[1]
+
+    async def _serve(self) -> None:
+        """Register, serve, run for controller; wait until the controller has told us of ourselves."""
+        assert self._replicas is not None
+        assert self._controller is not None
+        await self._replicas.start()
+        self.configs.on_topic_change = self._topic_changed
+        self.configs.on_broker_change = self._broker_changed
+        await self._check_endpoints_are_free()
+        self.broker_epoch = await self.zookeeper.register_broker(self._registration())
+        self._registered = True
+        self.zookeeper.on_session_established.append(self._on_new_session)
+        self.server.start()
+        await self._controller.start(self.broker_epoch)
+        await self.configs.watch()
+        metadata = self.services.metadata
+        if not await metadata.wait_for(lambda cache: self.broker_id in cache.brokers, FIRST_METADATA_S):
+            raise StartError(
+                f"no controller has told this broker of the cluster within {FIRST_METADATA_S:g} s: check the log of the "
+                f"controller's broker, and that it can reach {', '.join(self.endpoints)}"
+            )
+        self.services.feature_epoch = await self._read_feature_epoch()
+
+    # -- who we are ---------------------------------------------------------------------------------------------------
+
+    @property
+    def endpoints(self) -> list[str]:
+        """Advertised listeners, as NAME://host:port."""
+        return [str(endpoint) for endpoint in self._registration().endpoints]
+
+    def _registration(self) -> BrokerRegistration:
+        config = self.config
+        endpoints = []
+        for each in config.parsed_advertised_listeners:
+            port = each.port or self.server.ports[each.name]
+            host = each.host or socket.getfqdn()
+            endpoints.append(Endpoint(each.name, host, port, config.security_protocols[each.name]))
+        return BrokerRegistration(
+            self.broker_id, tuple(endpoints), config.broker_rack, timestamp_ms=int(time.time() * 1000)
+        )
+
+    async def _check_endpoints_are_free(self) -> None:
+        """Another live broker with an address of ours would be unreachable: refuse as Kafka does."""
+        ours = {(endpoint.host, endpoint.port) for endpoint in self._registration().endpoints}
+        for other in (await self.zookeeper.brokers()).values():
+            taken = ours & {(endpoint.host, endpoint.port) for endpoint in other.endpoints}
+            if taken and other.broker_id != self.broker_id:
+                host, port = taken.pop()
+                raise StartError(f"advertised address {host}:{port} is also that of live broker {other.broker_id}")
+
+    # -- events -------------------------------------------------------------------------------------------------------
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _on_new_session(self) -> None:
+        self._spawn(self._register_again())
+
+    async def _register_again(self) -> None:
+        """The old session took our registration with it: register anew, with a new epoch."""
+        assert self._controller is not None
+        try:
+            self.broker_epoch = await self.zookeeper.register_broker(self._registration())
+        except SessionExpired:
+            return
+        except BrokerIdTaken as error:
+            log.critical("%s", error)
+            self.fatal.set()
+            return
+        log.info("registered again as broker %d, epoch %d", self.broker_id, self.broker_epoch)
+        self._controller.on_registered(self.broker_epoch)
+
+    def _on_offline_directory(self, log_dir: str, error: Exception) -> None:
+        """Called by the log manager from any thread."""
+        log.error("log directory %s is offline: %s", log_dir, error)
+
+    def _on_log_dir_failure(self) -> None:
+        if not self.logs.live_dirs:
+            log.critical("all log directories are offline: this broker stops")
+            self.fatal.set()
+            return
+        self._spawn(self.zookeeper.notify_log_dir_failure(self.broker_id))
+
+    def _topic_changed(self, topic: str) -> None:
+        assert self._replicas is not None
+        assert self._controller is not None
+        config = self.configs.topic_config(topic)
+        self._replicas.apply_topic_config(topic, config)
+        if self.configs.topic_overrides.get(topic, {}).get("unclean.leader.election.enable") == "true":
+            self._controller.unclean_election_enabled(topic)
+
+    def _broker_changed(self, before: BrokerConfig, after: BrokerConfig) -> None:
+        """Dynamic broker settings changed: hand them to whoever holds a copy."""
+        assert self._controller is not None
+        self.config = self.services.config = after
+        self.server.limits = server_limits(after)
+        for topic in {topic for topic, _ in self.logs.logs}:
+            self._topic_changed(topic)
+        if after.unclean_leader_election_enable and not before.unclean_leader_election_enable:
+            self._controller.unclean_election_enabled(None)
+
+    async def _allocate_producer_ids(self) -> Any:
+        request = AllocateProducerIdsRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)
+        assert self._controller is not None
+        assert self._to_controller is not None
+        if self._controller.is_active:
+            return await self._controller.allocate_producer_ids(request)
+        return await self._to_controller.request(request)
+
+    # -- stop ---------------------------------------------------------------------------------------------------------
+
+    async def stop(self, controlled: bool = True) -> None:
+        """Stop in order; `controlled`: hand leaderships over first."""
+        if controlled and self._registered and self.config.controlled_shutdown_enable:
+            await self._controlled_shutdown()
+        if hasattr(self, "server"):
+            await self.server.stop(DRAIN_S if controlled else 0.1)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._producer_ids is not None:
+            await self._producer_ids.close()
+        if self._replicas is not None:
+            await self._replicas.shutdown()
+        if self._logs_open:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self.logs.shutdown)
+        if self._controller is not None:
+            await self._controller.stop()
+        for channel in (self._channels, self._to_controller):
+            if channel is not None:
+                await channel.close()
+        if hasattr(self, "zookeeper"):
+            await self.zookeeper.close()
+        self._executor.shutdown(wait=True)
+
+    async def _controlled_shutdown(self) -> None:
+        assert self._controller is not None
+        assert self._to_controller is not None
+        if not self.zookeeper.is_connected:
+            log.warning("no ZooKeeper: stopping without a controlled shutdown")
+            return
+        config = self.config
+        for attempt in range(config.controlled_shutdown_max_retries):
+            request = ControlledShutdownRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)
+            try:
+                if self._controller.is_active:
+                    answer = await self._controller.controlled_shutdown(request, 3)
+                else:
+                    answer = await self._to_controller.request(request, config.controller_socket_timeout_ms / 1000)
+                if answer.error_code is ErrorCode.NONE and not answer.remaining_partitions:
+                    return
+                log.info("controlled shutdown: %d partitions remain", len(answer.remaining_partitions))
+            except KafkaError as error:
+                log.warning("controlled shutdown failed: %s", error)
+            if attempt + 1 < config.controlled_shutdown_max_retries:
+                await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
+        log.warning("controlled shutdown did not succeed; stopping all the same")
+
+
+def _log_settings(config: BrokerConfig) -> LogManagerSettings:
+    names = LogManagerSettings.__dataclass_fields__
+    return LogManagerSettings(**{name: getattr(config, name) for name in names if hasattr(config, name)})
+
+
+def controller_settings(config: BrokerConfig) -> ControllerConfig:
+    """Return the controller's share of the broker's keys."""
+    return ControllerConfig(
+        inter_broker_listener_name=config.inter_broker_listener,
+        control_plane_listener_name=config.control_plane_listener_name,
+        unclean_leader_election_enable=config.unclean_leader_election_enable,
+        auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
+        leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
+        leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
+        delete_topic_enable=config.delete_topic_enable,
+    )
+
+
+def server_limits(config: BrokerConfig) -> ServerLimits:
+    """Return the server's share of the broker's keys."""
+    return ServerLimits(
+        request_max_bytes=config.socket_request_max_bytes,
+        queued_max_bytes=config.queued_max_request_bytes,
+        max_idle_ms=config.connections_max_idle_ms,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        per_ip_overrides=config.per_ip_overrides,
+        backlog=config.socket_listen_backlog_size,
+        send_buffer_bytes=config.socket_send_buffer_bytes,
+        receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        privileged_listener=config.inter_broker_listener,
+    )
+
+
+# -- the process --------------------------------------------------------------------------------------------------------
+
+
+def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
+    """Live as a broker until SIGTERM or SIGINT; return the exit status. A second signal ends the process at once."""
+    set_up_logging()
+    raise_descriptor_limit()
+    try:
+        config = read_broker_config(properties)
+    except ConfigError as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        return 1
+    try:
+        return asyncio.run(_live(config, ready_file))
+    except StartError as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        return 1
+
+
+async def _live(config: BrokerConfig, ready_file: Path | None) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, number)
+    broker = Broker(config)
+    starting = asyncio.create_task(broker.start())
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        return 0
+    starting.result()
+    log.info("broker %d serves %s", broker.broker_id, ", ".join(broker.endpoints))
+    if ready_file is not None:
+        write_ready_file(ready_file, broker)
+    gc.collect()
+    gc.freeze()
+    failing = asyncio.create_task(broker.fatal.wait())
+    await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
+    failed = broker.fatal.is_set()
+    for task in (stopping, failing):
+        task.cancel()
+    log.info("broker %d stops", broker.broker_id)
+    await broker.stop(controlled=not failed)
+    return 1 if failed else 0
+
+
+def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+    if stop.is_set():
+        log.warning("second %s: ending at once", number.name)
+        os._exit(128 + number)
+    stop.set()
+
+
+def write_ready_file(path: Path, broker: Broker) -> None:
+    """Write atomically what `kbroker dev` and tests need to know."""
+    endpoint = broker._registration().endpoints[0]
+    ready = {
+        "id": broker.broker_id,
+        "port": endpoint.port,
+        "host": endpoint.host,
+        "pid": os.getpid(),
+        "log_dirs": [os.path.abspath(directory) for directory in broker.config.directories],
+    }
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(ready))
+    temporary.replace(path)
+
+
+def set_up_logging() -> None:
+    """Log to standard error, one line per event, unless the process has its own logging."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(
+            level=logging.INFO, stream=sys.stderr, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+        )
+
+
+def raise_descriptor_limit() -> None:
+    """Take as many descriptors as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays at %d: %s", soft, error)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a broker from the command line, without the command line tool's libraries."""
+    parser = argparse.ArgumentParser(prog="python -m kbroker.broker", description="Run one broker.")
+    parser.add_argument("properties", type=Path, help="server.properties with Kafka's broker keys")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="go before the file")
+    parser.add_argument("--ready-file", type=Path, help="JSON file to write when the broker serves")
+    options = parser.parse_args(arguments)
+    try:
+        properties = read_properties(options.properties)
+    except (OSError, ConfigError) as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        return 1
+    for setting in options.set:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            parser.error(f"--set {setting}: expected KEY=VALUE")
+        properties[key.strip()] = value.strip()
+    return run(properties, options.ready_file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

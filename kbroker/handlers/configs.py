@@ -1,0 +1,294 @@
+"""DescribeConfigs, AlterConfigs and IncrementalAlterConfigs, for topics, brokers and this process's loggers."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from controller.znode_operations import ControllerMoved, ZooKeeperError
+from kbroker import config_description
+from kbroker.broker_config import BROKER_KEYS
+from kbroker.config_description import LOG_LEVELS, ROOT_LOGGER, ConfigEntry
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from kbroker.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
+from kbroker.topic_names import name_problem
+from protocol.config_def import ConfigKey, ConfigType
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from segment.log_config import TOPIC_KEYS
+
+log = logging.getLogger(__name__)
+
+TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+
+
+# -- DescribeConfigs ----------------------------------------------------------------------------------------------------
+
+
+@handles(DescribeConfigsRequest)
+def describe_configs(
+    services: Services, ctx: RequestContext, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Show the effective configuration of each resource."""
+    return DescribeConfigsResponse(
+        throttle_time_ms=0, results=[_describe(services, ctx, request, resource) for resource in request.resources]
+    )
+
+
+def _describe(
+    services: Services,
+    ctx: RequestContext,
+    request: DescribeConfigsRequest,
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+) -> DescribeConfigsResponse.DescribeConfigsResult:
+    code, message, entries = ErrorCode.NONE, None, []
+    try:
+        entries = _entries(services, resource.resource_type, resource.resource_name)
+    except KafkaError as error:
+        code, message = error.code, error.message or None
+    wanted = resource.configuration_keys
+    return DescribeConfigsResponse.DescribeConfigsResult(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[
+            _shown(ctx.api_version, request, entry) for entry in entries if wanted is None or entry.name in wanted
+        ],
+    )
+
+
+def _entries(services: Services, kind: int, name: str) -> list[ConfigEntry]:
+    if kind == TOPIC:
+        problem = name_problem(name)
+        if problem:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+        if name not in services.metadata.topics:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
+            )
+        return config_description.describe_topic(services.configs, services.configs.topic_overrides.get(name, {}))
+    if kind == BROKER:
+        if not name:
+            return config_description.describe_broker_defaults(services.configs)
+        _require_this_broker(services, name, " or empty string")
+        return config_description.describe_broker(services.configs)
+    if kind == BROKER_LOGGER:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _require_this_broker(services, name)
+        return config_description.describe_loggers()
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _require_this_broker(services: Services, name: str, otherwise: str = "") -> None:
+    try:
+        broker_id = int(name)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
+    if broker_id != services.broker_id:
+        text = f"Unexpected broker id, expected {services.broker_id}{otherwise}, but received {name}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+
+
+def _shown(version: int, request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
+    synonyms = entry.synonyms if request.include_synonyms else []
+    return DescribeConfigsResponse.DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.value,
+        read_only=entry.read_only,
+        is_default=entry.source == config_description.DEFAULT if version == 0 else False,
+        config_source=entry.source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=[
+            DescribeConfigsResponse.DescribeConfigsSynonym(name=each.name, value=each.value, source=each.source)
+            for each in synonyms
+        ],
+        config_type=entry.type_code,
+        documentation=entry.documentation if request.include_documentation else None,
+    )
+
+
+# -- changing -----------------------------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """One key of one resource, and what is to become of it."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+@handles(AlterConfigsRequest)
+async def alter_configs(
+    services: Services, ctx: RequestContext, request: AlterConfigsRequest
+) -> AlterConfigsResponse:
+    """Replace all overrides of each resource."""
+    responses = []
+    times = _times(request.resources)
+    for resource in request.resources:
+        changes = [Change(config.name, SET, config.value) for config in resource.configs]
+        error = await _alter(services, resource, changes, times, request.validate_only, keep=False)
+        responses.append(_result(AlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
+    return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+@handles(IncrementalAlterConfigsRequest)
+async def incremental_alter_configs(
+    services: Services, ctx: RequestContext, request: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """Set, delete, append to and subtract from single overrides of each resource."""
+    responses = []
+    times = _times(request.resources)
+    for resource in request.resources:
+        changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+        error = await _alter(services, resource, changes, times, request.validate_only, keep=True)
+        responses.append(_result(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
+    return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _times(resources: Iterable[Any]) -> Counter[tuple[int, str]]:
+    return Counter((resource.resource_type, resource.resource_name) for resource in resources)
+
+
+def _result(result: Any, resource: Any, error: KafkaError | None) -> Any:
+    return result(
+        error_code=error.code if error else ErrorCode.NONE,
+        error_message=(error.message or None) if error else None,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+
+
+async def _alter(
+    services: Services,
+    resource: Any,
+    changes: Sequence[Change],
+    times: Mapping[tuple[int, str], int],
+    validate_only: bool,
+    keep: bool,
+) -> KafkaError | None:
+    """Change one resource; `keep` what is not named. Returns the error, if any."""
+    kind, name = resource.resource_type, resource.resource_name
+    try:
+        if times[kind, name] > 1:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Each resource must appear at most once: {name}")
+        _check_changes(changes)
+        if kind == TOPIC:
+            await _alter_topic(services, name, changes, validate_only, keep)
+        elif kind == BROKER:
+            await _alter_broker(services, name, changes, validate_only, keep)
+        elif kind == BROKER_LOGGER and keep:
+            _alter_loggers(services, name, changes, validate_only)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+    except KafkaError as error:
+        return error
+    except ControllerMoved as error:
+        return KafkaError(ErrorCode.STALE_CONTROLLER_EPOCH, str(error))
+    except ZooKeeperError as error:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}")
+    return None
+
+
+def _check_changes(changes: Sequence[Change]) -> None:
+    twice = sorted(name for name, times in Counter(change.name for change in changes).items() if times > 1)
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(twice)}")
+    without = [change.name for change in changes if change.value is None and change.operation != DELETE]
+    if without:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {','.join(without)}")
+
+
+def changed(
+    present: Mapping[str, str], changes: Sequence[Change], keys: Mapping[str, ConfigKey], keep: bool
+) -> dict[str, str]:
+    """Return the overrides after the changes (pure); raises KafkaError INVALID_CONFIG or INVALID_REQUEST."""
+    after = dict(present) if keep else {}
+    for change in changes:
+        if change.operation == DELETE:
+            after.pop(change.name, None)
+        elif change.operation == SET:
+            after[change.name] = (change.value or "").strip()
+        elif change.operation in (APPEND, SUBTRACT):
+            key = keys.get(change.name)
+            verb = "append" if change.operation == APPEND else "subtract"
+            if key is None or key.type is not ConfigType.LIST:
+                text = f"Config value {verb} is not allowed for config key: {change.name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+            values = list(key.parse(after[change.name]) if change.name in after else key.default)
+            given = [part.strip() for part in (change.value or "").split(",")]
+            if change.operation == APPEND:
+                values += [value for value in given if value not in values]
+            else:
+                values = [value for value in values if value not in given]
+            after[change.name] = ",".join(values)
+        else:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operation {change.operation} for {change.name}")
+    return after
+
+
+async def _alter_topic(
+    services: Services, name: str, changes: Sequence[Change], validate_only: bool, keep: bool
+) -> None:
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+    if name not in services.metadata.topics:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
+    present = await services.zookeeper.read_config(TOPICS, name)
+    after = changed(present, changes, TOPIC_KEYS, keep)
+    services.configs.check_topic_overrides(after)
+    if not validate_only:
+        await _write(services, TOPICS, name, after)
+
+
+async def _alter_broker(
+    services: Services, name: str, changes: Sequence[Change], validate_only: bool, keep: bool
+) -> None:
+    if name:
+        _require_this_broker(services, name)
+    entity = name or DEFAULT_ENTITY
+    present = await services.zookeeper.read_config(BROKERS, entity)
+    after = changed(present, changes, BROKER_KEYS, keep)
+    services.configs.check_broker_overrides(after, per_broker=bool(name))
+    if not validate_only:
+        await _write(services, BROKERS, entity, after)
+
+
+async def _write(services: Services, kind: str, entity: str, config: dict[str, str]) -> None:
+    """Write, tell every broker, and apply here at once: whoever asks this broker next sees the change."""
+    await services.zookeeper.write_config(kind, entity, config)
+    await services.zookeeper.notify_config_change(kind, entity)
+    await services.configs.refresh(kind, entity)
+
+
+def _alter_loggers(services: Services, name: str, changes: Sequence[Change], validate_only: bool) -> None:
+    _require_this_broker(services, name)
+    known = {entry.name for entry in config_description.describe_loggers()}
+    for change in changes:
+        if change.operation not in (SET, DELETE):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Only SET and DELETE are allowed for loggers")
+        if change.name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+        if change.operation == SET and change.value not in LOG_LEVELS:
+            levels = ", ".join(LOG_LEVELS)
+            text = f"Cannot set the log level of {change.name} to {change.value}: it is not one of {levels}"
+            raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+        if change.operation == DELETE and change.name == ROOT_LOGGER:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Removing the log level of the root logger is not allowed")
+    if not validate_only:
+        for change in changes:
+            level = change.value if change.operation == SET else None
+            config_description.set_logger_level(change.name, level)
