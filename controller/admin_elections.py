@@ -1,4 +1,4 @@
-"""Elections that nobody's death asked for: administrators', the automatic rebalance, unclean ones (procedures, pure)."""
+"""Elections without a failure: administrators', the automatic rebalance, unclean ones (procedures, pure)."""
 
 from __future__ import annotations
 

@@ -80,16 +80,18 @@ class ApiCalls:
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """A leader changes ISRs."""
         answer = await self._ask(lambda call: events.AlterPartitionCalled(call, request, version))
-        return answer or AlterPartitionResponse(error_code=ErrorCode.NOT_CONTROLLER)
+        return answer or AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, topics=[])
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest, version: int) -> ControlledShutdownResponse:
         """A broker wants to stop. The code for "not the controller" is STALE_CONTROLLER_EPOCH here, as in Kafka."""
         answer = await self._ask(lambda call: events.ControlledShutdownCalled(call, request, version))
-        return answer or ControlledShutdownResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        return answer or ControlledShutdownResponse(
+            error_code=ErrorCode.STALE_CONTROLLER_EPOCH, remaining_partitions=[]
+        )
 
     async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
         """Preferred or unclean elections; answered when written, before the metadata caches show them."""
-        answer = await self._ask(lambda call: events.ElectLeadersCalled(call, request))
+        answer: ElectLeadersResponse | None = await self._ask(lambda call: events.ElectLeadersCalled(call, request))
         if answer is not None:
             return answer
         results = [
@@ -104,7 +106,9 @@ class ApiCalls:
             )
             for topic in request.topic_partitions or ()
         ]
-        return ElectLeadersResponse(error_code=ErrorCode.NOT_CONTROLLER, replica_election_results=results)
+        return ElectLeadersResponse(
+            throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, replica_election_results=results
+        )
 
     async def alter_reassignments(
         self, request: AlterPartitionReassignmentsRequest
@@ -112,7 +116,7 @@ class ApiCalls:
         """Begin or take back moves of replicas; answered when they have begun."""
         answer = await self._ask(lambda call: events.ReassignmentsCalled(call, request))
         return answer or AlterPartitionReassignmentsResponse(
-            error_code=ErrorCode.NOT_CONTROLLER, error_message=None, responses=[]
+            throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, error_message=None, responses=[]
         )
 
     async def list_reassignments(
@@ -121,7 +125,7 @@ class ApiCalls:
         """The moves under way."""
         if not self._is_active():
             return ListPartitionReassignmentsResponse(
-                error_code=ErrorCode.NOT_CONTROLLER, error_message=None, topics=[]
+                throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, error_message=None, topics=[]
             )
         return list_reassignments(self._machine.state, request)
 
@@ -129,7 +133,7 @@ class ApiCalls:
         """The next 1,000 producer ids for a broker."""
         refusal = self._refused(request)
         if refusal is not None:
-            return AllocateProducerIdsResponse(error_code=refusal)
+            return _producer_ids(refusal)
         try:
             async with self._producer_ids:
                 block = await self._zookeeper.next_producer_id_block(request.broker_id)
@@ -137,10 +141,8 @@ class ApiCalls:
             log.error("no producer ids for broker %d: %s", request.broker_id, error)
             block = None
         if block is None:
-            return AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
-        return AllocateProducerIdsResponse(
-            error_code=ErrorCode.NONE, producer_id_start=block.first, producer_id_len=block.last - block.first + 1
-        )
+            return _producer_ids(ErrorCode.UNKNOWN_SERVER_ERROR)
+        return _producer_ids(ErrorCode.NONE, block.first, block.last - block.first + 1)
 
     def _refused(self, request: AllocateProducerIdsRequest) -> ErrorCode | None:
         if not self._is_active():
@@ -149,3 +151,9 @@ class ApiCalls:
         if broker is None:
             return ErrorCode.BROKER_ID_NOT_REGISTERED
         return None if broker.epoch == request.broker_epoch else ErrorCode.STALE_BROKER_EPOCH
+
+
+def _producer_ids(code: ErrorCode, first: int = 0, count: int = 0) -> AllocateProducerIdsResponse:
+    return AllocateProducerIdsResponse(
+        throttle_time_ms=0, error_code=code, producer_id_start=first, producer_id_len=count
+    )

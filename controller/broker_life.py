@@ -172,9 +172,9 @@ class BrokerLife:
         has_epoch = version >= 2 and request.broker_epoch != -1
         if broker is None:
             code = ErrorCode.UNKNOWN_SERVER_ERROR if has_epoch else ErrorCode.BROKER_NOT_AVAILABLE
-            return ControlledShutdownResponse(error_code=code)
+            return ControlledShutdownResponse(error_code=code, remaining_partitions=[])
         if has_epoch and request.broker_epoch < broker.epoch:
-            return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+            return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, remaining_partitions=[])
         state.shutting_down.add(request.broker_id)
         concerned = [each for each in state.partitions_on(request.broker_id) if self._can_move(each)]
         led = [each for each in concerned if state.leadership[each].leader == request.broker_id]

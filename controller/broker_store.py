@@ -7,6 +7,7 @@ part of `ZooKeeper` (zookeeper.py) and asks nothing of it but `Znodes`.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -149,10 +150,8 @@ class BrokerStore(Znodes):
         if stat.ephemeral_owner == self.session_id:
             return stat.czxid
         if self._registered is not None and stat.ephemeral_owner == self._registered[0]:
-            try:
+            with contextlib.suppress(NoNode):
                 await self.delete(path)
-            except NoNode:
-                pass
             return None
         raise BrokerIdTaken(
             f"broker id {broker_id} is in use: {path} belongs to another session (0x{stat.ephemeral_owner:x}). "

@@ -7,6 +7,7 @@ When one of them fails the chunk is done again path by path, so that each path's
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -85,10 +86,8 @@ class ControllerStore(Znodes):
             try:
                 data, stat = await self.get(znodes.CONTROLLER_EPOCH)
             except NoNode:
-                try:
+                with contextlib.suppress(NodeExists):
                     await self.create(znodes.CONTROLLER_EPOCH, b"0")
-                except NodeExists:
-                    pass
                 continue
             return int(data or b"0"), stat.version
 

@@ -150,7 +150,7 @@ class IsrChanges:
                     topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=partitions
                 )
             )
-        return AlterPartitionResponse(error_code=ErrorCode.NONE, topics=topics)
+        return AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, topics=topics)
 
     def reread(self, partitions: Iterable[TopicPartition]) -> Steps[None]:
         """Leaders of old versions wrote these states themselves: read them, and tell all brokers."""
@@ -171,7 +171,9 @@ def _isr(partition: Any, version: int) -> tuple[int, ...]:
 
 def _partition(index: int, result: PartitionState | ErrorCode) -> AlterPartitionResponse.PartitionData:
     if isinstance(result, ErrorCode):
-        return AlterPartitionResponse.PartitionData(partition_index=index, error_code=result)
+        return AlterPartitionResponse.PartitionData(
+            partition_index=index, error_code=result, leader_id=0, leader_epoch=0, isr=[], partition_epoch=0
+        )
     return AlterPartitionResponse.PartitionData(
         partition_index=index,
         error_code=ErrorCode.NONE,

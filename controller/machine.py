@@ -5,9 +5,9 @@
     machine.handle(PartitionStatesWritten({orders-0: …, partition epoch 8}))
         → [Send(2, LeaderAndIsr), Send(2, UpdateMetadata), …]
 
-Each kind of event has a procedure: a generator that yields instructions. `handle` collects them up to the first that has
-a result; the procedure goes on when that result is handed in as an event. Meanwhile no other event may come: what one
-procedure decides is never mixed with another's. Only TermEnded may come at any time; it ends all.
+Each kind of event has a procedure: a generator that yields instructions. `handle` collects them up to the first that
+has a result; the procedure goes on when that result is handed in as an event. Meanwhile no other event may come: what
+one procedure decides is never mixed with another's. Only TermEnded may come at any time; it ends all.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class Machine:
     def _alter_partition(self, event: events.AlterPartitionCalled) -> Steps[None]:
         refusal = self._isr_changes.refusal(event.request)
         if refusal is not None:
-            yield Answer(event.call, AlterPartitionResponse(error_code=refusal))
+            yield Answer(event.call, AlterPartitionResponse(throttle_time_ms=0, error_code=refusal, topics=[]))
             return
         response = yield from self._isr_changes.alter(event.request, event.version)
         yield Answer(event.call, response)
@@ -313,7 +313,9 @@ class Machine:
                     )
                 )
             responses.append(answered.ReassignableTopicResponse(name=topic.name, partitions=partitions))
-        yield Answer(event.call, answered(error_code=ErrorCode.NONE, error_message=None, responses=responses))
+        yield Answer(
+            event.call, answered(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None, responses=responses)
+        )
 
     def _legacy_elections(self, event: events.LegacyElectionsFound) -> Steps[None]:
         yield from self._elections.elect(Strategy.PREFERRED, event.partitions)
@@ -372,6 +374,7 @@ def _elect_leaders_response(results: dict[TopicPartition, ErrorCode]) -> ElectLe
             )
         )
     return ElectLeadersResponse(
+        throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         replica_election_results=[
             ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)

@@ -262,6 +262,7 @@ def list_reassignments(
             )
         )
     return answered(
+        throttle_time_ms=0,
         error_code=ErrorCode.NONE,
         error_message=None,
         topics=[answered.OngoingTopicReassignment(name=name, partitions=each) for name, each in topics.items()],

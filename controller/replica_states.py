@@ -43,9 +43,11 @@ class ReplicaMoves:
 
     def move(self, replicas: Iterable[Replica], target: ReplicaStatus) -> Steps[None]:
         """Into any status. Into Offline also takes the replica out of the ISR."""
-        valid = self._valid(replicas, target)
-        for count, (partition, broker_id) in enumerate(valid, 1):
-            self._act(partition, broker_id, target)
+        valid = []
+        for count, replica in enumerate(replicas, 1):
+            if self._is_valid(replica, target):
+                valid.append(replica)
+                self._act(*replica, target)
             if count % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
         if target is ReplicaStatus.OFFLINE:
@@ -55,17 +57,12 @@ class ReplicaMoves:
             for broker_id, partitions in by_broker.items():
                 yield from self._leave_isr(broker_id, partitions)
 
-    def _valid(self, replicas: Iterable[Replica], target: ReplicaStatus) -> list[Replica]:
-        valid = []
-        for replica in replicas:
-            status = self.state.replica_state(replica)
-            if status in VALID_PREVIOUS[target]:
-                valid.append(replica)
-            else:
-                log.error(
-                    "replica %d of %s cannot go from %s to %s", replica[1], replica[0], status.value, target.value
-                )
-        return valid
+    def _is_valid(self, replica: Replica, target: ReplicaStatus) -> bool:
+        status = self.state.replica_state(replica)
+        if status in VALID_PREVIOUS[target]:
+            return True
+        log.error("replica %d of %s cannot go from %s to %s", replica[1], replica[0], status.value, target.value)
+        return False
 
     def _act(self, partition: TopicPartition, broker_id: int, target: ReplicaStatus) -> None:
         state, batch = self.state, self.batch

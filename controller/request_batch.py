@@ -16,7 +16,7 @@ from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaReques
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8
 STOP_REPLICA_VERSION = 4
-PARTITIONS_PER_PAUSE = 500
+PARTITIONS_PER_PAUSE = 250
 
 _LEADER_DURING_DELETE = -2
 _EPOCH_DURING_DELETE = -2
@@ -63,7 +63,7 @@ class RequestBatch:
         if self._metadata_brokers:
             yield from self._send_metadata()
         for broker_id in sorted(set(self._stop_replica) & set(brokers)):
-            yield self._stop_replica_request(brokers[broker_id])
+            yield from self._send_stop_replica(brokers[broker_id])
 
     def _send_leader_and_isr(self, broker: BrokerRegistration) -> Steps[None]:
         state = self._state
@@ -173,9 +173,9 @@ class RequestBatch:
             offline_replicas=[each for each in replicas if not state.is_online(each, partition)],
         )
 
-    def _stop_replica_request(self, broker: BrokerRegistration) -> Instruction:
+    def _send_stop_replica(self, broker: BrokerRegistration) -> Steps[None]:
         topics: dict[str, list[StopReplicaRequest.StopReplicaPartitionState]] = {}
-        for partition, delete in self._stop_replica[broker.broker_id].items():
+        for count, (partition, delete) in enumerate(self._stop_replica[broker.broker_id].items(), 1):
             known = self._state.leadership.get(partition)
             epoch = known.leader_epoch if known is not None else _NO_EPOCH
             topics.setdefault(partition.topic, []).append(
@@ -185,6 +185,8 @@ class RequestBatch:
                     delete_partition=delete,
                 )
             )
+            if count % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
         request = StopReplicaRequest(
             controller_id=self._controller_id,
             is_kraft_controller=False,
@@ -195,7 +197,7 @@ class RequestBatch:
                 for topic, partitions in topics.items()
             ],
         )
-        return Send(broker.broker_id, request, STOP_REPLICA_VERSION)
+        yield Send(broker.broker_id, request, STOP_REPLICA_VERSION)
 
 
 def _live_broker(broker: BrokerRegistration) -> UpdateMetadataRequest.UpdateMetadataBroker:

@@ -45,7 +45,7 @@ class _TermOver(Exception):
 class ControllerRunner:
     """Runs for controller, and while it is one, feeds the machine and carries its instructions out.
 
-    Handlers ask through `calls` (or the methods of the same names here); while we are not the controller the answers say so.
+    Handlers ask through `calls` (or the same names here); while we are not the controller the answers say so.
     """
 
     def __init__(

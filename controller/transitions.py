@@ -1,4 +1,4 @@
-"""Whole transitions, each with its own batch of requests sent at its end: what the larger procedures are made of (pure)."""
+"""Whole transitions, each with its own batch of requests: what the larger procedures are made of (pure)."""
 
 from __future__ import annotations
 

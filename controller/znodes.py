@@ -4,7 +4,7 @@
     /brokers/ids/1                           {"version":5,"host":…,"port":…,"endpoints":[…],…}          ephemeral
     /brokers/topics/t                        {"version":3,"topic_id":…,"partitions":{"0":[1,2]},…}
     /brokers/topics/t/partitions/0/state     {"version":1,"leader":1,"leader_epoch":0,"controller_epoch":1,"isr":[1,2]}
-    /controller                              {"version":2,"brokerid":1,"timestamp":"…","kraftControllerEpoch":-1}  ephemeral
+    /controller                              {"version":2,"brokerid":1,"timestamp":"…",…}               ephemeral
     /controller_epoch                        1
     /config/topics/t                         {"version":1,"config":{"retention.ms":"1000"}}
     /config/changes/config_change_0000000000 {"version":2,"entity_path":"topics/t"}

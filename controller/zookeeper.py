@@ -13,6 +13,7 @@ with the connection: whoever watches reads again, which sets the watch again.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -346,10 +347,8 @@ class ZooKeeper(BrokerStore, ControllerStore):
             await self.create(path, data)
         except NoNode:
             parent = path.rpartition("/")[0]
-            try:
+            with contextlib.suppress(NodeExists):
                 await self.create_recursive(parent, None)
-            except NodeExists:
-                pass
             await self.create(path, data)
 
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:

@@ -249,7 +249,8 @@ class Play:
 def describe_event(event: events.Event) -> str:
     match event:
         case events.ControllerElected(epoch, snapshot):
-            return f"elected: epoch {epoch}, brokers {_ids(snapshot.brokers)}, topics {' '.join(sorted(snapshot.topics)) or '-'}"
+            topics = " ".join(sorted(snapshot.topics)) or "-"
+            return f"elected: epoch {epoch}, brokers {_ids(snapshot.brokers)}, topics {topics}"
         case events.BrokersListed(brokers):
             return f"brokers listed: {' '.join(f'{each.broker_id}@{each.epoch}' for each in brokers.values()) or '-'}"
         case events.TopicsListed(names):
