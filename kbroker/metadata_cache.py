@@ -7,7 +7,7 @@ what the controller decided. One event loop owns it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from protocol.messages.replication import UpdateMetadataRequest
@@ -117,7 +117,7 @@ class MetadataCache:
         if topic_id != ZERO_UUID:
             self._topics_by_id[topic_id] = topic
 
-    def _merge(self, topic: TopicInfo, states: list[PartitionState]) -> list[tuple[str, int]]:
+    def _merge(self, topic: TopicInfo, states: Sequence[PartitionState]) -> list[tuple[str, int]]:
         removed = []
         for state in states:
             if state.leader == LEADER_BEING_DELETED:
@@ -164,7 +164,7 @@ class MetadataCache:
         self._waiters = still_waiting
 
 
-def _topics_in(request: UpdateMetadataRequest) -> Iterator[tuple[str, bytes, list[PartitionState]]]:
+def _topics_in(request: UpdateMetadataRequest) -> Iterator[tuple[str, bytes, Sequence[PartitionState]]]:
     """Yield (name, topic id, partitions); versions below 5 list the partitions without grouping them."""
     for topic in request.topic_states:
         yield topic.topic_name, bytes(topic.topic_id), topic.partition_states

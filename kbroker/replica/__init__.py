@@ -1,0 +1,1 @@
+"""The partitions this broker hosts: appends, reads, waiting requests, leadership."""

@@ -11,8 +11,8 @@ whether the high watermark moved, since nothing else can follow from them.
     check_isr(now)                          ProposeIsr
     isr_changed / isr_refused               HighWatermarkMoved, ProposeIsr
 
-Facts: a follower's fetch offset is its log end offset. A replica is caught up when its log end offset is the leader's, or
-was within the last `replica.lag.time.max.ms`. The high watermark is the lowest log end offset of all replicas that count.
+Facts: a follower's fetch offset is its log end offset. A replica is caught up when its log end offset is the leader's,
+or was within the last `replica.lag.time.max.ms`. The high watermark is the lowest log end offset of all who count.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Partition:
         self.min_insync_replicas = min_insync_replicas
         self.max_lag_ms = max_lag_ms
 
-    # --- what it says about itself ------------------------------------------------------------------------------------
+    # --- what it says about itself ----------------------------------------------------------------------------
 
     @property
     def is_leader(self) -> bool:
@@ -234,7 +234,7 @@ class Partition:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NONE
 
-    # --- orders of the controller ---------------------------------------------------------------------------------------
+    # --- orders of the controller -----------------------------------------------------------------------------
 
     def become_leader(
         self, assignment: Assignment, log_end_offset: int, now_ms: int, alive: Container[int]
@@ -302,13 +302,13 @@ class Partition:
             kept = None if new_epoch else former.get(replica)
             self.remotes[replica] = kept or RemoteReplica(now_ms if replica in self.isr else NEVER)
 
-    # --- the data path -----------------------------------------------------------------------------------------------------
+    # --- the data path ----------------------------------------------------------------------------------------
 
     def log_grew(self, log_end_offset: int, now_ms: int, alive: Container[int]) -> bool:
         """The leader's own log now counts up to here; True when the high watermark moved."""
         self.log_end_offset = log_end_offset
         if not self.remotes:
-            # A single replica is always in its own ISR, and min.insync.replicas never asks for more replicas than exist.
+            # A single replica is always in its own ISR; min.insync.replicas never asks for more than exist.
             if log_end_offset <= self.high_watermark:
                 return False
             self.high_watermark = log_end_offset
@@ -369,7 +369,7 @@ class Partition:
         self.high_watermark = lowest
         return True
 
-    # --- the ISR -----------------------------------------------------------------------------------------------------------
+    # --- the ISR ----------------------------------------------------------------------------------------------
 
     def check_isr(self, now_ms: int, leader_log_end_offset: int) -> list[Instruction]:
         """Propose to leave out those members which have not been caught up for too long."""
@@ -409,7 +409,7 @@ class Partition:
         self.proposed_isr = isr
         return ProposeIsr(isr, self.leader_epoch, self.partition_epoch)
 
-    # --- invariants ----------------------------------------------------------------------------------------------------------
+    # --- invariants -------------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """Assert what must hold at any time."""

@@ -1,13 +1,30 @@
 """All partitions this broker hosts: appends, reads, leadership, and the chores that go with them.
 
-One event loop owns everything here. A partition's decisions are in `partition.py` (pure), its bytes in `segment`.
+One event loop owns everything here. A partition's decisions are in partition.py (pure), its bytes in `segment`, what
+waits for it in delayed.py; appending.py, fetching.py and leadership.py are the three ways in.
 """
 
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.metadata_cache import MetadataCache
+from kbroker.replica.appending import ALL_IN_SYNC, Appender, Outcome, ProduceBatch
+from kbroker.replica.delayed import DelayedFetch, DelayedProduce
+from kbroker.replica.fetch_sessions import FetchContext, FetchSessions
+from kbroker.replica.fetching import Answers, FetchParameters, PartitionFetch, ReplicaSelector
+from kbroker.replica.hosted import HostedPartition
+from kbroker.replica.leadership import Key, Leadership
+from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Instruction, Partition
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest
 from protocol.messages.replication import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -16,12 +33,47 @@ from protocol.messages.replication import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from segment.log import AppendOrigin, AppendResult, Log
+from segment.log_config import LogConfig
+from segment.log_manager import LogManager
+
+if TYPE_CHECKING:
+    from kbroker.broker_config import BrokerConfig
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE_S = 60.0
+SHORTEST_PAUSE_S = 0.2
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 class LeadershipListener(Protocol):
     """Who wants to know when this broker starts or stops leading partitions (the coordinators)."""
 
-    def __call__(self, elected: Sequence[tuple[str, int]], resigned: Sequence[tuple[str, int]]) -> None: ...
+    def __call__(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None: ...
+
+
+class ReplicationPort(Protocol):
+    """What carries out the instructions that reach beyond this broker: the fetchers and the ISR changes."""
+
+    def carry_out(self, hosted: HostedPartition, instruction: Instruction) -> None:
+        """StartFetching, StopFetching or ProposeIsr."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirState:
+    """One log directory as DescribeLogDirs shows it."""
+
+    path: str
+    error: ErrorCode
+    total_bytes: int
+    usable_bytes: int
+    replicas: list[tuple[str, int, int, int, bool]]
+    """(topic, partition, size, offset lag, is_future)"""
 
 
 class ReplicaManager:
@@ -47,56 +99,253 @@ class ReplicaManager:
         on_log_dir_failure: Callable[[], None] = lambda: None,
         on_leadership_change: LeadershipListener = lambda elected, resigned: None,
         clock: Callable[[], int] = now_ms,
-    ) -> None: ...
+        executor: Executor | None = None,
+    ) -> None:
+        self.config = config
+        self.logs = logs
+        self.metadata = metadata
+        self.broker_id = broker_id
+        self.broker_epoch = broker_epoch
+        self.topic_config = topic_config
+        self.on_log_dir_failure = on_log_dir_failure
+        self.on_leadership_change = on_leadership_change
+        self.clock = clock
+        self.executor = executor
+        """For slow work; None is the loop's own."""
+        self.replica_selector: ReplicaSelector | None = None
+        self.replication: ReplicationPort | None = None
+        """Fetchers and ISR changes; a broker that is alone needs none."""
+        self.sessions = FetchSessions(
+            config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 1 << 31)
+        )
+        self._hosted: dict[Key, HostedPartition] = {}
+        self._appender = Appender(metadata, self.find, executor, clock)
+        self.append = self._appender.append
+        """(topic, partition, records, acks, now_ms, version, ProduceBatch) -> AppendResult | KafkaError | None"""
+        self._leadership = Leadership(self)
+        self._chores: asyncio.Task[None] | None = None
+        self._isr_timer: asyncio.TimerHandle | None = None
+
+    # --- life -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start the chores: checkpoints, retention, timed flushes. Logs are loaded (`LogManager.load`) by the caller."""
+        """Start the chores: checkpoints, retention, timed flushes. The caller has loaded the logs."""
+        loop = asyncio.get_running_loop()
+        before = self.logs.on_offline_dir
+
+        def offline(log_dir: str, error: Exception) -> None:
+            if before is not None:
+                before(log_dir, error)
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self._log_dir_failed, log_dir)
+
+        self.logs.on_offline_dir = offline
+        self._chores = asyncio.create_task(self._do_chores(), name="log-chores")
+        self._schedule_isr_check()
 
     async def shutdown(self) -> None:
-        """Answer everything that waits, stop the chores, flush and checkpoint. Does not close the LogManager."""
+        """Answer everything that waits and stop the chores. Does not close the LogManager."""
+        if self._isr_timer is not None:
+            self._isr_timer.cancel()
+        await self._appender.flusher.finish()
+        for hosted in self._hosted.values():
+            hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if self._chores is not None:
+            self._chores.cancel()
+            await asyncio.wait([self._chores])
 
-    # --- replicas -----------------------------------------------------------------------------------------------------
+    async def _do_chores(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            pause = LONGEST_PAUSE_S
+            try:
+                running = loop.run_in_executor(self.executor, self.logs.run_due, self.clock())
+                try:
+                    due = await asyncio.shield(running)
+                except asyncio.CancelledError:
+                    await asyncio.wait([running])  # never leave it running beside the LogManager's shutdown
+                    raise
+                pause = (due - self.clock()) / 1000
+            except Exception:
+                log.exception("the regular work on the logs failed; it goes on")
+            for hosted in self._hosted.values():
+                if hosted.log_start_offset != hosted.log.log_start_offset:
+                    hosted.changed()
+            await asyncio.sleep(min(max(pause, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
+
+    def _schedule_isr_check(self) -> None:
+        interval_s = self.config.replica_lag_time_max_ms / 2000
+        self._isr_timer = asyncio.get_running_loop().call_later(interval_s, self._check_isr)
+
+    def _check_isr(self) -> None:
+        now = self.clock()
+        for hosted in self._hosted.values():
+            if hosted.state.remotes:
+                self.carry_out(hosted, hosted.state.check_isr(now, hosted.log.log_end_offset))
+        self._schedule_isr_check()
+
+    # --- replicas ---------------------------------------------------------------------------------------------
+
+    @property
+    def hosted(self) -> dict[Key, HostedPartition]:
+        """All partitions hosted here, to be read only."""
+        return self._hosted
 
     def replica(self, topic: str, partition: int) -> HostedPartition | None:
         """Return the hosted partition: `.state` (Partition), `.log` (Log)."""
+        return self._hosted.get((topic, partition))
+
+    def find(self, topic: str, partition: int) -> HostedPartition | ErrorCode:
+        """Return the hosted partition, or why there is none: not in the cluster 3, disk offline 56, elsewhere 6."""
+        known = self.metadata.topics.get(topic)
+        if known is None or partition not in known.partitions:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        hosted = self._hosted.get((topic, partition))
+        if hosted is not None:
+            return hosted
+        if self.logs.is_offline(topic, partition):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     def leader_replica(self, topic: str, partition: int) -> HostedPartition | ErrorCode:
-        """Return the hosted partition if this broker leads it, else the error to answer (56, 6 or 3)."""
+        """Return the hosted partition if this broker leads it, else the error to answer (3, 56 or 6)."""
+        found = self.find(topic, partition)
+        if isinstance(found, HostedPartition) and not found.state.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return found
 
     @property
     def leader_count(self) -> int:
         """How many partitions this broker leads."""
+        return sum(hosted.state.is_leader for hosted in self._hosted.values())
 
-    # --- data path ----------------------------------------------------------------------------------------------------
+    def host(self, topic: str, partition: int, partition_log: Log) -> HostedPartition:
+        """Begin to host a partition whose log exists."""
+        state = Partition(
+            topic,
+            partition,
+            self.broker_id,
+            partition_log.log_end_offset,
+            partition_log.high_watermark,
+            partition_log.config.min_insync_replicas,
+            self.config.replica_lag_time_max_ms,
+        )
+        hosted = self._hosted[topic, partition] = HostedPartition(state, partition_log)
+        return hosted
 
-    def append(
-        self, topic: str, partition: int, records: memoryview, acks: int, now_ms: int, request_version: int
-    ) -> AppendResult | KafkaError: ...
+    def drop(self, key: Key, error: ErrorCode) -> None:
+        """Host a partition no more; what waits for it is answered with the error. Its log stays."""
+        hosted = self._hosted.pop(key)
+        hosted.state.stop()
+        hosted.fail_acks(error)
+        hosted.changed()
+
+    def carry_out(self, hosted: HostedPartition, instructions: Sequence[Instruction]) -> None:
+        """Do what a partition's state asks for."""
+        for instruction in instructions:
+            if isinstance(instruction, HighWatermarkMoved):
+                hosted.high_watermark_moved()
+            elif isinstance(instruction, AssignLeaderEpoch):
+                hosted.log.assign_leader_epoch(instruction.leader_epoch, instruction.start_offset)
+            elif self.replication is not None:
+                self.replication.carry_out(hosted, instruction)
+
+    def _log_dir_failed(self, log_dir: str) -> None:
+        """A directory went offline: its partitions are hosted no more."""
+        for key, hosted in list(self._hosted.items()):
+            if self.logs.is_offline(*key):
+                self.drop(key, ErrorCode.KAFKA_STORAGE_ERROR)
+                log.error("%s is offline with %s", hosted, log_dir)
+        self.on_log_dir_failure()
+
+    # --- data path --------------------------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        context: FetchContext,
+        parameters: FetchParameters,
+        respond: Callable[[Answers], Any],
+    ) -> Any | Awaitable[Any]:
+        """Return the response, made by `respond` from what was read, or a future of it when there is too little yet."""
+        fetch = PartitionFetch(self, context, parameters, respond)
+        answer = fetch.attempt(final=parameters.max_wait_ms <= 0)
+        if answer is not None:
+            return answer
+        return DelayedFetch(fetch, fetch.hosted, parameters.max_wait_ms).future
+
+    def open_session(self, request: FetchRequest, version: int, now: int) -> FetchContext:
+        """Return the request seen through its fetch session; raises KafkaError 70, 71 or 106."""
+        replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
+        return self.sessions.open(request, version, replica_id >= 0, now, self._topic_name)
+
+    def _topic_name(self, topic_id: bytes) -> str | None:
+        info = self.metadata.topic_by_id(topic_id)
+        return None if info is None else info.name
 
     async def append_batch(
-        self, topic: str, partition: int, records: bytearray, timeout_ms: int, origin: AppendOrigin
+        self, topic: str, partition: int, batch: bytearray, timeout_ms: int, origin: AppendOrigin
     ) -> AppendResult:
         """Append for a coordinator with acks=all and wait until it is replicated; raises KafkaError."""
+        found = self.leader_replica(topic, partition)
+        if not isinstance(found, HostedPartition):
+            raise KafkaError(found)
+        if not found.state.has_enough_in_sync:
+            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        now = self.clock()
+        result = found.log.append_as_leader(batch, found.state.leader_epoch, now, origin)
+        self._appender.count(found, result, now)
+        if found.state.high_watermark <= result.last_offset:
+            delayed = DelayedProduce(timeout_ms, lambda errors: errors.get(0, ErrorCode.NONE))
+            delayed.wait_for(0, found.acks, result.last_offset + 1)
+            error = await delayed.future
+            if error is not ErrorCode.NONE:
+                raise KafkaError(error)
+        return result
 
-    # --- orders of the controller (broker epoch and controller epoch are checked inside) ---------------------------------
+    # --- orders of the controller (broker epoch and controller epoch are checked inside) ----------------------
 
-    async def become_leader_or_follower(self, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int = 7) -> LeaderAndIsrResponse:
         """Carry out a LeaderAndIsr request: create logs, become leader or follower (controller.md 8)."""
+        return await self._leadership.become_leader_or_follower(request, version)
 
-    async def stop_replicas(self, request: StopReplicaRequest) -> StopReplicaResponse:
+    async def stop_replicas(self, request: StopReplicaRequest, version: int = 4) -> StopReplicaResponse:
         """Carry out a StopReplica request: stop, and delete where asked."""
+        return await self._leadership.stop_replicas(request, version)
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Merge what the controller says about the cluster into the metadata cache."""
+        error = self._leadership.check_controller(request.controller_epoch, request.broker_epoch)
+        if error is ErrorCode.NONE:
+            self.metadata.update(request)
+        return UpdateMetadataResponse(error_code=error)
 
-    # --- configuration, directories ----------------------------------------------------------------------------------------
+    # --- configuration, directories ---------------------------------------------------------------------------
 
     def apply_topic_config(self, topic: str, config: LogConfig) -> None:
         """A topic's configuration changed: apply it to its logs here at once."""
+        self.logs.update_config(topic, config)
+        known = self.metadata.topics.get(topic)
+        for partition in () if known is None else known.partitions:
+            hosted = self._hosted.get((topic, partition))
+            if hosted is not None:
+                hosted.apply_config()
 
-    def describe_log_dirs(self, topics: dict[str, set[int]] | None) -> list[LogDirDescription]:
-        """Sizes and offset lags per log directory; all partitions when `topics` is None.
+    def describe_log_dirs(self, topics: dict[str, set[int]] | None) -> list[LogDirState]:
+        """Sizes and offset lags per log directory; all partitions when `topics` is None."""
+        states = []
+        for found in self.logs.describe():
+            error = ErrorCode.NONE if found.error is None else ErrorCode.KAFKA_STORAGE_ERROR
+            replicas = [
+                (topic, partition, size, self._lag(topic, partition), is_future)
+                for topic, partition, size, is_future in found.logs
+                if topics is None or partition in topics.get(topic, ())
+            ]
+            states.append(LogDirState(found.path, error, found.total_bytes, found.usable_bytes, replicas))
+        return states
 
-        LogDirDescription(path, error: ErrorCode, total_bytes, usable_bytes,
-                          replicas: list[(topic, partition, size, offset_lag, is_future)])
-        """
+    def _lag(self, topic: str, partition: int) -> int:
+        hosted = self._hosted.get((topic, partition))
+        return 0 if hosted is None else max(hosted.log.high_watermark - hosted.log.log_end_offset, 0)
+
+
+__all__ = ["ALL_IN_SYNC", "LogDirState", "Outcome", "ProduceBatch", "ReplicaManager"]

@@ -1,0 +1,60 @@
+"""Fetch: send what is in the log, from the file to the socket; wait where there is too little."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from kbroker.replica.fetching import Answers, FetchParameters
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest, FetchResponse
+
+FIRST_TOPIC_ID_VERSION = 13
+FIRST_LEADER_HINT_VERSION = 16
+
+TopicResponse = FetchResponse.FetchableTopicResponse
+
+
+@handles(FetchRequest)
+def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
+    """Read each partition of the request's session; answer at once, or when there is enough (replication.md 4)."""
+    version = ctx.api_version
+    try:
+        context = services.replicas.open_session(request, version, ctx.received_at)
+    except KafkaError as error:
+        return FetchResponse(error_code=error.code, session_id=0)
+    parameters = FetchParameters(request, version, "", ctx.received_at, services.config.fetch_max_bytes)
+
+    def respond(answers: Answers) -> FetchResponse:
+        topics: dict[bytes | str, TopicResponse] = {}
+        leaders: set[int] = set()
+        for target, answer in answers:
+            key = target.topic_id if version >= FIRST_TOPIC_ID_VERSION else target.topic or ""
+            topic = topics.get(key)
+            if topic is None:
+                topic = TopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
+                topics[key] = topic
+            topic.partitions.append(answer)
+            if answer.error_code is not ErrorCode.NONE and version >= FIRST_LEADER_HINT_VERSION:
+                leaders.add(answer.current_leader.leader_id)
+        response = FetchResponse(
+            error_code=ErrorCode.NONE, session_id=context.session_id, responses=list(topics.values())
+        )
+        if leaders:
+            response.node_endpoints = _endpoints(services, ctx, leaders)
+        return response
+
+    answer: FetchResponse | Awaitable[FetchResponse] = services.replicas.fetch(context, parameters, respond)
+    return answer
+
+
+def _endpoints(services: Services, ctx: RequestContext, leaders: set[int]) -> list[FetchResponse.NodeEndpoint]:
+    """Where the leaders named in the answer are reached, by the listener of the request (KIP-951)."""
+    endpoints = []
+    for leader in sorted(leaders):
+        found = services.metadata.endpoint(leader, ctx.listener)
+        if found is not None:
+            rack = services.metadata.brokers[leader].rack
+            endpoints.append(FetchResponse.NodeEndpoint(node_id=leader, host=found[0], port=found[1], rack=rack))
+    return endpoints

@@ -1,0 +1,194 @@
+"""ListOffsets, OffsetForLeaderEpoch, DeleteRecords: questions and orders about a partition's offsets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Container
+
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from kbroker.replica.delayed import DelayedProduce
+from kbroker.replica.hosted import HostedPartition
+from kbroker.topic_names import INTERNAL_TOPICS
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offsets import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from segment.log import TimestampOffset
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+FIRST_VERSION_OF = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+CONSUMER = -1
+DEBUGGING_CONSUMER = -2
+READ_COMMITTED = 1
+NOT_FOUND = TimestampOffset(-1, -1, -1)
+FIRST_NOT_AVAILABLE_VERSION = 5
+
+ListedPartition = ListOffsetsResponse.ListOffsetsPartitionResponse
+EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
+DeletedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+@handles(ListOffsetsRequest)
+def list_offsets(services: Services, ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Find offsets by timestamp, or one of the special ones (replication.md 9)."""
+    times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            try:
+                if times[topic.name, wanted.partition_index] > 1:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+                found = _find_offset(services, ctx.api_version, request, topic.name, wanted)
+            except KafkaError as error:
+                answers.append(ListedPartition(partition_index=wanted.partition_index, error_code=error.code))
+                continue
+            answers.append(
+                ListedPartition(
+                    partition_index=wanted.partition_index,
+                    error_code=ErrorCode.NONE,
+                    timestamp=found.timestamp_ms,
+                    offset=found.offset,
+                    leader_epoch=found.leader_epoch,
+                )
+            )
+        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _find_offset(
+    services: Services,
+    version: int,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsRequest.ListOffsetsPartition,
+) -> TimestampOffset:
+    timestamp = wanted.timestamp
+    if timestamp < 0 and version < FIRST_VERSION_OF.get(timestamp, version + 1):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    hosted = _hosted(
+        services, topic, wanted.partition_index, wanted.current_leader_epoch, request.replica_id != DEBUGGING_CONSUMER
+    )
+    log = hosted.log
+    if timestamp in (EARLIEST, EARLIEST_LOCAL):
+        return log.offset_for_timestamp(timestamp) or NOT_FOUND
+    if timestamp == LATEST_TIERED:
+        return NOT_FOUND
+    if request.replica_id != CONSUMER:
+        return log.offset_for_timestamp(timestamp) or NOT_FOUND
+    limit = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
+    if timestamp == LATEST:
+        _require_offsets(hosted, version)
+        return TimestampOffset(-1, limit, log.latest_epoch)
+    found = log.offset_for_timestamp(timestamp)
+    if found is not None and found.offset < limit:
+        return found
+    _require_offsets(hosted, version)
+    return NOT_FOUND
+
+
+def _require_offsets(hosted: HostedPartition, version: int) -> None:
+    """A new leader does not yet know what is committed: answering now could make offsets go back."""
+    if not hosted.state.is_offset_available:
+        new = version >= FIRST_NOT_AVAILABLE_VERSION
+        raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE if new else ErrorCode.LEADER_NOT_AVAILABLE)
+
+
+def _hosted(
+    services: Services, topic: str, partition: int, current_leader_epoch: int, leader_only: bool
+) -> HostedPartition:
+    found = services.replicas.find(topic, partition)
+    if not isinstance(found, HostedPartition):
+        raise KafkaError(found)
+    error = found.state.leader_error(current_leader_epoch, leader_only)
+    if error is not ErrorCode.NONE:
+        raise KafkaError(error)
+    return found
+
+
+@handles(OffsetForLeaderEpochRequest)
+def offset_for_leader_epoch(
+    services: Services, ctx: RequestContext, request: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """Say where the leader's records of an epoch end (replication.md 5)."""
+    topics = []
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            try:
+                hosted = _hosted(services, topic.topic, wanted.partition, wanted.current_leader_epoch, leader_only=True)
+                epoch, end_offset = hosted.log.offset_for_leader_epoch(wanted.leader_epoch)
+            except KafkaError as error:
+                answers.append(EpochEndOffset(partition=wanted.partition, error_code=error.code))
+                continue
+            answers.append(
+                EpochEndOffset(
+                    partition=wanted.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
+                )
+            )
+        topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+    return OffsetForLeaderEpochResponse(topics=topics)
+
+
+@handles(DeleteRecordsRequest)
+def delete_records(
+    services: Services, ctx: RequestContext, request: DeleteRecordsRequest
+) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
+    """Move log starts up; answered when every live replica has done so."""
+    results: list[KafkaError | HostedPartition] = []
+    delayed: DelayedProduce | None = None
+
+    def answer(late: dict[int, ErrorCode]) -> DeleteRecordsResponse:
+        return _deletion_answer(request, results, late, services.metadata.brokers.keys())
+
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            try:
+                hosted = _delete(services, topic.name, wanted.partition_index, wanted.offset)
+            except KafkaError as error:
+                results.append(error)
+                continue
+            if hosted.low_watermark(services.metadata.brokers) < hosted.log.log_start_offset:
+                delayed = delayed or DelayedProduce(request.timeout_ms, answer)
+                delayed.wait_for(len(results), hosted.deletions, hosted.log.log_start_offset)
+            results.append(hosted)
+    return answer({}) if delayed is None else delayed.future
+
+
+def _delete(services: Services, topic: str, partition: int, offset: int) -> HostedPartition:
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics cannot be deleted")
+    hosted = _hosted(services, topic, partition, -1, leader_only=True)
+    hosted.log.delete_records(offset)
+    hosted.changed()
+    return hosted
+
+
+def _deletion_answer(
+    request: DeleteRecordsRequest,
+    results: list[KafkaError | HostedPartition],
+    late: dict[int, ErrorCode],
+    alive: Container[int],
+) -> DeleteRecordsResponse:
+    topics = []
+    place = 0
+    for topic in request.topics:
+        answers = []
+        for wanted in topic.partitions:
+            result = results[place]
+            error = result.code if isinstance(result, KafkaError) else late.get(place, ErrorCode.NONE)
+            low_watermark = -1
+            if isinstance(result, HostedPartition) and error is ErrorCode.NONE:
+                low_watermark = result.low_watermark(alive)
+            answers.append(
+                DeletedPartition(partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error)
+            )
+            place += 1
+        topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+    return DeleteRecordsResponse(topics=topics)

@@ -1,0 +1,142 @@
+"""Produce: append record batches and answer when they count."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import CloseConnection, handles
+from kbroker.replica.appending import Outcome, ProduceBatch
+from kbroker.topic_names import INTERNAL_TOPICS
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.produce import ProduceRequest, ProduceResponse
+from segment.validator import RecordErrors
+
+ADMIN_CLIENT = "__admin_client"
+"""The only client id that may write to internal topics."""
+ZSTD = 4
+FIRST_ZSTD_VERSION = 7
+ATTRIBUTES_POSITION = 22
+FIRST_LEADER_HINT_VERSION = 10
+
+PartitionProduceResponse = ProduceResponse.PartitionProduceResponse
+TopicProduceResponse = ProduceResponse.TopicProduceResponse
+
+
+@handles(ProduceRequest)
+def produce(
+    services: Services, ctx: RequestContext, request: ProduceRequest
+) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
+    """Append each partition's batch; answer at once where every append counts already (replication.md 8)."""
+    acks = request.acks
+    outcomes: list[Outcome | None] = []
+
+    def answer_late(late: dict[int, Outcome]) -> ProduceResponse | None:
+        settled = [late.get(place, outcome) for place, outcome in enumerate(outcomes)]
+        return _answer(services, ctx, request, settled)
+
+    batch = ProduceBatch(acks, request.timeout_ms, answer_late)
+    refused = None
+    if not -1 <= acks <= 1:
+        refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+    append = services.replicas.append
+    version = ctx.api_version
+    now_ms = ctx.received_at
+    for topic in request.topic_data:
+        name = topic.name
+        internal = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT
+        for data in topic.partition_data:
+            records = data.records
+            error = refused or _records_error(records, version, internal)
+            if error is not None:
+                outcomes.append(error)
+            else:
+                batch.place = len(outcomes)
+                outcomes.append(append(name, data.index, records, acks, now_ms, version, batch))
+    future = batch.future
+    if future is not None:
+        return future
+    return _answer(services, ctx, request, outcomes)
+
+
+def _records_error(records: Any, version: int, internal: bool) -> KafkaError | None:
+    if not records:
+        return KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one record batch per partition")
+    if version < FIRST_ZSTD_VERSION and _is_zstd(records):
+        return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    if internal:
+        return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics")
+    return None
+
+
+def _is_zstd(records: Any) -> bool:
+    return len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & 7 == ZSTD
+
+
+def _answer(
+    services: Services, ctx: RequestContext, request: ProduceRequest, outcomes: list[Outcome | None]
+) -> ProduceResponse | None:
+    """Make the response; with acks=0 there is none, and an error ends the connection."""
+    if request.acks == 0:
+        for outcome in outcomes:
+            if isinstance(outcome, KafkaError):
+                raise CloseConnection(f"Produce with acks=0 failed: {outcome}")
+        return None
+    hints: set[int] = set()
+    responses = []
+    place = 0
+    for topic in request.topic_data:
+        answers = []
+        for data in topic.partition_data:
+            outcome = outcomes[place]
+            place += 1
+            if isinstance(outcome, KafkaError):
+                answers.append(_refusal(services, ctx, topic.name, data.index, outcome, hints))
+                continue
+            assert outcome is not None
+            answers.append(
+                PartitionProduceResponse(
+                    index=data.index,
+                    error_code=ErrorCode.NONE,
+                    base_offset=outcome.base_offset,
+                    log_append_time_ms=outcome.log_append_time_ms,
+                    log_start_offset=outcome.log_start_offset,
+                )
+            )
+        responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+    if not hints:
+        return ProduceResponse(responses=responses)
+    return ProduceResponse(responses=responses, node_endpoints=_endpoints(services, ctx, hints))
+
+
+def _refusal(
+    services: Services, ctx: RequestContext, topic: str, partition: int, error: KafkaError, hints: set[int]
+) -> PartitionProduceResponse:
+    answer = PartitionProduceResponse(
+        index=partition, error_code=error.code, base_offset=-1, error_message=error.message or None
+    )
+    if isinstance(error, RecordErrors):
+        answer.record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
+            for index, message in error.record_errors
+        ]
+    if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and ctx.api_version >= FIRST_LEADER_HINT_VERSION:
+        known = services.metadata.partition(topic, partition)
+        if known is not None:
+            answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                leader_id=known.leader, leader_epoch=known.leader_epoch
+            )
+            hints.add(known.leader)
+    return answer
+
+
+def _endpoints(services: Services, ctx: RequestContext, leaders: set[int]) -> list[ProduceResponse.NodeEndpoint]:
+    """Where the leaders named in the answer are reached, by the listener of the request (KIP-951)."""
+    endpoints = []
+    for leader in sorted(leaders):
+        found = services.metadata.endpoint(leader, ctx.listener)
+        if found is not None:
+            rack = services.metadata.brokers[leader].rack
+            endpoints.append(ProduceResponse.NodeEndpoint(node_id=leader, host=found[0], port=found[1], rack=rack))
+    return endpoints

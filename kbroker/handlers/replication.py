@@ -1,0 +1,41 @@
+"""LeaderAndIsr, StopReplica, UpdateMetadata: the controller's orders to this broker."""
+
+from __future__ import annotations
+
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from protocol.messages.replication import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+
+@handles(LeaderAndIsrRequest)
+async def leader_and_isr(services: Services, ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    """Lead or follow the partitions named; overrides of topics that are new here are read first, nobody tells of
+    them.
+    """
+    new = [
+        topic.topic_name
+        for topic in request.topic_states
+        if any(services.logs.get(topic.topic_name, state.partition_index) is None for state in topic.partition_states)
+    ]
+    if new:
+        await services.configs.load_topics(new)
+    return await services.replicas.become_leader_or_follower(request, ctx.api_version)
+
+
+@handles(StopReplicaRequest)
+async def stop_replica(services: Services, ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
+    """Stop hosting the partitions named, and delete those marked so."""
+    return await services.replicas.stop_replicas(request, ctx.api_version)
+
+
+@handles(UpdateMetadataRequest)
+def update_metadata(services: Services, ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    """Take over what the controller says about brokers, topics and leaders."""
+    return services.replicas.update_metadata(request)

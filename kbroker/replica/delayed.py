@@ -1,0 +1,151 @@
+"""Requests that wait: a Produce for its replicas or its flush, a Fetch for records. Woken by the event, not by polling.
+
+What waits hangs on the hosted partitions it waits for; an event on the partition touches it. Nothing is looked at
+twice in one turn of the event loop: a fetch that waits for many partitions of one Produce reads once, after all.
+
+    HostedPartition.acks          acks=all: answered when the high watermark reaches their offset
+    HostedPartition.flush_acks    acks=1 with flush.messages: answered when the log is flushed up to their offset
+    HostedPartition.consumers     fetches that wait for the high watermark (or last stable offset)
+    HostedPartition.followers     fetches that wait for the log end offset
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.replica.hosted import HostedPartition
+
+RECHECK_S = 0.001
+"""A fetch that was woken but has not enough bytes yet is looked at again no sooner: small appends come in bursts."""
+
+
+class DelayedProduce:
+    """A Produce request some of whose partitions cannot be acknowledged yet."""
+
+    __slots__ = ("_answer", "_open", "_timer", "errors", "future")
+
+    def __init__(self, timeout_ms: int, answer: Callable[[dict[int, ErrorCode]], Any]) -> None:
+        """`answer` gets the errors by place in the request, and returns what the future resolves to."""
+        loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.errors: dict[int, ErrorCode] = {}
+        self._answer = answer
+        self._open: set[int] = set()
+        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
+
+    def wait_for(self, place: int, acks: list[Ack], offset: int) -> None:
+        """The partition at this place of the request waits in `acks` until `offset` is reached."""
+        self._open.add(place)
+        acks.append((offset, self, place))
+
+    def expect(self, place: int) -> None:
+        """The partition at this place is still being appended."""
+        self._open.add(place)
+
+    def settle(self, place: int, error: ErrorCode) -> None:
+        """One partition is acknowledged (NONE) or has failed; the last one answers the request."""
+        if place not in self._open:
+            return
+        self._open.discard(place)
+        if error is not ErrorCode.NONE:
+            self.errors[place] = error
+        if not self._open:
+            self._finish()
+
+    def _time_out(self) -> None:
+        for place in self._open:
+            self.errors[place] = ErrorCode.REQUEST_TIMED_OUT
+        self._open.clear()
+        self._finish()
+
+    def _finish(self) -> None:
+        self._timer.cancel()
+        if not self.future.done():
+            self.future.set_result(self._answer(self.errors))
+
+
+Ack = tuple[int, DelayedProduce, int]
+"""(offset to reach, the request, the partition's place in it)"""
+
+
+def settle_reached(acks: list[Ack], reached: int, error: ErrorCode = ErrorCode.NONE) -> list[Ack]:
+    """Settle those whose offset is reached; return the others."""
+    waiting = []
+    for ack in acks:
+        offset, delayed, place = ack
+        if offset <= reached:
+            delayed.settle(place, error)
+        else:
+            waiting.append(ack)
+    return waiting
+
+
+class Fetch(Protocol):
+    """A fetch that can be tried again."""
+
+    by_log_end: bool
+    """Waits for the log end offset (a follower) instead of the high watermark."""
+
+    def attempt(self, final: bool) -> Any:
+        """Return the answer, or None when there is not enough yet; `final`: answer in any case."""
+
+
+class DelayedFetch:
+    """A Fetch request that found too little: waits until one of its partitions moves, or its time is over."""
+
+    __slots__ = ("_check_at", "_fetch", "_hosted", "_loop", "_scheduled", "_timer", "future")
+
+    def __init__(self, fetch: Fetch, hosted: Iterable[HostedPartition], max_wait_ms: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._fetch = fetch
+        self._hosted = list(hosted)
+        self._check_at = 0.0
+        self._scheduled: asyncio.Handle | None = None
+        self._timer = self._loop.call_later(max_wait_ms / 1000, self._end)
+        self.future: asyncio.Future[Any] = self._loop.create_future()
+        self.future.add_done_callback(self._leave)
+        for partition in self._hosted:
+            (partition.followers if fetch.by_log_end else partition.consumers).add(self)
+
+    def touch(self) -> None:
+        """Something it waits for has changed: look again, once, later in this turn of the loop."""
+        if self._scheduled is None:
+            if self._check_at:
+                self._scheduled = self._loop.call_at(self._check_at, self._check)
+            else:
+                self._scheduled = self._loop.call_soon(self._check)
+
+    def _check(self) -> None:
+        self._scheduled = None
+        self._try(final=False)
+        self._check_at = self._loop.time() + RECHECK_S
+
+    def _end(self) -> None:
+        self._try(final=True)
+
+    def _try(self, final: bool) -> None:
+        if self.future.done():
+            return
+        try:
+            answer = self._fetch.attempt(final)
+        except Exception as error:
+            self.future.set_exception(error)
+            return
+        if answer is not None:
+            self.future.set_result(answer)
+            self._leave(self.future)
+
+    def _leave(self, future: asyncio.Future[Any]) -> None:
+        """Answered, or the client has gone: wait for nothing any more."""
+        self._timer.cancel()
+        if self._scheduled is not None:
+            self._scheduled.cancel()
+            self._scheduled = None
+        for partition in self._hosted:
+            (partition.followers if self._fetch.by_log_end else partition.consumers).discard(self)
+        self._hosted = []

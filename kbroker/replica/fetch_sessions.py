@@ -1,0 +1,257 @@
+"""Fetch sessions (KIP-227): the broker remembers what a client fetches, both sides then speak of changes only. Pure.
+
+    request (session id, epoch)     meaning
+    (any, 0)                        close that session; full answer, and a new session if there is room
+    (any, -1)                       close that session; full answer, no session
+    (id, 1, 2, 3, …)                incremental: new and changed partitions, forgotten ones; only changes are answered
+
+One loop owns the sessions. A client that loses an answer starts again with epoch 0: what was sent needs no receipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.primitives import ZERO_UUID
+
+NO_SESSION = 0
+INITIAL_EPOCH = 0
+FINAL_EPOCH = -1
+MAX_EPOCH = (1 << 31) - 1
+EVICTION_MS = 120_000
+"""A session unused for so long may be evicted by any other; one that is older may be evicted by a more valuable one."""
+FIRST_TOPIC_ID_VERSION = 13
+NEVER_SEEN = -1
+
+PartitionKey = tuple[str | bytes, int]
+"""(topic name or topic id, partition): by what the request names the topic."""
+
+
+class FetchTarget:
+    """One partition that a client fetches: where it is, and what it was told last."""
+
+    __slots__ = (
+        "current_leader_epoch",
+        "fetch_offset",
+        "hosted",
+        "last_fetched_epoch",
+        "log_start_offset",
+        "max_bytes",
+        "partition",
+        "seen_changes",
+        "sent_high_watermark",
+        "sent_log_start_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, topic: str | None, topic_id: bytes, wanted: FetchRequest.FetchPartition) -> None:
+        self.topic = topic
+        """None while the topic id is not known here."""
+        self.topic_id = topic_id
+        self.partition: int = wanted.partition
+        self.hosted: Any = None
+        """The reader's own note: which hosted partition this is."""
+        self.sent_high_watermark = -1
+        self.sent_log_start_offset = -1
+        self.update(wanted)
+
+    def update(self, wanted: FetchRequest.FetchPartition) -> None:
+        """Take over what the client asks for now."""
+        self.fetch_offset: int = wanted.fetch_offset
+        self.max_bytes: int = wanted.partition_max_bytes
+        self.current_leader_epoch: int = wanted.current_leader_epoch
+        self.last_fetched_epoch: int = wanted.last_fetched_epoch
+        self.log_start_offset: int = wanted.log_start_offset
+        self.seen_changes = NEVER_SEEN
+        """The hosted partition's change counter when there was nothing to send; equal to it: still nothing."""
+
+    @property
+    def key(self) -> PartitionKey:
+        """By what the client names the partition."""
+        return (self.topic_id if self.topic_id != ZERO_UUID else self.topic or "", self.partition)
+
+    def note_sent(self, answer: FetchResponse.PartitionData) -> bool:
+        """Remember what an answer tells the client; False when it tells nothing new and may be left out."""
+        news = (
+            (answer.records is not None and len(answer.records) > 0)
+            or answer.high_watermark != self.sent_high_watermark
+            or answer.log_start_offset != self.sent_log_start_offset
+            or answer.preferred_read_replica >= 0
+            or answer.diverging_epoch.epoch >= 0
+        )
+        self.sent_high_watermark = answer.high_watermark
+        self.sent_log_start_offset = answer.log_start_offset
+        if answer.error_code != ErrorCode.NONE:
+            self.sent_high_watermark = -1  # so that the partition is sent again once the error is gone
+            return True
+        return news
+
+
+class FetchSession:
+    """The partitions of one client, in the order in which they are served."""
+
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "privileged", "targets", "uses_topic_ids")
+
+    def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
+        self.id = session_id
+        self.epoch = 1
+        """The epoch of the next request."""
+        self.privileged = privileged
+        """A follower's."""
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = now_ms
+        self.last_used_ms = now_ms
+        self.targets: dict[PartitionKey, FetchTarget] = {}
+
+    def value(self) -> tuple[bool, int, int]:
+        """Order of eviction: consumers before followers, small ones first."""
+        return (self.privileged, len(self.targets), self.id)
+
+
+class FetchContext:
+    """One request seen through its session: what to read, and what of the result to send."""
+
+    __slots__ = ("incremental", "session", "session_id", "targets")
+
+    def __init__(
+        self, targets: Iterable[FetchTarget], session: FetchSession | None = None, incremental: bool = False
+    ) -> None:
+        self.targets = list(targets)
+        self.session = session
+        self.incremental = incremental
+        """Only changes are sent."""
+        self.session_id = NO_SESSION if session is None else session.id
+
+    def select(
+        self, answers: list[tuple[FetchTarget, FetchResponse.PartitionData]]
+    ) -> list[tuple[FetchTarget, FetchResponse.PartitionData]]:
+        """Return what of the answers to send, and remember it. Partitions with records move to the end (fairness)."""
+        if self.session is None:
+            return answers
+        selected = [(target, answer) for target, answer in answers if target.note_sent(answer)]
+        if not self.incremental:
+            return answers
+        targets = self.session.targets
+        for target, answer in selected:
+            if answer.records and targets.pop(target.key, None) is not None:
+                targets[target.key] = target
+        return selected
+
+
+class FetchSessions:
+    """All sessions of a broker.
+
+    `next_id` gives a random positive int32 for a new session.
+    """
+
+    def __init__(self, slots: int, next_id: Callable[[], int]) -> None:
+        self.slots = slots
+        self.sessions: dict[int, FetchSession] = {}
+        """In order of last use, the least recent first."""
+        self._next_id = next_id
+
+    def open(
+        self,
+        request: FetchRequest,
+        version: int,
+        is_follower: bool,
+        now_ms: int,
+        topic_name: Callable[[bytes], str | None],
+    ) -> FetchContext:
+        """Return the context of one request; raises KafkaError 70, 71 or 106. `topic_name` resolves topic ids."""
+        epoch = request.session_epoch
+        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self.sessions.pop(request.session_id, None)
+            targets = _targets(request, version, topic_name)
+            if epoch == FINAL_EPOCH or version < 7:
+                return FetchContext(targets)
+            return self._full(targets, is_follower, version >= FIRST_TOPIC_ID_VERSION, now_ms)
+        return self._incremental(request, version, now_ms, topic_name)
+
+    def _full(
+        self, targets: Iterable[FetchTarget], privileged: bool, uses_topic_ids: bool, now_ms: int
+    ) -> FetchContext:
+        wanted = {target.key: target for target in targets}
+        if not self._make_room(privileged, len(wanted), now_ms):
+            return FetchContext(wanted.values())
+        session_id = self._next_id()
+        while session_id in self.sessions or session_id <= 0:
+            session_id = self._next_id()
+        session = FetchSession(session_id, privileged, uses_topic_ids, now_ms)
+        session.targets = wanted
+        self.sessions[session_id] = session
+        return FetchContext(wanted.values(), session)
+
+    def _incremental(
+        self, request: FetchRequest, version: int, now_ms: int, topic_name: Callable[[bytes], str | None]
+    ) -> FetchContext:
+        session = self.sessions.get(request.session_id)
+        if session is None:
+            raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != request.session_epoch:
+            raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids != (version >= FIRST_TOPIC_ID_VERSION):
+            raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        for target in _targets(request, version, topic_name):
+            known = session.targets.setdefault(target.key, target)
+            if known is not target:
+                _update(known, target)
+        for key in _forgotten(request, version):
+            session.targets.pop(key, None)
+        del self.sessions[session.id]
+        if not session.targets:
+            return FetchContext(())
+        self.sessions[session.id] = session
+        session.last_used_ms = now_ms
+        session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
+        return FetchContext(session.targets.values(), session, incremental=True)
+
+    def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
+        """Evict at most one session; False when there is no room for a new one."""
+        if len(self.sessions) < self.slots:
+            return True
+        if not self.sessions:
+            return False
+        oldest = next(iter(self.sessions.values()))
+        if now_ms - oldest.last_used_ms > EVICTION_MS:
+            del self.sessions[oldest.id]
+            return True
+        evictable = [
+            session
+            for session in self.sessions.values()
+            if now_ms - session.created_ms > EVICTION_MS or (privileged and not session.privileged)
+        ]
+        least = min(evictable, key=FetchSession.value, default=None)
+        if least is None or least.value()[:2] >= (privileged, size):
+            return False
+        del self.sessions[least.id]
+        return True
+
+
+def _update(known: FetchTarget, wanted: FetchTarget) -> None:
+    known.fetch_offset = wanted.fetch_offset
+    known.max_bytes = wanted.max_bytes
+    known.current_leader_epoch = wanted.current_leader_epoch
+    known.last_fetched_epoch = wanted.last_fetched_epoch
+    known.log_start_offset = wanted.log_start_offset
+    known.seen_changes = NEVER_SEEN
+
+
+def _targets(request: FetchRequest, version: int, topic_name: Callable[[bytes], str | None]) -> Iterator[FetchTarget]:
+    by_id = version >= FIRST_TOPIC_ID_VERSION
+    for topic in request.topics:
+        topic_id = bytes(topic.topic_id) if by_id else ZERO_UUID
+        name = topic_name(topic_id) if by_id else topic.topic
+        for wanted in topic.partitions:
+            yield FetchTarget(name, topic_id, wanted)
+
+
+def _forgotten(request: FetchRequest, version: int) -> Iterator[PartitionKey]:
+    for topic in request.forgotten_topics_data:
+        name = bytes(topic.topic_id) if version >= FIRST_TOPIC_ID_VERSION else topic.topic
+        for partition in topic.partitions:
+            yield (name, partition)

@@ -1,0 +1,299 @@
+"""What one Fetch request reads: its partitions in the order of its session, checked, limited, in slices of files.
+
+    limit of a reader      follower: log end offset    consumer: high watermark    read_committed: last stable offset
+    whole batch            the first partition that has data gets at least one, however small the limits (v3+)
+
+A partition of an incremental session that had nothing and has not changed since costs one comparison.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kbroker.metadata_cache import MetadataCache
+from kbroker.replica.fetch_sessions import FetchContext, FetchTarget
+from kbroker.replica.hosted import HostedPartition
+from kbroker.replica.partition import Instruction, Role
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.primitives import ZERO_UUID
+
+log = logging.getLogger(__name__)
+
+PartitionData = FetchResponse.PartitionData
+Answers = list[tuple[FetchTarget, PartitionData]]
+NOTHING = b""
+READ_COMMITTED = 1
+
+
+class ReplicaSelector(Protocol):
+    """Picks the replica a consumer should read from (KIP-392)."""
+
+    def __call__(self, hosted: HostedPartition, rack: str, fetch_offset: int) -> int | None:
+        """Return a broker id, or None to serve the consumer here."""
+
+
+class ReplicaLookup(Protocol):
+    """What a fetch needs of the replica manager."""
+
+    metadata: MetadataCache
+    replica_selector: ReplicaSelector | None
+
+    def find(self, topic: str, partition: int) -> HostedPartition | ErrorCode:
+        """Return the hosted partition, or why there is none (3, 56, 6)."""
+
+    def carry_out(self, hosted: HostedPartition, instructions: list[Instruction]) -> None:
+        """Do what the partition's state asks for."""
+
+
+class FetchParameters:
+    """The fields of a Fetch request that hold for all its partitions."""
+
+    __slots__ = (
+        "by_log_end",
+        "is_follower",
+        "listener",
+        "max_bytes",
+        "max_wait_ms",
+        "min_bytes",
+        "rack",
+        "read_committed",
+        "received_at",
+        "replica_id",
+        "version",
+    )
+
+    def __init__(self, request: FetchRequest, version: int, listener: str, received_at: int, max_bytes: int) -> None:
+        self.version = version
+        self.replica_id: int = request.replica_state.replica_id if version >= 15 else request.replica_id
+        self.is_follower = self.replica_id >= 0
+        self.by_log_end = self.is_follower
+        self.max_wait_ms: int = request.max_wait_ms
+        self.max_bytes: int = request.max_bytes if self.is_follower else min(request.max_bytes, max_bytes)
+        self.min_bytes: int = min(request.min_bytes, self.max_bytes)
+        self.read_committed = request.isolation_level == READ_COMMITTED
+        self.rack: str = request.rack_id
+        self.listener = listener
+        self.received_at = received_at
+
+
+class PartitionFetch:
+    """One Fetch request; `attempt` may be called again and again until there is enough."""
+
+    __slots__ = ("_context", "_first", "_parameters", "_replicas", "by_log_end", "respond")
+
+    def __init__(
+        self,
+        replicas: ReplicaLookup,
+        context: FetchContext,
+        parameters: FetchParameters,
+        respond: Callable[[Answers], Any],
+    ) -> None:
+        self._replicas = replicas
+        self._context = context
+        self._parameters = parameters
+        self._first = True
+        self.by_log_end = parameters.is_follower
+        self.respond = respond
+        """Makes the response from what is to be sent."""
+
+    @property
+    def hosted(self) -> list[HostedPartition]:
+        """The partitions it can wait for."""
+        return [target.hosted for target in self._context.targets if target.hosted is not None]
+
+    def attempt(self, final: bool) -> Any:
+        """Return the response, or None when there is too little and time to wait."""
+        answers, size, at_once = self._read_all()
+        parameters = self._parameters
+        if not (final or at_once or size >= parameters.min_bytes):
+            return None
+        return self.respond(self._context.select(answers))
+
+    def _read_all(self) -> tuple[Answers, int, bool]:
+        """Return the answers, the bytes of records in them, and whether one of them is to be sent without waiting."""
+        incremental = self._context.incremental
+        parameters = self._parameters
+        budget = parameters.max_bytes
+        whole_batch = parameters.version >= 3
+        answers: Answers = []
+        total = 0
+        at_once = False
+        for target in self._context.targets:
+            hosted = target.hosted
+            if incremental and hosted is not None and hosted.changes == target.seen_changes:
+                continue
+            answer = self._read(target, budget, whole_batch)
+            records = answer.records
+            size = len(records) if records is not None else 0
+            if size:
+                whole_batch = False
+                total += size
+                budget = max(budget - size, 0)
+            elif answer.error_code is ErrorCode.NONE:
+                hosted = target.hosted
+                target.seen_changes = hosted.changes if budget else -1
+                at_once = at_once or answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
+            else:
+                # A topic id that is not known yet may become known: only what concerns this broker ends the waiting.
+                at_once = at_once or answer.error_code not in UNKNOWN_TOPIC_ERRORS
+            answers.append((target, answer))
+        self._first = False
+        return answers, total, at_once or not any(target.hosted is not None for target in self._context.targets)
+
+    def _read(self, target: FetchTarget, budget: int, whole_batch: bool) -> PartitionData:
+        found = self._locate(target)
+        if not isinstance(found, HostedPartition):
+            return self._refusal(target, found)
+        try:
+            return self._read_from(found, target, budget, whole_batch)
+        except KafkaError as error:
+            if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                log.error("cannot read %s at offset %d: %s", found, target.fetch_offset, error)
+            return self._refusal(target, error.code)
+        except Exception:
+            log.exception("cannot read %s at offset %d", found, target.fetch_offset)
+            return self._refusal(target, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    def _locate(self, target: FetchTarget) -> HostedPartition | ErrorCode:
+        """Return the hosted partition after the checks of replication.md 4, or the error."""
+        target.hosted = None
+        topic = target.topic
+        if topic is None:
+            info = self._replicas.metadata.topic_by_id(target.topic_id)
+            if info is None:
+                return ErrorCode.UNKNOWN_TOPIC_ID
+            topic = target.topic = info.name
+        found = self._replicas.find(topic, target.partition)
+        if not isinstance(found, HostedPartition):
+            return found
+        if target.topic_id != ZERO_UUID and target.topic_id != found.topic_id != ZERO_UUID:
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        parameters = self._parameters
+        state = found.state
+        if state.role is Role.LEADER and target.current_leader_epoch == state.leader_epoch:
+            error = ErrorCode.NONE
+        else:
+            leader_only = parameters.is_follower or parameters.version < 11 or state.role is Role.NONE
+            error = state.leader_error(target.current_leader_epoch, leader_only)
+        if error is ErrorCode.NONE and parameters.is_follower and parameters.replica_id not in state.remotes:
+            unknown, no_epoch = ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_LEADER_OR_FOLLOWER
+            error = unknown if target.current_leader_epoch >= 0 else no_epoch
+        if error is not ErrorCode.NONE:
+            return error
+        target.hosted = found
+        return found
+
+    def _read_from(self, hosted: HostedPartition, target: FetchTarget, budget: int, whole_batch: bool) -> PartitionData:
+        parameters = self._parameters
+        partition_log = hosted.log
+        offset = target.fetch_offset
+        high_watermark = partition_log.high_watermark
+        last_stable_offset = partition_log.last_stable_offset
+        log_start_offset = partition_log.log_start_offset
+        log_end_offset = partition_log.log_end_offset
+        if target.last_fetched_epoch >= 0:
+            diverging = self._divergence(hosted, target)
+            if diverging is not None:
+                return diverging
+        if not log_start_offset <= offset <= log_end_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if parameters.is_follower:
+            limit = log_end_offset
+            if self._first:
+                self._note_follower(hosted, target)
+        else:
+            limit = last_stable_offset if parameters.read_committed else high_watermark
+            preferred = self._preferred_replica(hosted, offset)
+            if preferred is not None:
+                return PartitionData(
+                    partition_index=target.partition,
+                    high_watermark=high_watermark,
+                    last_stable_offset=last_stable_offset,
+                    log_start_offset=log_start_offset,
+                    preferred_read_replica=preferred,
+                    records=NOTHING,
+                )
+        records: Any = NOTHING
+        aborted = None
+        if offset < limit and (budget > 0 or whole_batch):
+            records = partition_log.read(offset, min(budget, target.max_bytes), limit, whole_batch)
+        if parameters.read_committed:
+            aborted = self._aborted(hosted, records, limit)
+        return PartitionData(
+            partition_index=target.partition,
+            high_watermark=high_watermark,
+            last_stable_offset=last_stable_offset,
+            log_start_offset=log_start_offset,
+            aborted_transactions=aborted,
+            records=records,
+        )
+
+    def _divergence(self, hosted: HostedPartition, target: FetchTarget) -> PartitionData | None:
+        """Compare the reader's last epoch with ours (checks 10 to 12)."""
+        partition_log = hosted.log
+        epoch, end_offset = partition_log.offset_for_leader_epoch(target.last_fetched_epoch)
+        if end_offset < 0 or epoch < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if target.fetch_offset < partition_log.log_start_offset:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch >= target.last_fetched_epoch and end_offset >= target.fetch_offset:
+            return None
+        return PartitionData(
+            partition_index=target.partition,
+            high_watermark=partition_log.high_watermark,
+            last_stable_offset=partition_log.last_stable_offset,
+            log_start_offset=partition_log.log_start_offset,
+            diverging_epoch=FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset),
+            records=NOTHING,
+        )
+
+    def _note_follower(self, hosted: HostedPartition, target: FetchTarget) -> None:
+        parameters = self._parameters
+        instructions = hosted.state.follower_fetched(
+            parameters.replica_id,
+            target.fetch_offset,
+            target.log_start_offset,
+            parameters.received_at,
+            self._replicas.metadata.brokers,
+            hosted.log.log_end_offset,
+        )
+        if hosted.deletions:
+            hosted.settle_deletions(self._replicas.metadata.brokers)
+        if instructions:
+            self._replicas.carry_out(hosted, instructions)
+
+    def _preferred_replica(self, hosted: HostedPartition, offset: int) -> int | None:
+        selector = self._replicas.replica_selector
+        if selector is None or self._parameters.version < 11 or not hosted.state.is_leader:
+            return None
+        chosen = selector(hosted, self._parameters.rack, offset)
+        return None if chosen == hosted.state.broker_id else chosen
+
+    def _aborted(self, hosted: HostedPartition, records: Any, limit: int) -> list[Any]:
+        """List the aborted transactions among the records (an empty list, not null, where there are none)."""
+        if not records:
+            return []
+        return [
+            FetchResponse.AbortedTransaction(producer_id=each.producer_id, first_offset=each.first_offset)
+            for each in hosted.log.aborted_transactions(records, limit)
+        ]
+
+    def _refusal(self, target: FetchTarget, error: ErrorCode) -> PartitionData:
+        if error is ErrorCode.KAFKA_STORAGE_ERROR and self._parameters.version <= 5:
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = PartitionData(partition_index=target.partition, error_code=error, high_watermark=-1, records=NOTHING)
+        if self._parameters.version >= 16 and error in LEADER_HINT_ERRORS and target.topic is not None:
+            known = self._replicas.metadata.partition(target.topic, target.partition)
+            if known is not None:
+                answer.current_leader = FetchResponse.LeaderIdAndEpoch(
+                    leader_id=known.leader, leader_epoch=known.leader_epoch
+                )
+        return answer
+
+
+UNKNOWN_TOPIC_ERRORS = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+LEADER_HINT_ERRORS = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""Errors after which the client is told who leads now (KIP-951)."""

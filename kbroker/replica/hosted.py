@@ -1,0 +1,124 @@
+"""A partition hosted by this broker: its state (pure), its log, and the requests that wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container
+from typing import Any
+
+from kbroker.replica.delayed import Ack, DelayedFetch, settle_reached
+from kbroker.replica.partition import Partition
+from protocol.errors import ErrorCode
+from segment.log import Log
+
+FLUSH_NEVER = (1 << 63) - 1
+
+
+class HostedPartition:
+    """One entry of the replica manager."""
+
+    __slots__ = (
+        "acks",
+        "changes",
+        "consumers",
+        "deletions",
+        "flush_acks",
+        "flush_messages",
+        "followers",
+        "log",
+        "log_start_offset",
+        "partition",
+        "state",
+        "tail",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, state: Partition, log: Log) -> None:
+        self.topic = state.topic
+        self.partition = state.partition
+        self.state = state
+        self.log = log
+        self.topic_id: bytes = log.topic_id
+        self.acks: list[Ack] = []
+        self.flush_acks: list[Ack] = []
+        self.deletions: list[Ack] = []
+        """DeleteRecords requests that wait for the followers' log starts."""
+        self.consumers: set[DelayedFetch] = set()
+        self.followers: set[DelayedFetch] = set()
+        self.changes = 0
+        """Grows with everything a fetch could see: high watermark, log start, leadership, removal."""
+        self.log_start_offset = log.log_start_offset
+        """As last told to those who wait."""
+        self.tail: asyncio.Future[Any] | None = None
+        """The last append that runs in a worker thread; later appends wait for it, so that order is kept."""
+        self.flush_messages = FLUSH_NEVER
+        self.apply_config()
+
+    def __repr__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def apply_config(self) -> None:
+        """Take over what the topic's configuration says about acknowledging."""
+        config = self.log.config
+        self.flush_messages = config.flush_messages
+        self.state.min_insync_replicas = config.min_insync_replicas
+
+    def needs_flush(self) -> bool:
+        """Whether so many records are not on disk yet that the next acknowledgement must wait for a flush."""
+        log = self.log
+        return log.log_end_offset - log.recovery_point >= self.flush_messages
+
+    def log_grew(self, log_end_offset: int, now_ms: int, alive: Container[int]) -> None:
+        """Count the log up to here (appended, and flushed where that is asked for); wake who waits for it."""
+        if self.state.log_grew(log_end_offset, now_ms, alive):
+            self.high_watermark_moved()
+
+    def high_watermark_moved(self) -> None:
+        """Pass the state's high watermark on: to the log, to acks=all producers, to consumers."""
+        high_watermark = self.state.high_watermark
+        self.log.update_high_watermark(high_watermark)
+        self.changes += 1
+        if self.acks:
+            state = self.state
+            enough = len(state.maximal_isr) >= state.effective_min_isr
+            error = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+            self.acks = settle_reached(self.acks, high_watermark, error)
+        for fetch in self.consumers:
+            fetch.touch()
+
+    def appended(self) -> None:
+        """The log's end moved: followers may read on."""
+        if self.followers:
+            for fetch in self.followers:
+                fetch.touch()
+
+    def changed(self) -> None:
+        """Something else moved (leadership, log start, last stable offset): whoever waits looks again."""
+        self.changes += 1
+        self.log_start_offset = self.log.log_start_offset
+        for fetch in self.consumers:
+            fetch.touch()
+        for fetch in self.followers:
+            fetch.touch()
+
+    def low_watermark(self, alive: Container[int]) -> int:
+        """The lowest log start offset of the live replicas: what is below is gone everywhere."""
+        starts = [remote.log_start_offset for broker_id, remote in self.state.remotes.items() if broker_id in alive]
+        return min([self.log.log_start_offset, *starts])
+
+    def settle_deletions(self, alive: Container[int]) -> None:
+        """A follower told its log start: deletions that all replicas have done are answered."""
+        self.deletions = settle_reached(self.deletions, self.low_watermark(alive))
+
+    def settle_flushed(self, log_end_offset: int) -> None:
+        """The log is on disk up to here: acks=1 producers who asked for that are answered."""
+        if self.flush_acks:
+            self.flush_acks = settle_reached(self.flush_acks, log_end_offset)
+
+    def fail_acks(self, error: ErrorCode) -> None:
+        """This broker does not lead the partition any more (6), or does not have it (3, 56)."""
+        acks = self.acks + self.flush_acks + self.deletions
+        self.acks, self.flush_acks, self.deletions = [], [], []
+        for _, delayed, place in acks:
+            delayed.settle(place, error)

@@ -1,0 +1,309 @@
+"""What the controller orders: lead, follow, stop, delete (controller.md 8). One such request at a time.
+
+Making thousands of logs takes worker threads and small portions, so that the loop goes on serving meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from kbroker.replica.hosted import HostedPartition
+from kbroker.replica.partition import Assignment, Partition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.replication import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+from protocol.primitives import ZERO_UUID
+from segment.log import Log
+
+if TYPE_CHECKING:
+    from kbroker.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+PORTION = 100
+"""Logs made or removed, or transitions done, before others get their turn."""
+DELETED_TOPIC_EPOCH = -2
+UNKNOWN_EPOCH = -1
+
+Key = tuple[str, int]
+Item = TypeVar("Item")
+PartitionState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+
+
+@dataclass(slots=True)
+class _Order:
+    """One entry of a LeaderAndIsr request on its way."""
+
+    topic: str
+    topic_id: bytes
+    partition: int
+    assignment: Assignment
+    error: ErrorCode = ErrorCode.NONE
+    done: bool = False
+    """The entry only brought a topic id, which is stored."""
+    created: Log | None = None
+
+
+@dataclass(slots=True)
+class Changes:
+    """Which partitions this broker began and ceased to lead."""
+
+    elected: list[Key] = field(default_factory=list)
+    resigned: list[Key] = field(default_factory=list)
+
+
+class Leadership:
+    """Carries out LeaderAndIsr and StopReplica on the partitions of a replica manager."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._lock = asyncio.Lock()
+        self.controller_epoch = 0
+        """The highest seen; orders of an older controller are refused."""
+
+    def check_controller(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
+        """Return why an order is refused as a whole: 77 (meant for an earlier life of this broker), 11, or NONE."""
+        if 0 <= broker_epoch < self._manager.broker_epoch():
+            return ErrorCode.STALE_BROKER_EPOCH
+        if controller_epoch < self.controller_epoch:
+            return ErrorCode.STALE_CONTROLLER_EPOCH
+        self.controller_epoch = controller_epoch
+        return ErrorCode.NONE
+
+    # --- LeaderAndIsr -----------------------------------------------------------------------------------------
+
+    async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
+        """Create logs, become leader or follower; each partition has its own error."""
+        async with self._lock:
+            refused = self.check_controller(request.controller_epoch, request.broker_epoch)
+            if refused is not ErrorCode.NONE:
+                return LeaderAndIsrResponse(error_code=refused)
+            orders = list(_orders(request))
+            for order in orders:
+                order.error = self._judge(order)
+            accepted = [order for order in orders if order.error is ErrorCode.NONE and not order.done]
+            changes = Changes()
+            for portion in _portions(accepted):
+                await self._make_logs(portion)
+                for order in portion:
+                    if order.error is ErrorCode.NONE:
+                        order.error = self._carry_out(order, changes)
+                await asyncio.sleep(0)
+            self._announce(changes)
+            return _leader_and_isr_response(orders, version)
+
+    def _judge(self, order: _Order) -> ErrorCode:
+        """Return why an entry is refused before anything is done, or NONE."""
+        manager = self._manager
+        if manager.logs.is_offline(order.topic, order.partition):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        hosted = manager.replica(order.topic, order.partition)
+        existing = hosted.log if hosted is not None else manager.logs.get(order.topic, order.partition)
+        known_id = ZERO_UUID if existing is None else existing.topic_id
+        if ZERO_UUID not in (known_id, order.topic_id) and known_id != order.topic_id:
+            log.error("%s-%d: the controller's topic id is not that of the log here", order.topic, order.partition)
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        if hosted is None:
+            fresh = Partition(order.topic, order.partition, manager.broker_id)
+            return fresh.assignment_error(order.assignment)
+        error = hosted.state.assignment_error(order.assignment)
+        same_epoch = order.assignment.leader_epoch == hosted.state.leader_epoch
+        if error is ErrorCode.STALE_CONTROLLER_EPOCH and same_epoch and known_id == ZERO_UUID != order.topic_id:
+            hosted.log.set_topic_id(order.topic_id)
+            hosted.topic_id = order.topic_id
+            order.done = True
+            return ErrorCode.NONE
+        return error
+
+    async def _make_logs(self, portion: Sequence[_Order]) -> None:
+        manager = self._manager
+        missing = [order for order in portion if manager.replica(order.topic, order.partition) is None]
+        if missing:
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(manager.executor, self._make_logs_in_thread, missing)
+
+    def _make_logs_in_thread(self, orders: Sequence[_Order]) -> None:
+        manager = self._manager
+        for order in orders:
+            existing = manager.logs.get(order.topic, order.partition)
+            if existing is None and not order.assignment.is_new and manager.logs.offline_dirs:
+                # The log may lie in the directory that is offline: a new, empty one would lose what was acknowledged.
+                order.error = ErrorCode.KAFKA_STORAGE_ERROR
+                continue
+            try:
+                config = manager.topic_config(order.topic)
+                order.created = manager.logs.create(order.topic, order.partition, order.topic_id, config)
+            except KafkaError as error:
+                log.error("%s-%d: %s", order.topic, order.partition, error)
+                order.error = error.code
+
+    def _carry_out(self, order: _Order, changes: Changes) -> ErrorCode:
+        manager = self._manager
+        hosted = manager.replica(order.topic, order.partition)
+        if hosted is None:
+            if order.created is None or order.created.failure is not None:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            hosted = manager.host(order.topic, order.partition, order.created)
+        elif order.topic_id != ZERO_UUID:
+            hosted.topic_id = order.topic_id
+        was_leader = hosted.state.is_leader
+        key = (order.topic, order.partition)
+        if order.assignment.leader == manager.broker_id:
+            self._lead(hosted, order.assignment)
+            changes.elected.append(key)
+        else:
+            self._follow(hosted, order.assignment)
+            if was_leader:
+                changes.resigned.append(key)
+        return ErrorCode.NONE
+
+    def _lead(self, hosted: HostedPartition, assignment: Assignment) -> None:
+        manager = self._manager
+        state = hosted.state
+        instructions = state.become_leader(
+            assignment, hosted.log.log_end_offset, manager.clock(), manager.metadata.brokers
+        )
+        manager.carry_out(hosted, instructions)
+        hosted.changed()
+
+    def _follow(self, hosted: HostedPartition, assignment: Assignment) -> None:
+        manager = self._manager
+        alive = manager.metadata.is_alive(assignment.leader)
+        if not alive:
+            log.error("%s: its leader %d is not known to be alive", hosted, assignment.leader)
+        instructions = hosted.state.become_follower(assignment, alive)
+        manager.carry_out(hosted, instructions)
+        hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        hosted.changed()
+
+    def _announce(self, changes: Changes) -> None:
+        if changes.elected or changes.resigned:
+            log.info("leading %d more partition(s), %d fewer", len(changes.elected), len(changes.resigned))
+            self._manager.on_leadership_change(changes.elected, changes.resigned)
+
+    # --- StopReplica ------------------------------------------------------------------------------------------
+
+    async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
+        """Stop replicas, and delete those marked so."""
+        async with self._lock:
+            refused = self.check_controller(request.controller_epoch, request.broker_epoch)
+            if refused is not ErrorCode.NONE:
+                return StopReplicaResponse(error_code=refused)
+            errors: list[tuple[Key, ErrorCode]] = []
+            changes = Changes()
+            doomed: list[Key] = []
+            for key, leader_epoch, delete in _stops(request, version):
+                error = self._stop(key, leader_epoch, changes)
+                errors.append((key, error))
+                if delete and error is ErrorCode.NONE:
+                    doomed.append(key)
+            failed = await self._delete(doomed)
+            self._announce(changes)
+            return _stop_replica_response([(key, failed.get(key, error)) for key, error in errors])
+
+    def _stop(self, key: Key, leader_epoch: int, changes: Changes) -> ErrorCode:
+        manager = self._manager
+        if manager.logs.is_offline(*key):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        hosted = manager.replica(*key)
+        if hosted is None:
+            return ErrorCode.NONE
+        any_epoch = leader_epoch in (DELETED_TOPIC_EPOCH, UNKNOWN_EPOCH)
+        if not any_epoch and leader_epoch < hosted.state.leader_epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if hosted.state.is_leader:
+            changes.resigned.append(key)
+        manager.drop(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return ErrorCode.NONE
+
+    async def _delete(self, doomed: Sequence[Key]) -> dict[Key, ErrorCode]:
+        loop = asyncio.get_running_loop()
+        failed: dict[Key, ErrorCode] = {}
+        for portion in _portions(doomed):
+            failed |= await loop.run_in_executor(self._manager.executor, self._delete_in_thread, portion)
+        return failed
+
+    def _delete_in_thread(self, keys: Sequence[Key]) -> dict[Key, ErrorCode]:
+        failed = {}
+        for topic, partition in keys:
+            try:
+                self._manager.logs.delete(topic, partition)
+            except KafkaError as error:
+                log.error("%s-%d: %s", topic, partition, error)
+                failed[topic, partition] = error.code
+        return failed
+
+
+def _portions(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    for start in range(0, len(items), PORTION):
+        yield items[start : start + PORTION]
+
+
+def _orders(request: LeaderAndIsrRequest) -> Iterator[_Order]:
+    for topic in request.topic_states:
+        for state in topic.partition_states:
+            yield _Order(topic.topic_name, bytes(topic.topic_id), state.partition_index, _assignment(state))
+    for state in request.ungrouped_partition_states:
+        yield _Order(state.topic_name, ZERO_UUID, state.partition_index, _assignment(state))
+
+
+def _assignment(state: PartitionState) -> Assignment:
+    return Assignment(
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=tuple(state.isr),
+        partition_epoch=state.partition_epoch,
+        replicas=tuple(state.replicas),
+        adding_replicas=tuple(state.adding_replicas),
+        removing_replicas=tuple(state.removing_replicas),
+        is_new=state.is_new,
+    )
+
+
+def _leader_and_isr_response(orders: Sequence[_Order], version: int) -> LeaderAndIsrResponse:
+    make: Callable[..., LeaderAndIsrResponse.LeaderAndIsrPartitionError]
+    make = LeaderAndIsrResponse.LeaderAndIsrPartitionError
+    if version < 5:
+        errors = [make(topic_name=o.topic, partition_index=o.partition, error_code=o.error) for o in orders]
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+    topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
+    for order in orders:
+        topic = topics.get(order.topic_id)
+        if topic is None:
+            topic = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=order.topic_id, partition_errors=[])
+            topics[order.topic_id] = topic
+        topic.partition_errors.append(make(partition_index=order.partition, error_code=order.error))
+    return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=list(topics.values()))
+
+
+def _stops(request: StopReplicaRequest, version: int) -> Iterator[tuple[Key, int, bool]]:
+    """Yield (partition, leader epoch, delete) from the form this version has."""
+    if version >= 3:
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                yield (topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition
+    elif version >= 1:
+        for old in request.topics:
+            for partition in old.partition_indexes:
+                yield (old.name, partition), UNKNOWN_EPOCH, request.delete_partitions
+    else:
+        for single in request.ungrouped_partitions:
+            yield (single.topic_name, single.partition_index), UNKNOWN_EPOCH, request.delete_partitions
+
+
+def _stop_replica_response(errors: Sequence[tuple[Key, ErrorCode]]) -> StopReplicaResponse:
+    return StopReplicaResponse(
+        error_code=ErrorCode.NONE,
+        partition_errors=[
+            StopReplicaResponse.StopReplicaPartitionError(topic_name=topic, partition_index=partition, error_code=error)
+            for (topic, partition), error in errors
+        ],
+    )
