@@ -1,9 +1,10 @@
 """One broker: its parts, built and introduced to each other, started and stopped in Kafka's order.
 
-    start    ZooKeeper session · cluster id, broker id · dynamic configurations · logs recovered · ports bound · replica manager
-             · registered in ZooKeeper · requests served · controller runs for election · first UpdateMetadata: ready
-    stop     controlled shutdown · requests end · replica manager · logs closed (clean-shutdown marker) · controller resigns
-             · ZooKeeper session closed
+    start    ZooKeeper session · cluster id, broker id · dynamic configurations · logs recovered · ports bound
+             · replica manager · registered in ZooKeeper · requests served · controller runs for election
+             · first UpdateMetadata: ready
+    stop     controlled shutdown · requests end · replica manager · logs closed (clean-shutdown marker)
+             · controller resigns · ZooKeeper session closed
 
 `python -m kbroker.broker server.properties [--set key=value]... [--ready-file FILE]` runs one in this process.
 """
@@ -39,14 +40,14 @@ from kbroker.broker_config import BrokerConfig, ConfigError, read_broker_config,
 from kbroker.context import Services
 from kbroker.controller_channel import ControllerChannel
 from kbroker.dispatch import Dispatcher
-from kbroker.dynamic_config import DynamicConfig
+from kbroker.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.metadata_cache import MetadataCache
 from kbroker.producer_id_manager import ProducerIdManager
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.server import Listener, Server, ServerLimits
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.replication import ControlledShutdownRequest
-from protocol.messages.transactions import AllocateProducerIdsRequest
+from protocol.messages.replication import AllocateProducerIdsRequest, ControlledShutdownRequest
+from segment.log_config import LogConfig
 from segment.log_manager import LogDirError, LogManager, LogManagerSettings
 
 log = logging.getLogger(__name__)
@@ -63,10 +64,10 @@ class StartError(Exception):
 class Broker:
     """A broker on the running loop.
 
-        broker = Broker(read_broker_config(properties))
-        await broker.start()        # raises StartError
-        ...
-        await broker.stop()
+    broker = Broker(read_broker_config(properties))
+    await broker.start()        # raises StartError
+    ...
+    await broker.stop()
     """
 
     def __init__(self, config: BrokerConfig) -> None:
@@ -125,7 +126,7 @@ class Broker:
         proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self.cluster_id = await self.zookeeper.cluster_id(proposed)
         self.logs = LogManager(
-            config.directories, config.topic_defaults(), _log_settings(config), self._on_offline_directory
+            config.directories, LogConfig(**topic_defaults(config)), _log_settings(config), self._on_offline_directory
         )
         stored_cluster = self.logs.stored_cluster_id()
         if stored_cluster not in (None, self.cluster_id):
@@ -140,9 +141,7 @@ class Broker:
         await self.configs.load()
         self.config = self.configs.broker
         begun = time.monotonic()
-        await asyncio.get_running_loop().run_in_executor(
-            self._executor, self.logs.load, self.configs.topic_config
-        )
+        await asyncio.get_running_loop().run_in_executor(self._executor, self.logs.load, self.configs.topic_config)
         log.info("opened %d logs in %.2f s", len(self.logs.logs), time.monotonic() - begun)
 
     async def _settle_broker_id(self, stored: int | None) -> int:
@@ -164,9 +163,7 @@ class Broker:
         metadata = MetadataCache()
         listener = config.inter_broker_listener
         self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms)
-        self._controller = ControllerRunner(
-            self.zookeeper, self.broker_id, self._channels, controller_settings(config)
-        )
+        self._controller = ControllerRunner(self.zookeeper, self.broker_id, self._channels, controller_settings(config))
         self._replicas = ReplicaManager(
             config,
             self.logs,
@@ -175,6 +172,7 @@ class Broker:
             lambda: self.broker_epoch,
             self.configs.topic_config,
             on_log_dir_failure=self._on_log_dir_failure,
+            executor=self._executor,
         )
         self._to_controller = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
@@ -212,13 +210,13 @@ class Broker:
         self._registered = True
         self.zookeeper.on_session_established.append(self._on_new_session)
         self.server.start()
-        await self._controller.start(self.broker_epoch)
+        await self._controller.start()
         await self.configs.watch()
         metadata = self.services.metadata
         if not await metadata.wait_for(lambda cache: self.broker_id in cache.brokers, FIRST_METADATA_S):
             raise StartError(
-                f"no controller has told this broker of the cluster within {FIRST_METADATA_S:g} s: check the log of the "
-                f"controller's broker, and that it can reach {', '.join(self.endpoints)}"
+                f"no controller has told this broker of the cluster within {FIRST_METADATA_S:g} s: check the log of "
+                f"the controller's broker, and that it can reach {', '.join(self.endpoints)}"
             )
         self.services.feature_epoch = await self._read_feature_epoch()
 
@@ -271,7 +269,7 @@ class Broker:
             self.fatal.set()
             return
         log.info("registered again as broker %d, epoch %d", self.broker_id, self.broker_epoch)
-        self._controller.on_registered(self.broker_epoch)
+        self._controller.on_registered()
 
     def _on_offline_directory(self, log_dir: str, error: Exception) -> None:
         """Called by the log manager from any thread."""
@@ -294,8 +292,9 @@ class Broker:
 
     def _broker_changed(self, before: BrokerConfig, after: BrokerConfig) -> None:
         """Dynamic broker settings changed: hand them to whoever holds a copy."""
+        assert self._replicas is not None
         assert self._controller is not None
-        self.config = self.services.config = after
+        self.config = self.services.config = self._replicas.config = after
         self.server.limits = server_limits(after)
         for topic in {topic for topic, _ in self.logs.logs}:
             self._topic_changed(topic)
@@ -393,7 +392,7 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
     )
 
 
-# -- the process --------------------------------------------------------------------------------------------------------
+# -- the process --------------------------------------------------------------------------------------------------
 
 
 def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:

@@ -59,8 +59,8 @@ class _Channel:
                 answer = await self.connection.request(request, version, timeout=self.timeout_s)
             except (OSError, KafkaError) as error:
                 if self.is_reachable:
-                    name = type(request).__name__
-                    log.warning("broker %d at %s:%d: %s not sent, trying again: %s", self.broker_id, *self.address, name, error)
+                    text = "broker %d at %s:%d: %s not sent, trying again: %s"
+                    log.warning(text, self.broker_id, *self.address, type(request).__name__, error)
                 self.is_reachable = False
                 await self.close()
                 await asyncio.sleep(RETRY_PAUSE_S)

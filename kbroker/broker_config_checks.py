@@ -36,7 +36,7 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
         if protocol in SECURITY_PROTOCOLS and protocol != "PLAINTEXT":
             yield f"listener {listener.name} uses {protocol}, which is not supported yet: only PLAINTEXT listeners are"
     if config.authorizer_class_name:
-        yield f"authorizer.class.name={config.authorizer_class_name} is not supported yet: every client may do everything"
+        yield f"authorizer.class.name={config.authorizer_class_name} is not supported yet: clients may do everything"
     if config.zookeeper_ssl_client_enable:
         yield "zookeeper.ssl.client.enable=true is not supported yet: ZooKeeper is reached without TLS"
     if config.zookeeper_set_acl:
@@ -49,7 +49,7 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
         if value:
             yield f"{key}={value} names a Java class, which cannot be loaded here: remove it"
     if config.principal_builder_class != DEFAULT_PRINCIPAL_BUILDER:
-        yield f"principal.builder.class={config.principal_builder_class} names a Java class, which cannot be loaded here"
+        yield f"principal.builder.class={config.principal_builder_class} names a Java class, unknown here"
     if config.replica_selector_class not in (None, "", *REPLICA_SELECTORS):
         yield f"replica.selector.class={config.replica_selector_class} is not one of {', '.join(REPLICA_SELECTORS)}"
     if config.delegation_token_secret_key or config.delegation_token_master_key:

@@ -18,7 +18,7 @@ class GeneralKeys:
     broker_id_generation_enable: bool = key(
         "broker.id.generation.enable",
         default=True,
-        doc="Make up a broker id when broker.id is negative: a number above reserved.broker.max.id, kept in meta.properties.",
+        doc="Make up a broker id when broker.id is negative: above reserved.broker.max.id, kept in meta.properties.",
     )
     reserved_broker_max_id: Int = key(
         "reserved.broker.max.id",
@@ -154,7 +154,7 @@ class NetworkKeys:
         "listeners",
         default="PLAINTEXT://:9092",
         scope=Scope.PER_BROKER,
-        doc="Addresses to listen on, as NAME://host:port, separated by commas. An empty host means every address, port 0 a free one.",
+        doc="Addresses to listen on: NAME://host:port,… An empty host means every address, port 0 a free one.",
     )
     advertised_listeners: str | None = key(
         "advertised.listeners",

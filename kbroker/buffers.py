@@ -1,8 +1,8 @@
 """Reusable memory for frames: touching fresh memory costs more than copying into warm memory.
 
-A buffer goes back to its pool while somebody may still hold a view of it (a handler that kept a slice of its request, a task
-that is not collected yet). It is handed out again only when nothing refers to it any more; otherwise the pool forgets it and
-the holder keeps it alive. So keeping a slice of a frame is safe, it only costs the reuse.
+A buffer goes back to its pool while somebody may still hold a view of it (a handler that kept a slice of its request,
+a task that is not collected yet). It is handed out again only when nothing refers to it any more; otherwise the pool
+forgets it and the holder keeps it alive. So keeping a slice of a frame is safe, it only costs the reuse.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Buffer = bytearray | mmap.mmap
 
 SMALLEST = 1 << 15
 LARGEST_ON_HEAP = 1 << 20
-"""Above this size a buffer is an anonymous map: its pages cost nothing until bytes arrive, so a peer that announces a huge
-frame and sends nothing takes no memory."""
+"""Above this size a buffer is an anonymous map: its pages cost nothing until bytes arrive, so a peer that announces a
+huge frame and sends nothing takes no memory."""
 
 
 class BufferPool:
@@ -60,7 +60,8 @@ class BufferPool:
 
 
 class Scratch:
-    """The buffer that small frames of all connections are read into, replaced when somebody still holds a view of it."""
+    """The buffer that small frames of all connections are read into, replaced when somebody still holds a view of it.
+    """
 
     def __init__(self, size: int = 1 << 14) -> None:
         self.size = size

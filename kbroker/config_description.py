@@ -1,4 +1,5 @@
-"""What DescribeConfigs shows: each key with its value, where that comes from, and the places it could have come from."""
+"""What DescribeConfigs shows: each key with its value, where that comes from, and the places it could have come from.
+"""
 
 from __future__ import annotations
 
@@ -132,7 +133,7 @@ def _is_sensitive(name: str) -> bool:
     return key is not None and key.is_sensitive
 
 
-# -- loggers ------------------------------------------------------------------------------------------------------------
+# -- loggers ------------------------------------------------------------------------------------------------------
 
 
 def describe_loggers() -> list[ConfigEntry]:

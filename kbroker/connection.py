@@ -2,9 +2,9 @@
 
     READING --frame complete--> WORKING --answer--> SENDING --all out--> READING      (any) --> CLOSED
 
-While a request is in work or its answer is not out, nothing more is read: a client that pipelines waits in its socket, and
-a slow reader holds one answer at most. Small frames are cut from a shared buffer (many with one recv); a frame that is not
-complete after that gets a pooled buffer of its own, and its bytes are received straight into it.
+While a request is in work or its answer is not out, nothing more is read: a client that pipelines waits in its
+socket, and a slow reader holds one answer at most. Small frames are cut from a shared buffer (many with one recv); a
+frame that is not complete after that gets a pooled buffer of its own, and its bytes are received straight into it.
 """
 
 from __future__ import annotations
@@ -271,7 +271,9 @@ class Connection:
         return False
 
     def _flush(self) -> bool:
-        """Write parts until all are out or the socket is full; False when it is full, or the connection had to be closed."""
+        """Write parts until all are out or the socket is full; False when it is full, or the connection had to be
+        closed.
+        """
         parts = self._out
         assert parts is not None
         try:
@@ -349,7 +351,9 @@ def part_size(part: Any) -> int:
 
 
 def gather(parts: list[Any], index: int, offset: int) -> tuple[list[Any], int, bool]:
-    """Return the bytes-like parts from `index` on (small file slices are read in place), their size, and whether more follows."""
+    """Return the bytes-like parts from `index` on (small file slices are read in place), their size, and whether more
+    follows.
+    """
     buffers: list[Any] = []
     wanted = 0
     while index < len(parts) and len(buffers) < MOST_PARTS_AT_ONCE:

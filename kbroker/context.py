@@ -1,4 +1,5 @@
-"""What a handler is given: the broker's parts (Services) and who asks, when, through which listener (RequestContext)."""
+"""What a handler is given: the broker's parts (Services) and who asks, when, through which listener (RequestContext).
+"""
 
 from __future__ import annotations
 

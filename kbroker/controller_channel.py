@@ -1,4 +1,6 @@
-"""This broker's line to the controller: finds it in the metadata cache, keeps one connection, asks again when it moved."""
+"""This broker's line to the controller: finds it in the metadata cache, keeps one connection, asks again when it
+moved.
+"""
 
 from __future__ import annotations
 

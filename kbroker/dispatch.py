@@ -1,14 +1,14 @@
 """Find the handler of a request, call it, and turn a refusal into an answer.
 
-Handlers register with `@handles(XRequest)`. A handler is `(services, ctx, request) -> answer`, where answer is the response
-message, None (acks=0: nothing is sent back), or an awaitable of either. A plain value is answered at once, without a task.
-It may raise KafkaError (answered with the API's own error response) or CloseConnection.
+Handlers register with `@handles(XRequest)`. A handler is `(services, ctx, request) -> answer`, where answer is the
+response message, None (acks=0: nothing is sent back), or an awaitable of either. A plain value is answered at once,
+without a task. It may raise KafkaError (answered with the API's own error response) or CloseConnection.
 
 What a client gets for what it must not send (apis.md section 3):
 
-    unknown API key, unsupported version, unparsable header or body    its connection is closed, one log line says why
-    ApiVersions of an unknown version                                  ApiVersions v0 with error 35 and the versions of 18
-    KafkaError, or a bug of ours (-1, with traceback in the log)       the API's response, the error in each place it has
+    unknown API key, unsupported version, unparsable header or body   its connection is closed, a log line says why
+    ApiVersions of an unknown version                                 ApiVersions v0, error 35, the versions of 18
+    KafkaError, or a bug of ours (-1, with traceback in the log)      the API's response, the error in each place
 """
 
 from __future__ import annotations
@@ -20,19 +20,18 @@ from struct import Struct
 from time import time_ns
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from protocol.apis import API_BY_KEY
-from protocol.codec import decode
-from protocol.errors import ErrorCode, KafkaError
-from protocol.headers import encode_response, read_request_header
-
 from kbroker.context import RequestContext
 from kbroker.refusals import refusal
+from protocol.apis import API_BY_KEY
+from protocol.codec import decode
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.headers import encode_response, read_request_header
+from protocol.schema import schema_of
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
-
     from kbroker.connection import Connection
     from kbroker.context import Services
+    from protocol.schema import Message
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +59,7 @@ def handles(request_type: type[Message]) -> Callable[[HandlerFunction], HandlerF
     """Register the decorated function as the handler of a request class."""
 
     def register(function: HandlerFunction) -> HandlerFunction:
-        HANDLERS[request_type.api_key] = function  # type: ignore[attr-defined]
+        HANDLERS[schema_of(request_type).api_key] = function
         return function
 
     return register
@@ -110,7 +109,7 @@ class Dispatcher:
         try:
             header, position = read_request_header(frame)
             request = decode(api.request_type, frame, version, position)
-        except ValueError as error:
+        except MalformedMessage as error:
             raise CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}") from error
         ctx = RequestContext(key, version, correlation_id, header.client_id, time_ns() // 1_000_000, connection)
         try:

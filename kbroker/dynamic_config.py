@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from controller.znode_operations import ZooKeeperError
 from kbroker.broker_config import (
     BROKER_KEYS,
     HOUR_MS,
@@ -97,8 +98,12 @@ class DynamicConfig:
 
     async def load_topics(self, topics: Iterable[str]) -> None:
         """Read the overrides of topics whose logs are about to be made: nobody is notified of new topics."""
-        names = list(topics)
-        for topic, config in (await self._zookeeper.read_configs(TOPICS, names)).items():
+        try:
+            configs = await self._zookeeper.read_configs(TOPICS, list(topics))
+        except ZooKeeperError as error:
+            log.warning("overrides of new topics not read, defaults hold until they change: %s", error)
+            return
+        for topic, config in configs.items():
             self._take_topic(topic, config)
 
     def _take_topic(self, topic: str, config: dict[str, str]) -> None:

@@ -1,8 +1,11 @@
-"""Producer ids for idempotent producers, handed out of blocks of 1000 that the controller allocates (AllocateProducerIds)."""
+"""Producer ids for idempotent producers, handed out of blocks of 1000 that the controller allocates
+(AllocateProducerIds).
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -49,10 +52,8 @@ class ProducerIdManager:
 
     async def _wait_for_block(self) -> None:
         refill = self._start_refill()
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(refill), WAIT_S)
-        except TimeoutError:
-            pass
         if self._next == self._end:
             self._take_following()
         if self._next == self._end:

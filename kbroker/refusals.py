@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from protocol import primitives
 from protocol.apis import API_BY_KEY
 from protocol.errors import ErrorCode
+from protocol.schema import NEVER, REQUIRED, Field, schema_of
 
 Refuse = Callable[[Any, Any, int, ErrorCode, str | None], Any]
 """(response class, request, version, code, message) -> response"""
@@ -23,106 +25,161 @@ def refusal(api_key: int, request: Any, version: int, code: ErrorCode, message: 
     return refuse(response_type, request, version, code, message or None)
 
 
+def blank(struct: Any, **values: Any) -> Any:
+    """Make a message or struct whose other fields are empty: zero, no text, no elements."""
+    for field in schema_of(struct).fields:
+        if field.default is REQUIRED and field.name not in values:
+            values[field.name] = _empty(field)
+    return struct(**values)
+
+
+def _empty(field: Field) -> Any:
+    if field.nullable != NEVER:
+        return None
+    if field.array:
+        return []
+    if field.struct is not None:
+        return blank(field.struct)
+    return _EMPTY.get(field.kind, 0)
+
+
+_EMPTY = {
+    primitives.BOOL: False,
+    primitives.STRING: "",
+    primitives.BYTES: b"",
+    primitives.RECORDS: b"",
+    primitives.UUID: primitives.ZERO_UUID,
+    primitives.ERROR: ErrorCode.NONE,
+}
+
+
 def _at_the_top(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     values: dict[str, Any] = {"error_code": code}
-    if "error_message" in response.__annotations__:
+    if any(field.name == "error_message" for field in schema_of(response).fields):
         values["error_message"] = message
-    return response(**values)
+    return blank(response, **values)
 
 
 def _produce(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
+    return blank(
+        response,
         responses=[
-            response.TopicProduceResponse(
+            blank(
+                response.TopicProduceResponse,
                 name=topic.name,
                 partition_responses=[
-                    response.PartitionProduceResponse(
-                        index=partition.index, error_code=code, base_offset=-1, error_message=message
+                    blank(
+                        response.PartitionProduceResponse,
+                        index=partition.index,
+                        error_code=code,
+                        base_offset=-1,
+                        error_message=message,
                     )
                     for partition in topic.partition_data
                 ],
             )
             for topic in request.topic_data
-        ]
+        ],
     )
 
 
 def _fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     if version >= 7:
-        return response(error_code=code)
-    return response(
+        return blank(response, error_code=code)
+    return blank(
+        response,
         responses=[
-            response.FetchableTopicResponse(
+            blank(
+                response.FetchableTopicResponse,
                 topic=topic.topic,
                 partitions=[
-                    response.PartitionData(partition_index=p.partition, error_code=code, high_watermark=-1, records=b"")
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _list_offsets(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
-        topics=[
-            response.ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    response.ListOffsetsPartitionResponse(partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _offset_for_leader_epoch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
-        topics=[
-            response.OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[response.EpochEndOffset(partition=p.partition, error_code=code) for p in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
-
-
-def _delete_records(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
-        topics=[
-            response.DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    response.DeleteRecordsPartitionResult(
-                        partition_index=p.partition_index, low_watermark=-1, error_code=code
+                    blank(
+                        response.PartitionData,
+                        partition_index=p.partition,
+                        error_code=code,
+                        high_watermark=-1,
+                        records=b"",
                     )
                     for p in topic.partitions
                 ],
             )
             for topic in request.topics
-        ]
+        ],
+    )
+
+
+def _list_offsets(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(
+        response,
+        topics=[
+            blank(
+                response.ListOffsetsTopicResponse,
+                name=topic.name,
+                partitions=[
+                    blank(response.ListOffsetsPartitionResponse, partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _offset_for_leader_epoch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(
+        response,
+        topics=[
+            blank(
+                response.OffsetForLeaderTopicResult,
+                topic=topic.topic,
+                partitions=[
+                    blank(response.EpochEndOffset, partition=p.partition, error_code=code) for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _delete_records(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(
+        response,
+        topics=[
+            blank(
+                response.DeleteRecordsTopicResult,
+                name=topic.name,
+                partitions=[
+                    blank(
+                        response.DeleteRecordsPartitionResult,
+                        partition_index=p.partition_index,
+                        low_watermark=-1,
+                        error_code=code,
+                    )
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
     )
 
 
 def _metadata(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
+    return blank(
+        response,
         topics=[
-            response.MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            blank(response.MetadataResponseTopic, error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics or []
-        ]
+        ],
     )
 
 
 def _create_topics(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
+    return blank(
+        response,
         topics=[
-            response.CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+            blank(response.CreatableTopicResult, name=topic.name, error_code=code, error_message=message)
             for topic in request.topics
-        ]
+        ],
     )
 
 
@@ -139,30 +196,32 @@ def _delete_topics(response: Any, request: Any, version: int, code: ErrorCode, m
         result = {"name": name, "error_code": code, "error_message": message}
         if topic_id is not None:
             result["topic_id"] = topic_id
-        results.append(response.DeletableTopicResult(**result))
-    return response(responses=results)
+        results.append(blank(response.DeletableTopicResult, **result))
+    return blank(response, responses=results)
 
 
 def _create_partitions(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
+    return blank(
+        response,
         results=[
-            response.CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
+            blank(response.CreatePartitionsTopicResult, name=topic.name, error_code=code, error_message=message)
             for topic in request.topics
-        ]
+        ],
     )
 
 
 def _describe_configs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(results=_per_resource(response.DescribeConfigsResult, request, code, message))
+    return blank(response, results=_per_resource(response.DescribeConfigsResult, request, code, message))
 
 
 def _alter_configs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(responses=_per_resource(response.AlterConfigsResourceResponse, request, code, message))
+    return blank(response, responses=_per_resource(response.AlterConfigsResourceResponse, request, code, message))
 
 
 def _per_resource(result: Any, request: Any, code: ErrorCode, message: str | None) -> list[Any]:
     return [
-        result(
+        blank(
+            result,
             error_code=code,
             error_message=message,
             resource_type=resource.resource_type,
@@ -173,13 +232,15 @@ def _per_resource(result: Any, request: Any, code: ErrorCode, message: str | Non
 
 
 def _elect_leaders(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(
+    return blank(
+        response,
         error_code=code if version >= 1 else ErrorCode.NONE,
         replica_election_results=[
-            response.ReplicaElectionResult(
+            blank(
+                response.ReplicaElectionResult,
                 topic=topic.topic,
                 partition_result=[
-                    response.PartitionResult(partition_id=partition, error_code=code, error_message=message)
+                    blank(response.PartitionResult, partition_id=partition, error_code=code, error_message=message)
                     for partition in topic.partitions
                 ],
             )
@@ -189,7 +250,13 @@ def _elect_leaders(response: Any, request: Any, version: int, code: ErrorCode, m
 
 
 def _describe_log_dirs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return response(error_code=code) if version >= 3 else response()
+    return (
+        blank(response, error_code=code)
+        if version >= 3
+        else blank(
+            response,
+        )
+    )
 
 
 _PER_ITEM: dict[int, Refuse] = {

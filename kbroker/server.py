@@ -1,8 +1,8 @@
 """Listeners: bytes -> frames -> dispatch -> bytes, answers in request order, on bare non-blocking sockets.
 
-The sockets hang on the event loop's selector directly (no asyncio transport): a request that can be answered at once costs
-one recv, one dispatch and one send. What one connection does is in connection.py; here are the listeners, the limits over
-all connections, and the end of idle ones.
+The sockets hang on the event loop's selector directly (no asyncio transport): a request that can be answered at once
+costs one recv, one dispatch and one send. What one connection does is in connection.py; here are the listeners, the
+limits over all connections, and the end of idle ones.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 Dispatch = Callable[[Connection, memoryview], Any]
 """(connection, frame without its size) -> the answer's parts (size first), None for no answer, or dispatch.PENDING, and
-then connection.answer(parts) later; raises dispatch.CloseConnection. The frame is writable; whoever keeps a slice of it keeps
-its memory."""
+then connection.answer(parts) later; raises dispatch.CloseConnection. The frame is writable; whoever keeps a slice of
+it keeps its memory."""
 
 NO_LIMIT = (1 << 31) - 1
 ACCEPTS_AT_ONCE = 64
@@ -181,7 +181,9 @@ class Server:
     # -- memory of requests in work -----------------------------------------------------------------------------------
 
     def reserve(self, connection: Connection, size: int) -> bool:
-        """Count a frame of `size` bytes as in flight; False when the limit is reached (the connection is resumed later)."""
+        """Count a frame of `size` bytes as in flight; False when the limit is reached (the connection is resumed
+        later).
+        """
         if self.bytes_in_flight >= self.limits.queued_max_bytes > 0:
             self._waiting_for_memory.append(connection)
             return False

@@ -1,7 +1,8 @@
-"""Creating topics and partitions: check what is asked, place the replicas, write it to ZooKeeper, wait for the controller.
+"""Creating topics and partitions: check what is asked, place the replicas, write it to ZooKeeper, wait for the
+controller.
 
-Shared by CreateTopics, CreatePartitions and automatic creation. The controller sees the new znodes, makes the partitions
-and tells every broker; `wait_for_leaders` ends when this broker's metadata cache shows them.
+Shared by CreateTopics, CreatePartitions and automatic creation. The controller sees the new znodes, makes the
+partitions and tells every broker; `wait_for_leaders` ends when this broker's metadata cache shows them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class TopicRequest:
 
 
 def plan_topic(services: Services, wanted: TopicRequest) -> NewTopic:
-    """Check everything about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message."""
+    """Check everything about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message.
+    """
     known = services.metadata.topics
     if wanted.name in known:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.")
@@ -151,7 +153,7 @@ async def wait_for_leaders(metadata: MetadataCache, counts: Mapping[str, int], t
     return set(waiting)
 
 
-# -- automatic creation -------------------------------------------------------------------------------------------------
+# -- automatic creation -------------------------------------------------------------------------------------------
 
 
 def automatic_topic(config: Any, name: str) -> TopicRequest:
@@ -185,8 +187,8 @@ def automatic_topic(config: Any, name: str) -> TopicRequest:
 async def create_missing_topics(services: Services, names: Iterable[str]) -> dict[str, ErrorCode]:
     """Create topics nobody asked for in so many words; return for each the code a Metadata answer gives it.
 
-    A topic under way is LEADER_NOT_AVAILABLE: the client asks again in a moment. Too few brokers for the replication factor is
-    INVALID_REPLICATION_FACTOR.
+    A topic under way is LEADER_NOT_AVAILABLE: the client asks again in a moment. Too few brokers for the replication
+    factor is INVALID_REPLICATION_FACTOR.
     """
     codes: dict[str, ErrorCode] = {}
     planned: list[NewTopic] = []

@@ -5,8 +5,9 @@
         segment_bytes: Int = key("segment.bytes", default=1 << 30, broker_key="log.segment.bytes",
                                  check=at_least(14), scope=Scope.CLUSTER_WIDE, doc="…")
 
-A key's type is its annotation: `bool`, `str`, `Int` (or `int`), `Short`, `Long`, `Double`, `List`, `Class` or `Password`, each also
-`| None`. The values are plain Python values (a List is a tuple of str); the names only tell Kafka's types apart.
+A key's type is its annotation: `bool`, `str`, `Int` (or `int`), `Short`, `Long`, `Double`, `List`, `Class` or
+`Password`, each also `| None`. The values are plain Python values (a List is a tuple of str); the names only tell
+Kafka's types apart.
 """
 
 from __future__ import annotations
@@ -178,9 +179,7 @@ def _parse(key: ConfigKey, text: str) -> Any:
             number = None
         limit = 1 << (_BITS[kind] - 1)
         if number is None or "_" in text or not -limit <= number < limit:
-            raise ConfigError(
-                f"Invalid value {text} for configuration {key.name}: Not a number of type {kind.name}"
-            )
+            raise ConfigError(f"Invalid value {text} for configuration {key.name}: Not a number of type {kind.name}")
         return number
     if kind is ConfigType.DOUBLE:
         try:
@@ -268,10 +267,8 @@ def markdown_table(keys: Iterable[ConfigKey]) -> str:
         if each.is_internal:
             continue
         default = each.show(each.default)
-        shown = "–" if default is None else f"`{default}`" if default else '""'
+        shown = "(none)" if default is None else f"`{default}`" if default else '""'
         valid = each.check.text if each.check is not None else ""
         doc = each.doc.replace("|", "\\|")
-        lines.append(
-            f"| `{each.name}` | {each.type.name.lower()} | {shown} | {valid} | {each.scope.value} | {doc} |"
-        )
+        lines.append(f"| `{each.name}` | {each.type.name.lower()} | {shown} | {valid} | {each.scope.value} | {doc} |")
     return "\n".join(lines) + "\n"

@@ -1,16 +1,14 @@
-"""InitProducerId for idempotent producers, and AllocateProducerIds, by which brokers get blocks of ids from the controller."""
+"""InitProducerId for idempotent producers, and AllocateProducerIds, by which brokers get blocks of ids from the
+controller.
+"""
 
 from __future__ import annotations
 
 from kbroker.context import RequestContext, Services
 from kbroker.dispatch import handles
 from protocol.errors import ErrorCode
-from protocol.messages.transactions import (
-    AllocateProducerIdsRequest,
-    AllocateProducerIdsResponse,
-    InitProducerIdRequest,
-    InitProducerIdResponse,
-)
+from protocol.messages.replication import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 
 @handles(InitProducerIdRequest)
@@ -19,8 +17,8 @@ async def init_producer_id(
 ) -> InitProducerIdResponse:
     """Give an idempotent producer a fresh id with epoch 0. Transactional ids have no coordinator here yet.
 
-    FindCoordinator is not advertised either, so that a transactional client stops before it comes here; one that comes all the
-    same learns that no coordinator exists for it, as from a broker that lacks __transaction_state.
+    FindCoordinator is not advertised either, so that a transactional client stops before it comes here; one that
+    comes all the same learns that no coordinator exists for it, as from a broker that lacks __transaction_state.
     """
     if request.transactional_id is not None:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST

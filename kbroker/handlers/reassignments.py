@@ -44,7 +44,7 @@ async def elect_leaders(
     services: Services, ctx: RequestContext, request: ElectLeadersRequest
 ) -> ElectLeadersResponse:
     """Elect leaders; answers when the metadata cache shows them, or when the time is over."""
-    answer: ElectLeadersResponse = await services.controller.elect_leaders(request, ctx.api_version)
+    answer: ElectLeadersResponse = await services.controller.elect_leaders(request)
     elected = {
         (topic.topic, partition.partition_id)
         for topic in answer.replica_election_results

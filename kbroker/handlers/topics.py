@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from controller.broker_store import NewTopic
 from controller.znode_operations import NoNode, ZooKeeperError
+from kbroker.config_description import describe_topic
 from kbroker.context import RequestContext, Services
 from kbroker.dispatch import handles
 from kbroker.topic_creation import TopicRequest, plan_topic, wait_for_leaders, write_topics
@@ -25,9 +26,7 @@ DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
 
 
 @handles(CreateTopicsRequest)
-async def create_topics(
-    services: Services, ctx: RequestContext, request: CreateTopicsRequest
-) -> CreateTopicsResponse:
+async def create_topics(services: Services, ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics, or only check them; answers when every new partition has a leader, or in time with code 7."""
     if not services.controller.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -111,15 +110,13 @@ def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: Err
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in services.configs.describe_topic(topic.config)
+            for entry in describe_topic(services.configs, topic.config)
         ],
     )
 
 
 @handles(DeleteTopicsRequest)
-async def delete_topics(
-    services: Services, ctx: RequestContext, request: DeleteTopicsRequest
-) -> DeleteTopicsResponse:
+async def delete_topics(services: Services, ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Mark topics for deletion; answers when they are gone from the metadata cache, or in time with code 7."""
     if not services.controller.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
