@@ -184,9 +184,7 @@ def read_header(buffer: BytesLike, position: int = 0) -> BatchHeader:
     return header
 
 
-def check_batch(
-    buffer: BytesLike, position: int = 0, size: int = -1
-) -> tuple[BatchHeader, RecordsSummary | None]:
+def check_batch(buffer: BytesLike, position: int = 0, size: int = -1) -> tuple[BatchHeader, RecordsSummary | None]:
     """Check one batch as a leader must before appending it, in one call.
 
     `size` is the number of bytes the batch must fill exactly; with -1 others may follow it. Checked: size, magic,

@@ -56,9 +56,7 @@ class BatchBuilder:
         self.base_timestamp = -1
         self.max_timestamp = -1
 
-    def append(
-        self, key: bytes | None, value: bytes | None, headers: Headers = (), timestamp: int = -1
-    ) -> bool:
+    def append(self, key: bytes | None, value: bytes | None, headers: Headers = (), timestamp: int = -1) -> bool:
         """Add a record (timestamp in ms); False, and nothing added, when it does not fit any more."""
         key_bytes = key if key is None or type(key) is bytes else _to_bytes(key)
         value_bytes = value if value is None or type(value) is bytes else _to_bytes(value)

@@ -1,7 +1,7 @@
 """Control batches (the markers that end transactions), and what a read_committed reader skips.
 
-    key    int16 version = 0, int16 type (0 ABORT, 1 COMMIT); readers accept longer keys
-    value  int16 version = 0, int32 coordinatorEpoch
+key    int16 version = 0, int16 type (0 ABORT, 1 COMMIT); readers accept longer keys
+value  int16 version = 0, int32 coordinatorEpoch
 """
 
 from collections.abc import Iterable

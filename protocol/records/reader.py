@@ -113,6 +113,15 @@ class RecordReader:
 
     def read_varint(self, last_shift: int) -> int:
         """Read one zig-zag number of at most 5 (last_shift 28) or 10 (63) bytes, below `limit`."""
+        position = self.position
+        if position < self.limit:
+            byte = self.data[position]
+            if byte < 128:  # nearly all numbers of a record are this short
+                self.position = position + 1
+                return (byte >> 1) ^ -(byte & 1)
+        return self._read_long_varint(last_shift)
+
+    def _read_long_varint(self, last_shift: int) -> int:
         value = 0
         shift = 0
         while True:

@@ -166,6 +166,8 @@ def _read_headers(reader: RecordReader, payload: bytes) -> tuple[tuple[str, byte
             key = payload[reader.key_start : reader.key_start + reader.key_length].decode()
         except UnicodeDecodeError:
             raise InvalidRecord(f"record {reader.index - 1}: a header key that is not UTF-8") from None
-        value = None if reader.value_length < 0 else payload[reader.value_start : reader.value_start + reader.value_length]
+        value = (
+            None if reader.value_length < 0 else payload[reader.value_start : reader.value_start + reader.value_length]
+        )
         headers.append((key, value))
     return tuple(headers)

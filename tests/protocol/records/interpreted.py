@@ -1,5 +1,6 @@
 """The record modules once more, from their sources: interpreted beside the compiled ones, in one process."""
 
+import re
 import sys
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -12,14 +13,14 @@ NAMES = ("reader", "compression", "batch", "builder", "record", "control", "part
 
 
 def load() -> dict[str, ModuleType]:
-    """Modules by name; loaded once. Errors are shared with the compiled modules, everything else is not."""
+    """Modules by name; loaded once. Errors and Arrow's dataclasses are shared with the compiled ones."""
     folder = Path(protocol.records.__file__).parent
     for name in NAMES:
         full_name = f"{ALIAS}.{name}"
         if full_name in sys.modules:
             continue
         source = (folder / f"{name}.py").read_text()
-        source = source.replace("protocol.records.", f"{ALIAS}.").replace(f"{ALIAS}.errors", "protocol.records.errors")
+        source = re.sub(rf"protocol\.records\.({'|'.join(NAMES)})\b", rf"{ALIAS}.\1", source)
         spec = spec_from_loader(full_name, loader=None)
         assert spec is not None
         module = module_from_spec(spec)
