@@ -11,6 +11,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, CompileError, ExecError, LinkError, PlatformError
 
 ROOMS = ("protocol", "segment", "controller", "kbroker")
+NOT_COMPILED = ("protocol/memory.pxd",)
+"""Lends inline C to other modules; its .py has the same functions for those that are not compiled."""
 
 
 class OptionalBuildExt(build_ext):
@@ -33,7 +35,8 @@ def compiled_modules() -> list[Extension]:
     except ImportError:
         return []
     root = Path(__file__).parent
-    sources = sorted(p.with_suffix(".py") for room in ROOMS for p in (root / room).rglob("*.pxd"))
+    declarations = (p for room in ROOMS for p in (root / room).rglob("*.pxd"))
+    sources = sorted(p.with_suffix(".py") for p in declarations if str(p.relative_to(root)) not in NOT_COMPILED)
     extensions = [
         Extension(".".join(s.relative_to(root).with_suffix("").parts), [str(s.relative_to(root))])
         for s in sources

@@ -1,0 +1,1 @@
+"""Kafka's wire format: bytes to objects and back. No sockets, no files, no clocks."""

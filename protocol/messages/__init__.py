@@ -1,0 +1,1 @@
+"""Kafka's messages, one module per API family; `protocol.apis` loads them all."""

@@ -1,0 +1,71 @@
+cimport cython
+
+from protocol cimport memory
+
+cdef Py_ssize_t SMALL_RECORDS
+
+
+@cython.final
+cdef class Reader:
+    cdef readonly memoryview view
+    cdef const unsigned char* data
+    cdef public Py_ssize_t position
+    cdef public Py_ssize_t end
+
+    cpdef Py_ssize_t remaining(self)
+    cpdef Py_ssize_t advance(self, Py_ssize_t size) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef bint read_bool(self) except? -1
+    @cython.locals(position=Py_ssize_t, value="int")
+    cpdef long long read_int8(self) except? -77
+    @cython.locals(position=Py_ssize_t)
+    cpdef long long read_int16(self) except? -7777
+    @cython.locals(position=Py_ssize_t)
+    cpdef long long read_int32(self) except? -77777777
+    @cython.locals(position=Py_ssize_t)
+    cpdef long long read_int64(self) except? -7777777777777
+    @cython.locals(position=Py_ssize_t)
+    cpdef double read_float64(self) except? -77.0
+    @cython.locals(position=Py_ssize_t, value="long long", shift="int", byte="long long")
+    cpdef long long read_varint(self) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef str read_text(self, Py_ssize_t length)
+    @cython.locals(position=Py_ssize_t)
+    cpdef bytes read_bytes(self, Py_ssize_t length)
+    @cython.locals(position=Py_ssize_t)
+    cpdef memoryview read_view(self, Py_ssize_t length)
+
+
+@cython.final
+cdef class Writer:
+    cdef bytearray buffer
+    cdef unsigned char* data
+    cdef Py_ssize_t capacity
+    cdef readonly Py_ssize_t position
+    cdef readonly list outside
+    cdef readonly Py_ssize_t outside_size
+
+    @cython.locals(position=Py_ssize_t)
+    cpdef Py_ssize_t reserve(self, Py_ssize_t size) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_bool(self, bint value) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_int8(self, long long value) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_int16(self, long long value) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_int32(self, long long value) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_int64(self, long long value) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_float64(self, double value) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_varint(self, long long value) except -1
+    @cython.locals(position=Py_ssize_t)
+    cpdef int write_raw(self, bytes value) except -1
+    @cython.locals(size=Py_ssize_t)
+    cpdef int write_records(self, value) except -1
+    cpdef Py_ssize_t size(self)
+    cpdef bytes to_bytes(self)
+    cpdef list frame(self)
+    cpdef list parts(self)
