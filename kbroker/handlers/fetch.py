@@ -23,19 +23,20 @@ def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> Fet
     try:
         context = services.replicas.open_session(request, version, ctx.received_at)
     except KafkaError as error:
-        return FetchResponse(error_code=error.code, session_id=0)
+        return FetchResponse(error_code=error.code, responses=[])
     parameters = FetchParameters(request, version, "", ctx.received_at, services.config.fetch_max_bytes)
 
     def respond(answers: Answers) -> FetchResponse:
         topics: dict[bytes | str, TopicResponse] = {}
+        partitions: dict[bytes | str, list[FetchResponse.PartitionData]] = {}
         leaders: set[int] = set()
         for target, answer in answers:
             key = target.topic_id if version >= FIRST_TOPIC_ID_VERSION else target.topic or ""
-            topic = topics.get(key)
-            if topic is None:
-                topic = TopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=[])
-                topics[key] = topic
-            topic.partitions.append(answer)
+            listed = partitions.get(key)
+            if listed is None:
+                listed = partitions[key] = []
+                topics[key] = TopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=listed)
+            listed.append(answer)
             if answer.error_code is not ErrorCode.NONE and version >= FIRST_LEADER_HINT_VERSION:
                 leaders.add(answer.current_leader.leader_id)
         response = FetchResponse(

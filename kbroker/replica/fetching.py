@@ -210,9 +210,11 @@ class PartitionFetch:
             if preferred is not None:
                 return PartitionData(
                     partition_index=target.partition,
+                    error_code=ErrorCode.NONE,
                     high_watermark=high_watermark,
                     last_stable_offset=last_stable_offset,
                     log_start_offset=log_start_offset,
+                    aborted_transactions=None,
                     preferred_read_replica=preferred,
                     records=NOTHING,
                 )
@@ -224,6 +226,7 @@ class PartitionFetch:
             aborted = self._aborted(hosted, records, limit)
         return PartitionData(
             partition_index=target.partition,
+            error_code=ErrorCode.NONE,
             high_watermark=high_watermark,
             last_stable_offset=last_stable_offset,
             log_start_offset=log_start_offset,
@@ -243,10 +246,12 @@ class PartitionFetch:
             return None
         return PartitionData(
             partition_index=target.partition,
+            error_code=ErrorCode.NONE,
             high_watermark=partition_log.high_watermark,
             last_stable_offset=partition_log.last_stable_offset,
             log_start_offset=partition_log.log_start_offset,
             diverging_epoch=FetchResponse.EpochEndOffset(epoch=epoch, end_offset=end_offset),
+            aborted_transactions=None,
             records=NOTHING,
         )
 
@@ -284,7 +289,13 @@ class PartitionFetch:
     def _refusal(self, target: FetchTarget, error: ErrorCode) -> PartitionData:
         if error is ErrorCode.KAFKA_STORAGE_ERROR and self._parameters.version <= 5:
             error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        answer = PartitionData(partition_index=target.partition, error_code=error, high_watermark=-1, records=NOTHING)
+        answer = PartitionData(
+            partition_index=target.partition,
+            error_code=error,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=NOTHING,
+        )
         if self._parameters.version >= 16 and error in LEADER_HINT_ERRORS and target.topic is not None:
             known = self._replicas.metadata.partition(target.topic, target.partition)
             if known is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -196,7 +196,7 @@ class Leadership:
         async with self._lock:
             refused = self.check_controller(request.controller_epoch, request.broker_epoch)
             if refused is not ErrorCode.NONE:
-                return StopReplicaResponse(error_code=refused)
+                return StopReplicaResponse(error_code=refused, partition_errors=[])
             errors: list[tuple[Key, ErrorCode]] = []
             changes = Changes()
             doomed: list[Key] = []
@@ -269,19 +269,21 @@ def _assignment(state: PartitionState) -> Assignment:
 
 
 def _leader_and_isr_response(orders: Sequence[_Order], version: int) -> LeaderAndIsrResponse:
-    make: Callable[..., LeaderAndIsrResponse.LeaderAndIsrPartitionError]
+    """List the errors: by topic name up to version 4, by topic id from 5 on."""
     make = LeaderAndIsrResponse.LeaderAndIsrPartitionError
     if version < 5:
         errors = [make(topic_name=o.topic, partition_index=o.partition, error_code=o.error) for o in orders]
         return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
-    topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
+    topics: dict[bytes, list[LeaderAndIsrResponse.LeaderAndIsrPartitionError]] = {}
     for order in orders:
-        topic = topics.get(order.topic_id)
-        if topic is None:
-            topic = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=order.topic_id, partition_errors=[])
-            topics[order.topic_id] = topic
-        topic.partition_errors.append(make(partition_index=order.partition, error_code=order.error))
-    return LeaderAndIsrResponse(error_code=ErrorCode.NONE, topics=list(topics.values()))
+        topics.setdefault(order.topic_id, []).append(make(partition_index=order.partition, error_code=order.error))
+    return LeaderAndIsrResponse(
+        error_code=ErrorCode.NONE,
+        topics=[
+            LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic_id, partition_errors=errors)
+            for topic_id, errors in topics.items()
+        ],
+    )
 
 
 def _stops(request: StopReplicaRequest, version: int) -> Iterator[tuple[Key, int, bool]]:
