@@ -1,14 +1,14 @@
 """Small text files that survive a restart (storage.md 1 and 2).
 
-    recovery-point-offset-checkpoint        0                   version
-    log-start-offset-checkpoint             2                   number of entries
-    replication-offset-checkpoint           orders 0 1234       topic partition offset
-    cleaner-offset-checkpoint               orders 1 77
+recovery-point-offset-checkpoint        0                   version
+log-start-offset-checkpoint             2                   number of entries
+replication-offset-checkpoint           orders 0 1234       topic partition offset
+cleaner-offset-checkpoint               orders 1 77
 
-    leader-epoch-checkpoint                 the same, an entry being "<epoch> <start offset>"
-    partition.metadata                      version: 0 / topic_id: <22 characters>
-    meta.properties                         #<date> / cluster.id=… / version=0 / broker.id=…
-    .kafka_cleanshutdown                    {"version":0,"brokerEpoch":-1}
+leader-epoch-checkpoint                 the same, an entry being "<epoch> <start offset>"
+partition.metadata                      version: 0 / topic_id: <22 characters>
+meta.properties                         #<date> / cluster.id=… / version=0 / broker.id=…
+.kafka_cleanshutdown                    {"version":0,"brokerEpoch":-1}
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def read_topic_id(files: Files, path: str) -> bytes:
     except (KeyError, ValueError):
         raise MalformedCheckpoint(f"{path}: no valid topic_id in {data[:80]!r}") from None
     if fields.get("version", "").strip() != "0" or topic_id == ZERO_UUID:
-        raise MalformedCheckpoint(f"{path}: version 0 and a topic id that is not zero are expected, found {data[:80]!r}")
+        raise MalformedCheckpoint(
+            f"{path}: version 0 and a topic id that is not zero are expected, found {data[:80]!r}"
+        )
     return topic_id
 
 

@@ -136,8 +136,8 @@ class IndexFile(PooledFile):
             del self._waiting[(count - self._written) * self._entry.size :]
         self.count = count
 
-    def trim(self) -> None:
-        """Drop bytes behind the last whole entry (a torn write)."""
-        size = self.file_size()
-        if size % self._entry.size:
-            self.truncate(size - size % self._entry.size)
+    def empty(self) -> None:
+        """Drop whatever is in the file, entries or not. (Emptying one is much cheaper than making one.)"""
+        self.cut(0)
+        if self.file_size():
+            self.truncate(0)

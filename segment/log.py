@@ -22,14 +22,15 @@ from typing import NamedTuple, NoReturn
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
-from protocol.records.batch import BatchHeader, read_header, split_batches, stamp, verify_crc
+from protocol.records.batch import BatchHeader, stamp
 from protocol.records.control import ControlType, read_marker
 from segment import checkpoints, names
+from segment.fetched import Lot, check_fetched, cut_into_lots
 from segment.files import Buffer, FilePool, Folder
 from segment.leader_epochs import LeaderEpochs
 from segment.log_config import LogConfig
 from segment.log_segment import FileRecords, LogSegment
-from segment.offset_lookup import TimestampOffset, find_timestamp
+from segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
 from segment.producer_snapshots import ProducerSnapshots
 from segment.producer_state import CachedBatch, ProducerState
 from segment.retention import deletable_count
@@ -56,6 +57,16 @@ class AppendResult(NamedTuple):
     duplicate: bool = False
     """An idempotent batch that was here already: the offsets are the original ones, nothing was written."""
     rolled: bool = False
+
+
+class Flush(NamedTuple):
+    """A flush under way."""
+
+    target: int
+    segments: list[LogSegment]
+    active: LogSegment
+    small_files: list[str]
+    truncations: int
 
 
 class Log:
@@ -190,26 +201,28 @@ class Log:
 
         Raises KafkaError, whose code answers the partition; RecordErrors names the refused records.
         """
-        valid = validate(batch, self.config, now_ms, origin)
+        from_client = origin == 0
+        valid = validate(batch, self.config, now_ms, from_client)
         with self._lock:
             if self._failure is not None:
                 raise self._unusable()
             try:
-                return self._append_valid(valid, leader_epoch, now_ms, origin)
+                return self._append_valid(valid, leader_epoch, now_ms, from_client)
             except OSError as error:
                 self._fail(error, "append")
 
-    def _append_valid(self, valid: ValidBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin) -> AppendResult:
+    def _append_valid(self, valid: ValidBatch, leader_epoch: int, now_ms: int, from_client: bool) -> AppendResult:
         batch, header, max_timestamp, append_time = valid
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
         size = len(batch)
+        has_producer = header.producer_id >= 0
         marker = None
-        if header.producer_id >= 0:
+        if has_producer:
             if header.is_control:
                 marker = read_marker(batch)
                 self.producer_state.check_marker(header, marker[1])
-            repeated = self.producer_state.check(header, origin is AppendOrigin.CLIENT)
+            repeated = self.producer_state.check(header, from_client)
             if repeated is not None:
                 return self._duplicate(repeated, append_time)
         if size > self.config.segment_bytes:
@@ -225,7 +238,7 @@ class Log:
             segment = self._roll(base_offset, now_ms)
         segment.append(batch, base_offset, last_offset, max_timestamp, last_offset)
         self.log_end_offset = last_offset + 1
-        if header.producer_id >= 0:
+        if has_producer:
             self._note_producer(header, base_offset, max_timestamp, marker)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, rolled)
 
@@ -238,7 +251,9 @@ class Log:
             duplicate=True,
         )
 
-    def _note_producer(self, header: BatchHeader, base_offset: int, timestamp: int, marker: tuple[ControlType, int] | None) -> None:
+    def _note_producer(
+        self, header: BatchHeader, base_offset: int, timestamp: int, marker: tuple[ControlType, int] | None
+    ) -> None:
         if marker is None:
             self.producer_state.append_batch(header, base_offset, timestamp)
             return
@@ -255,7 +270,7 @@ class Log:
         Raises KafkaError CORRUPT_MESSAGE (CRC, lengths) and OFFSET_OUT_OF_RANGE (offsets that do not continue the log).
         """
         view = memoryview(records)
-        headers = self._check_fetched(view)
+        headers = check_fetched(view, self.name)
         with self._lock:
             if self._failure is not None:
                 raise self._unusable()
@@ -266,28 +281,11 @@ class Log:
                 if first.base_offset < self.log_end_offset:
                     self._restart_empty_log(first, last)
                 rolled = False
-                for lot in _lots(headers, self.config.segment_bytes):
+                for lot in cut_into_lots(headers, self.config.segment_bytes):
                     rolled |= self._append_fetched(view, lot, now_ms)
             except OSError as error:
                 self._fail(error, "append")
             return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset, False, rolled)
-
-    def _check_fetched(self, view: memoryview) -> list[tuple[int, BatchHeader]]:
-        headers = []
-        following = -1
-        for position, size in split_batches(view):
-            header = read_header(view, position)
-            if not verify_crc(view, position, size):
-                raise KafkaError(
-                    ErrorCode.CORRUPT_MESSAGE, f"{self.name}: fetched batch at offset {header.base_offset} has a wrong CRC"
-                )
-            if header.base_offset < following:
-                raise KafkaError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name}: fetched offset {header.base_offset} follows {following - 1}"
-                )
-            following = header.last_offset + 1
-            headers.append((position, header))
-        return headers
 
     def _restart_empty_log(self, first: BatchHeader, last: BatchHeader) -> None:
         """The first batch may span the start of an empty log: the leader's log start lies inside of it."""
@@ -298,7 +296,7 @@ class Log:
             )
         self._restart_at(first.base_offset)
 
-    def _append_fetched(self, view: memoryview, lot: list[tuple[int, BatchHeader]], now_ms: int) -> bool:
+    def _append_fetched(self, view: memoryview, lot: Lot, now_ms: int) -> bool:
         start, first = lot[0]
         position, last = lot[-1]
         data = view[start : position + last.size]
@@ -337,9 +335,7 @@ class Log:
 
     # ------------------------------------------------------------------ reading
 
-    def read(
-        self, offset: int, max_bytes: int, limit: int | None = None, min_one_batch: bool = True
-    ) -> FileRecords:
+    def read(self, offset: int, max_bytes: int, limit: int | None = None, min_one_batch: bool = True) -> FileRecords:
         """Return the slice of one segment from the batch that holds `offset`, below `limit` (exclusive; None: the end).
 
         At least one whole batch if min_one_batch, else size 0 when the first is larger than max_bytes; a batch cut short
@@ -377,18 +373,7 @@ class Log:
 
     def aborted_transactions(self, records: FileRecords, upper: int | None = None) -> list[AbortedTransaction]:
         """Aborted transactions that overlap what `read` returned (for read_committed); upper: exclusive, if known."""
-        found: list[AbortedTransaction] = []
-        segments = self.segments
-        number = bisect_right(segments, records.segment_base_offset, key=_base_offset) - 1
-        if upper is None:
-            upper = segments[number].index.offset_at_or_after(records.position + records.size)
-        if upper is None:
-            upper = segments[number + 1].base_offset if number + 1 < len(segments) else self.log_end_offset
-        for segment in segments[max(number, 0) :]:
-            index = segment.transaction_index()
-            if index is not None and index.collect(records.offset, upper, found):
-                break
-        return found
+        return find_aborted(self.segments, records, upper, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """First record at or after the time. ListOffsets' special values: -1 end, -2 and -4 start, -3 largest timestamp."""
@@ -400,13 +385,7 @@ class Log:
 
     def legacy_segment_offsets(self, max_offsets: int, timestamp_ms: int) -> list[int]:
         """ListOffsets v0: segment base offsets, newest first, of segments changed at or before a time (-1, -2: as usual)."""
-        if timestamp_ms == -2:
-            return [self.log_start_offset][:max_offsets]
-        offsets = [self.log_end_offset] if timestamp_ms == -1 and self.active_segment.size else []
-        for segment in reversed(self.segments):
-            if timestamp_ms == -1 or segment.file.modified_ms() <= timestamp_ms:
-                offsets.append(max(segment.base_offset, self.log_start_offset))
-        return offsets[:max_offsets]
+        return find_segment_offsets(self, max_offsets, timestamp_ms)
 
     # ------------------------------------------------------------------ offsets that move
 
@@ -522,31 +501,45 @@ class Log:
 
     def flush(self, up_to: int | None = None) -> None:
         """fsync everything below `up_to` (default: the end) and move the recovery point. For worker threads."""
-        with self._changing("flush"):
-            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-            if target <= self.recovery_point:
-                return
-            segments = self.segments
-            first = max(bisect_right(segments, self.recovery_point, key=_base_offset) - 1, 0)
-            dirty = [segment for segment in segments[first:] if segment.base_offset < target]
-            for segment in dirty[:-1]:
-                segment.write_out()
-            self._write_small_files()
-            small_files, self._unsynced = self._unsynced, []
-            truncations = self._truncations
+        begun = self.begin_flush(up_to)
+        if begun is None:
+            return
         try:
-            for segment in dirty:
-                segment.sync(with_indexes=segment is not segments[-1])
-            for name in small_files:
+            for segment in begun.segments:
+                segment.sync(with_indexes=segment is not begun.active)
+            for name in begun.small_files:
                 self._pool.files.sync_path(f"{self._folder.path}/{name}")
-            if small_files:
+            if begun.small_files:
                 self._pool.files.sync_folder(self._folder.path)
         except OSError as error:
             with self._lock:
                 self._fail(error, "flush")
+        self.end_flush(begun)
+
+    def begin_flush(self, up_to: int | None = None) -> Flush | None:
+        """Write out what waits in memory and say what has to reach the disk; None when everything is there.
+
+        Between this and end_flush the caller syncs: these files, or the whole file system at once.
+        """
+        with self._changing("flush"):
+            target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
+            if target <= self.recovery_point:
+                return None
+            segments = self.segments
+            first = max(bisect_right(segments, self.recovery_point, key=_base_offset) - 1, 0)
+            dirty = [segment for segment in segments[first:] if segment.base_offset < target]
+            for segment in dirty:
+                if segment is not segments[-1]:
+                    segment.write_out()
+            self._write_small_files()
+            small_files, self._unsynced = self._unsynced, []
+            return Flush(target, dirty, segments[-1], small_files, self._truncations)
+
+    def end_flush(self, begun: Flush) -> None:
+        """Everything below the flush's target is on disk now, unless the log was truncated meanwhile."""
         with self._lock:
-            if truncations == self._truncations:
-                self.recovery_point = max(self.recovery_point, target)
+            if begun.truncations == self._truncations:
+                self.recovery_point = max(self.recovery_point, begun.target)
 
     def write_pending(self) -> None:
         """Let index entries and small files that wait in memory reach their files (no sync)."""
@@ -652,16 +645,3 @@ def _jitter(config: LogConfig) -> int:
     """Spreads the rolls of many partitions over segment.jitter.ms."""
     limit = min(config.segment_jitter_ms, config.segment_ms)
     return random.randrange(limit) if limit > 0 else 0
-
-
-def _lots(headers: list[tuple[int, BatchHeader]], max_bytes: int) -> Iterator[list[tuple[int, BatchHeader]]]:
-    """Cut what was fetched into runs that fit a segment each (a single larger batch goes alone)."""
-    lot: list[tuple[int, BatchHeader]] = []
-    size = 0
-    for item in headers:
-        if lot and size + item[1].size > max_bytes:
-            yield lot
-            lot, size = [], 0
-        lot.append(item)
-        size += item[1].size
-    yield lot

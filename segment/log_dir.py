@@ -1,9 +1,9 @@
 """One log directory: its lock, who it belongs to, and its checkpoint files.
 
-    .lock                          held with fcntl, as Java's FileChannel.lock does: brokers of both kinds see each other's
-    meta.properties                cluster.id, broker.id
-    .kafka_cleanshutdown           there only while no broker uses the directory, and only after an orderly stop
-    *-checkpoint                   offsets per partition (checkpoints.py)
+.lock                          held with fcntl, as Java's FileChannel.lock does: brokers of both kinds see each other's
+meta.properties                cluster.id, broker.id
+.kafka_cleanshutdown           there only while no broker uses the directory, and only after an orderly stop
+*-checkpoint                   offsets per partition (checkpoints.py)
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from pathlib import Path
 from protocol.errors import ErrorCode, KafkaError
 from segment import checkpoints, names
 from segment.files import FilePool, Files
-from segment.log import Log
+from segment.log import Flush, Log
 from segment.log_config import MAX_LONG, LogConfig
 from segment.log_dir import LogDir, LogDirError
 from segment.recovery import KnownOffsets, LogSetup, create_log, open_log
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 Key = tuple[str, int]
 
 _WRITE_PENDING_INTERVAL_MS = 1_000
+_FEW_LOGS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,15 +262,11 @@ class LogManager:
                 return existing
             live = self.live_dirs
             if key in self._offline_logs or not live or (log_dir is not None and log_dir not in live):
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline"
-                )
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline")
             chosen = log_dir or min(live, key=self._counts.__getitem__)
             folder = f"{chosen}/{names.folder_name(topic, partition)}"
             try:
-                created = create_log(
-                    self._setup(), folder, topic, partition, config or self.default_config, topic_id
-                )
+                created = create_log(self._setup(), folder, topic, partition, config or self.default_config, topic_id)
             except OSError as error:
                 self.mark_offline(chosen, error)
                 raise KafkaError(
@@ -440,9 +437,7 @@ class LogManager:
 
     def shutdown(self) -> None:
         """Flush and close every log, write the checkpoints and .kafka_cleanshutdown, release the locks."""
-        with ThreadPoolExecutor(max(1, self.settings.num_recovery_threads_per_data_dir), "log-flush") as pool:
-            dirty = [each for each in self._logs.values() if each.unflushed_messages]
-            list(pool.map(lambda each: self._each([each], Log.flush), dirty))
+        self._flush_all()
         self._each([*self._logs.values(), *self._future_logs.values()], Log.close)
         self.checkpoint_recovery_points()
         self.checkpoint_log_start_offsets()
@@ -454,6 +449,30 @@ class LogManager:
             except OSError as error:
                 self.mark_offline(directory.path, error)
         self._unlock()
+
+    def _flush_all(self) -> None:
+        """Flush the logs that need it: a few one by one, many with one sync of each directory's file system."""
+        dirty = [each for each in self._logs.values() if each.unflushed_messages]
+        if len(dirty) <= _FEW_LOGS:
+            self._each(dirty, Log.flush)
+            return
+        begun: dict[str, list[tuple[Log, Flush]]] = {}
+        for each in dirty:
+            try:
+                flush = each.begin_flush()
+            except KafkaError as error:
+                log.warning("%s", error.message)
+                continue
+            if flush is not None:
+                begun.setdefault(each.log_dir, []).append((each, flush))
+        for path, flushes in begun.items():
+            try:
+                self._files.sync_filesystem(path)
+            except OSError as error:
+                self.mark_offline(path, error)
+                continue
+            for each, flush in flushes:
+                each.end_flush(flush)
 
     def abandon(self) -> None:
         """Close all files without writing anything, as a crash would leave them (tests)."""

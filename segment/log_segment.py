@@ -54,9 +54,7 @@ class FileRecords:
 
     __slots__ = ("_file", "_pinned", "offset", "position", "segment_base_offset", "size")
 
-    def __init__(
-        self, file: PooledFile, position: int, size: int, segment_base_offset: int, offset: int = -1
-    ) -> None:
+    def __init__(self, file: PooledFile, position: int, size: int, segment_base_offset: int, offset: int = -1) -> None:
         self._file = file
         self._pinned = False
         self.position = position
@@ -213,7 +211,9 @@ class LogSegment:
             recent.clear()
         recent[base_offset] = position
 
-    def should_roll(self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int, jitter_ms: int) -> bool:
+    def should_roll(
+        self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int, jitter_ms: int
+    ) -> bool:
         """Whether a chunk that comes now belongs into a new segment (storage.md 8)."""
         if self.size > config.segment_bytes - size:
             return self.size > 0
@@ -300,7 +300,9 @@ class LogSegment:
             try:
                 return self._scan(position, offset, indexed)
             except KafkaError as error:
-                log.warning("%s: offset index does not fit its log, searching without it (%s)", self.place, error.message)
+                log.warning(
+                    "%s: offset index does not fit its log, searching without it (%s)", self.place, error.message
+                )
         return self._scan(0, offset, None)
 
     def _scan(self, position: int, offset: int, indexed: int | None) -> int:
@@ -359,11 +361,7 @@ class LogSegment:
 
     def _verified(self, start: int, end: int) -> int:
         """Check what nobody checked yet in [start, end); return where the part ends that may be served."""
-        descriptor = self.pool.pin(self.file)
-        try:
-            modified = os.fstat(descriptor).st_mtime_ns
-        finally:
-            self.pool.unpin(self.file)
+        modified = self.file.change_time_ns()
         if modified > self._file_time:
             if self._file_time:  # 0: nobody of this process wrote to it yet
                 log.info("%s: changed from outside; its batches are checked again", self.place)
@@ -417,12 +415,12 @@ class LogSegment:
 
     def reset_indexes(self) -> None:
         """Empty all indexes, whatever is in them: recovery fills them again."""
-        for file in (self._index, self._time_index, self._transaction_index):
-            if file is not None:
-                file.close()
-        self._index = self._time_index = self._transaction_index = None
-        for suffix in (INDEX, TIME_INDEX, TRANSACTION_INDEX):
-            self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, suffix)}")
+        if self._transaction_index is not None:
+            self._transaction_index.close()
+            self._transaction_index = None
+        for index in (self.index, self.time_index):
+            index.empty()
+        self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}")
         self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
         self._bytes_since_entry = 0
 

@@ -1,9 +1,9 @@
 """Names of folders and files in a log directory (storage.md 1 and 2).
 
-    orders-3/00000000000000368769.log        <topic>-<partition>/<20-digit base offset><suffix>
-    orders-3.<32 hex>-delete/                 waiting to be removed
-    orders-3.<32 hex>-future/                 a copy moving in from another log directory
-    orders-3.<32 hex>-stray/                  set aside by a migration
+orders-3/00000000000000368769.log        <topic>-<partition>/<20-digit base offset><suffix>
+orders-3.<32 hex>-delete/                 waiting to be removed
+orders-3.<32 hex>-future/                 a copy moving in from another log directory
+orders-3.<32 hex>-stray/                  set aside by a migration
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ PARTITION_METADATA = "partition.metadata"
 _MAX_FOLDER_NAME = 255
 _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 _MARKED_FOLDER = re.compile(r"(?P<name>.*)\.[0-9a-f]{32}-(?P<mark>delete|future|stray)")
-_FILE = re.compile(r"(?P<offset>\d{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))(?P<state>\.deleted|\.cleaned|\.swap)?")
+_FILE = re.compile(
+    r"(?P<offset>\d{20})(?P<suffix>\.(?:log|index|timeindex|txnindex|snapshot))(?P<state>\.deleted|\.cleaned|\.swap)?"
+)
 
 
 class FolderName(NamedTuple):

@@ -1,12 +1,18 @@
-"""Find an offset by timestamp: the segment by its largest timestamp, the batch by the time index, then the record."""
+"""Look-ups across segments: offsets by timestamp, aborted transactions of a slice.
+
+By timestamp: the segment by its largest timestamp, the batch by the time index, then the record.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.records.batch import BatchHeader
 from protocol.records.record import decode_batch
-from segment.log_segment import LogSegment
+from segment.log_segment import FileRecords, LogSegment
+from segment.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
     from segment.log import Log
@@ -72,3 +78,31 @@ def _record_at_or_after(
         if record.timestamp >= timestamp_ms and record.offset >= start_offset:
             return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
     return None
+
+
+def find_segment_offsets(log: Log, max_offsets: int, timestamp_ms: int) -> list[int]:
+    """Base offsets of the segments changed at or before a time, newest first (-1: also the end; -2: the start alone)."""
+    if timestamp_ms == EARLIEST:
+        return [log.log_start_offset][:max_offsets]
+    offsets = [log.log_end_offset] if timestamp_ms == LATEST and log.active_segment.size else []
+    for segment in reversed(log.segments):
+        if timestamp_ms == LATEST or segment.file.modified_ms() <= timestamp_ms:
+            offsets.append(max(segment.base_offset, log.log_start_offset))
+    return offsets[:max_offsets]
+
+
+def find_aborted(
+    segments: Sequence[LogSegment], records: FileRecords, upper: int | None, log_end_offset: int
+) -> list[AbortedTransaction]:
+    """Aborted transactions that overlap a slice; `upper` bounds its offsets (None: by the next index entry)."""
+    number = max(bisect_right(segments, records.segment_base_offset, key=lambda segment: segment.base_offset) - 1, 0)
+    if upper is None:
+        upper = segments[number].index.offset_at_or_after(records.position + records.size)
+    if upper is None:
+        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
+    found: list[AbortedTransaction] = []
+    for segment in segments[number:]:
+        index = segment.transaction_index()
+        if index is not None and index.collect(records.offset, upper, found):
+            break
+    return found

@@ -16,6 +16,7 @@ from segment.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 
+
 def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, position: int) -> AbortedTransaction | None:
     """Note a batch that lies in the log already; the aborted transaction that it ends, if it does."""
     if header.producer_id < 0:
@@ -91,7 +92,13 @@ class ProducerSnapshots:
         return log_start
 
     def rebuild(
-        self, state: ProducerState, segments: Sequence[LogSegment], log_start: int, end: int, now_ms: int, expiration_ms: int
+        self,
+        state: ProducerState,
+        segments: Sequence[LogSegment],
+        log_start: int,
+        end: int,
+        now_ms: int,
+        expiration_ms: int,
     ) -> None:
         """Bring the state to what it was when the log ended at `end`: newest snapshot, then the batches behind it."""
         start = self.load_newest(state, log_start, end, now_ms, expiration_ms)

@@ -58,7 +58,15 @@ class CachedBatch(NamedTuple):
 class ProducerEntry:
     """One producer id as this partition knows it."""
 
-    __slots__ = ("batches", "coordinator_epoch", "epoch", "last_timestamp", "producer_id", "transaction_first_offset")
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp",
+        "next_sequence",
+        "producer_id",
+        "transaction_first_offset",
+    )
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
@@ -67,13 +75,10 @@ class ProducerEntry:
         self.last_timestamp = -1
         self.transaction_first_offset = -1
         """-1 while no transaction is open."""
+        self.next_sequence = 0
+        """What the next batch of this epoch has to begin with; 0 when none is known."""
         self.batches: list[CachedBatch] = []
         """Oldest first; at most five."""
-
-    @property
-    def last_sequence(self) -> int:
-        """Sequence of the last record, -1 when no batch of this epoch is known."""
-        return self.batches[-1].last_sequence if self.batches else -1
 
     def duplicate_of(self, header: BatchHeader) -> CachedBatch | None:
         """The cached batch that this one repeats."""
@@ -113,8 +118,10 @@ class ProducerState:
     @property
     def first_unstable_offset(self) -> int | None:
         """First offset of the earliest transaction that is open, or whose marker is not replicated yet."""
+        if not self._open and not self._undecided:
+            return None
         firsts = [next(iter(table)) for table in (self._open, self._undecided) if table]
-        return min(firsts) if firsts else None
+        return min(firsts)
 
     # ------------------------------------------------------------------ appending
 
@@ -127,6 +134,13 @@ class ProducerState:
         entry = self.producers.get(header.producer_id)
         if entry is None:
             return None  # rule 5: any sequence of a producer that is unknown here
+        if (
+            header.base_sequence == entry.next_sequence
+            and header.producer_epoch == entry.epoch
+            and entry.transaction_first_offset < 0
+            and not header.is_control
+        ):
+            return None  # the common case
         if from_client:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
@@ -151,7 +165,7 @@ class ProducerState:
         if header.producer_epoch != entry.epoch:  # rule 5
             expected = None if entry.epoch == -1 else 0
         else:  # rule 6; after a mere marker nothing of this epoch is known: -1 + 1
-            expected = increment_sequence(entry.last_sequence, 1)
+            expected = entry.next_sequence
         if expected is not None and header.base_sequence != expected:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
@@ -165,6 +179,7 @@ class ProducerState:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.batches.clear()
+            entry.next_sequence = 0
             entry.epoch = epoch
         return entry
 
@@ -175,7 +190,9 @@ class ProducerState:
         batches = entry.batches
         if len(batches) == _CACHED_BATCHES:
             del batches[0]
-        batches.append(CachedBatch(header.last_sequence, base_offset + delta, delta, max_timestamp))
+        last_sequence = header.last_sequence
+        batches.append(CachedBatch(last_sequence, base_offset + delta, delta, max_timestamp))
+        entry.next_sequence = increment_sequence(last_sequence, 1)
         entry.last_timestamp = max_timestamp
         if header.is_transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
@@ -295,4 +312,5 @@ def _read_entry(data: bytes, position: int) -> ProducerEntry:
     entry.transaction_first_offset = first_offset
     if last_offset >= 0:
         entry.batches.append(CachedBatch(last_sequence, last_offset, delta, timestamp))
+        entry.next_sequence = increment_sequence(last_sequence, 1)
     return entry

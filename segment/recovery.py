@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from protocol.errors import KafkaError
+from protocol.primitives import ZERO_UUID
 from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
 from segment import checkpoints, names
 from segment.files import FilePool, Folder
@@ -99,7 +100,7 @@ def _read_topic_id(opening: _Opening) -> bytes:
         return checkpoints.read_topic_id(opening.files, path)
     except checkpoints.MalformedCheckpoint as error:
         log.warning("%s; the controller will give the topic's id again", error)
-        return checkpoints.ZERO_UUID
+        return ZERO_UUID
 
 
 class _Opening:
@@ -293,7 +294,9 @@ class _Opening:
 
     def _last_next_offset(self, segment: LogSegment) -> int:
         """From the last index entry on, header by header."""
-        position = segment.index.lookup(segment.index.last_offset)[1] if segment.index.damage(segment.size) is None else 0
+        position = (
+            segment.index.lookup(segment.index.last_offset)[1] if segment.index.damage(segment.size) is None else 0
+        )
         end = segment.base_offset
         reached = position
         for place, header in segment.headers(position):
@@ -303,7 +306,9 @@ class _Opening:
         return end
 
     def _restart(self, offset: int) -> None:
-        log.warning("%s: it ends at %d, below its log start offset %d: starting anew", self.folder.path, self.end, offset)
+        log.warning(
+            "%s: it ends at %d, below its log start offset %d: starting anew", self.folder.path, self.end, offset
+        )
         for segment in self.segments:
             self.setup.trash.discard(segment.files())
         self.segments.clear()
@@ -365,9 +370,7 @@ def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState) -> tu
     return position, ""
 
 
-def _note(
-    segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int
-) -> None:
+def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> None:
     segment.note_batch(header, position)
     if header.partition_leader_epoch > epochs.latest_epoch:
         epochs.assign(header.partition_leader_epoch, header.base_offset)
@@ -377,4 +380,3 @@ def _note(
             index = segment.transaction_index(create=True)
             assert index is not None
             index.append(aborted)
-

@@ -46,4 +46,3 @@ def _excess(segments: Sequence[LogSegment], config: LogConfig) -> int:
 
 def _too_old(segment: LogSegment, config: LogConfig, now_ms: int) -> bool:
     return config.is_deleted and config.retention_ms >= 0 and now_ms - segment.retention_timestamp > config.retention_ms
-

@@ -1,7 +1,7 @@
 """The aborted transactions of a segment (`.txnindex`); the file exists only when there are some.
 
-    entry = version int16 = 0 | producer id int64 | first offset int64 | last offset int64 | last stable offset int64
-            34 bytes, big-endian, ascending by last offset (the offset of the ABORT marker)
+entry = version int16 = 0 | producer id int64 | first offset int64 | last offset int64 | last stable offset int64
+        34 bytes, big-endian, ascending by last offset (the offset of the ABORT marker)
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import NoReturn
 
 from crc32c import crc32c
 
@@ -32,6 +32,8 @@ Batch = bytearray | memoryview
 _MAGIC_POSITION = 16
 _LENGTH = struct.Struct(">i")
 _COMPRESSION_MASK = 0x07
+_LOG_APPEND_TIME = 0x08
+_NOT_FOR_CLIENTS = 0x20 | _LOG_APPEND_TIME
 
 
 class AppendOrigin(IntEnum):
@@ -51,28 +53,28 @@ class RecordErrors(KafkaError):
         """(index in the batch, message)"""
 
 
-class ValidBatch(NamedTuple):
-    """A batch that may be appended; only its offsets and leader epoch are still open."""
-
-    batch: Batch
-    header: BatchHeader
-    """As it arrived: compression, size and max timestamp may differ by now."""
-    max_timestamp: int
-    log_append_time_ms: int
-    """-1 for CreateTime."""
+ValidBatch = tuple[Batch, BatchHeader, int, int]
+"""A batch that may be appended (only its offsets and leader epoch are still open), its header as it arrived (compression,
+size and max timestamp may differ by now), its max timestamp, and the append time (-1 for CreateTime)."""
 
 
-def validate(batch: Batch, config: LogConfig, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT) -> ValidBatch:
+def validate(batch: Batch, config: LogConfig, now_ms: int, from_client: bool = True) -> ValidBatch:
     """Check one batch as a client (or a coordinator) sent it and bring it into the topic's form.
 
     Changes the batch in place (timestamp type, max timestamp, CRC). Raises KafkaError, RecordErrors.
     """
-    batch = _one_batch(batch, config)
+    size = len(batch)
+    if (
+        not HEADER_SIZE <= size <= config.max_message_bytes
+        or _LENGTH.unpack_from(batch, 8)[0] != size - 12
+        or batch[_MAGIC_POSITION] != 2
+    ):
+        batch = _one_batch(batch, config)
     header, summary = check_batch(batch)
     if header.base_offset != 0:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}, expected 0")
-    if origin is AppendOrigin.CLIENT:
-        _check_client_header(header)
+    if from_client and (header.attributes & _NOT_FOR_CLIENTS or header.producer_id >= 0 > header.base_sequence):
+        _refuse_client_header(header)
     if config.checks_records and not header.is_control:
         if summary is None:
             summary = validate_records(batch, 0, len(batch))
@@ -81,12 +83,12 @@ def validate(batch: Batch, config: LogConfig, now_ms: int, origin: AppendOrigin 
         batch = _recompress(batch, header, config)
     if config.is_log_append_time:
         set_append_time(batch, 0, now_ms)
-        return ValidBatch(batch, header, now_ms, now_ms)
+        return batch, header, now_ms, now_ms
     max_timestamp = header.max_timestamp
     if summary is not None and summary.max_timestamp != max_timestamp:
         max_timestamp = summary.max_timestamp
         set_max_timestamp(batch, 0, max_timestamp)
-    return ValidBatch(batch, header, max_timestamp, -1)
+    return batch, header, max_timestamp, -1
 
 
 def _one_batch(batch: Batch, config: LogConfig) -> Batch:
@@ -101,7 +103,8 @@ def _one_batch(batch: Batch, config: LogConfig) -> Batch:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"batch length {whole - 12} is too small")
     if whole > config.max_message_bytes:
         raise KafkaError(
-            ErrorCode.MESSAGE_TOO_LARGE, f"a batch of {whole} bytes exceeds max.message.bytes = {config.max_message_bytes}"
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {whole} bytes exceeds max.message.bytes = {config.max_message_bytes}",
         )
     if whole == size:
         return batch
@@ -111,16 +114,16 @@ def _one_batch(batch: Batch, config: LogConfig) -> Batch:
     return memoryview(batch)[:whole]
 
 
-def _check_client_header(header: BatchHeader) -> None:
+def _refuse_client_header(header: BatchHeader) -> NoReturn:
     if header.is_control:
         raise KafkaError(ErrorCode.INVALID_RECORD, "clients may not send control batches")
     if header.producer_id >= 0 and header.base_sequence < 0:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD, f"base sequence {header.base_sequence} of producer {header.producer_id} is invalid"
+            ErrorCode.INVALID_RECORD,
+            f"base sequence {header.base_sequence} of producer {header.producer_id} is invalid",
         )
-    if header.attributes & 0x08:
-        message = "the timestamp type LogAppendTime is the broker's to set"
-        raise RecordErrors(ErrorCode.INVALID_TIMESTAMP, message, [(0, message)])
+    message = "the timestamp type LogAppendTime is the broker's to set"
+    raise RecordErrors(ErrorCode.INVALID_TIMESTAMP, message, [(0, message)])
 
 
 def _check_records(batch: Batch, config: LogConfig, summary: RecordsSummary, now_ms: int) -> None:
@@ -169,5 +172,3 @@ def _recompress(batch: Batch, header: BatchHeader, config: LogConfig) -> bytearr
     struct.pack_into(">H", rebuilt, 21, (header.attributes & ~_COMPRESSION_MASK) | config.compression)
     struct.pack_into(">I", rebuilt, 17, crc32c(memoryview(rebuilt)[21:]))
     return rebuilt
-
-

@@ -1,0 +1,46 @@
+"""Batches that a leader sent: are they whole, and do their offsets ascend? (Pure.)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, read_header, split_batches, verify_crc
+
+Lot = list[tuple[int, BatchHeader]]
+"""(position, header) of batches that lie one behind the other."""
+
+
+def check_fetched(view: memoryview, name: str) -> Lot:
+    """The whole batches at the front of what was fetched for the partition `name`; a cut-off last one is left out.
+
+    Raises KafkaError CORRUPT_MESSAGE and OFFSET_OUT_OF_RANGE.
+    """
+    headers: Lot = []
+    following = -1
+    for position, size in split_batches(view):
+        header = read_header(view, position)
+        if not verify_crc(view, position, size):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"{name}: fetched batch at offset {header.base_offset} has a wrong CRC"
+            )
+        if header.base_offset < following:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE, f"{name}: fetched offset {header.base_offset} follows {following - 1}"
+            )
+        following = header.last_offset + 1
+        headers.append((position, header))
+    return headers
+
+
+def cut_into_lots(headers: Lot, max_bytes: int) -> Iterator[Lot]:
+    """Cut what was fetched into runs that fit a segment each (a single larger batch goes alone)."""
+    lot: Lot = []
+    size = 0
+    for item in headers:
+        if lot and size + item[1].size > max_bytes:
+            yield lot
+            lot, size = [], 0
+        lot.append(item)
+        size += item[1].size
+    yield lot
