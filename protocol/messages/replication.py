@@ -20,7 +20,7 @@ class LeaderAndIsrRequest(Message):
     live_leaders: Array[LeaderAndIsrLiveLeader]
 
     class LeaderAndIsrPartitionState(Struct):
-        topic_name: Str
+        topic_name: Str = until(1, default="", ignorable=True)
         partition_index: Int32
         controller_epoch: Int32
         leader: Int32
@@ -28,7 +28,10 @@ class LeaderAndIsrRequest(Message):
         isr: Array[Int32]
         partition_epoch: Int32
         replicas: Array[Int32]
+        adding_replicas: Array[Int32] = since(3, default=(), ignorable=True)
+        removing_replicas: Array[Int32] = since(3, default=(), ignorable=True)
         is_new: Bool = since(1, default=False, ignorable=True)
+        leader_recovery_state: Int8 = since(6, default=0)
 
     class LeaderAndIsrTopicState(Struct):
         topic_name: Str
@@ -50,7 +53,7 @@ class LeaderAndIsrResponse(Message):
     topics: Array[LeaderAndIsrTopicError] = since(5, default=())
 
     class LeaderAndIsrPartitionError(Struct):
-        topic_name: Str
+        topic_name: Str = until(4, default="", ignorable=True)
         partition_index: Int32
         error_code: Error
 
@@ -117,7 +120,7 @@ class UpdateMetadataRequest(Message):
     live_brokers: Array[UpdateMetadataBroker]
 
     class UpdateMetadataPartitionState(Struct):
-        topic_name: Str
+        topic_name: Str = until(4, default="", ignorable=True)
         partition_index: Int32
         controller_epoch: Int32
         leader: Int32
