@@ -1,0 +1,1 @@
+"""One partition's log on disk, in Kafka's own format; plain blocking code."""

@@ -1,9 +1,10 @@
 """Every call to the operating system that storage makes, and a pool that bounds the open descriptors.
 
-`Files` holds the calls; tests subclass it to cut writes short or to fail the n-th call. A broker may hold 10,000 logs and
-more files than descriptors, so a `PooledFile` knows its place and is opened on use; the pool closes the least recently
-used ones beyond its capacity. Whoever works on a descriptor *pins* the file: a pinned one is never closed under its user,
-not even when the file is deleted meanwhile (the kernel keeps the bytes of an unlinked file that is open).
+`Files` holds the calls; tests subclass it to cut writes short or to fail the n-th call. A broker may hold 10,000 logs
+and more files than descriptors, so a `PooledFile` knows its place and is opened on use; the pool closes the least
+recently used ones beyond its capacity. Whoever works on a descriptor *pins* the file: a pinned one is never closed
+under its user, not even when the file is deleted meanwhile (the kernel keeps the bytes of an unlinked file that is
+open).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """A file of fixed-size, ascending entries: appended in small lots, read through a memory map.
 
 The offset and the time index are both of this kind. New entries wait in memory and reach the file by the lot (one write
-for up to 64 entries), at a flush, a roll and a close: a crash loses only entries that recovery rebuilds from the batches,
-as it does whenever a log was not closed cleanly. Unlike Kafka the file is never pre-allocated, so it never ends in zeros.
-The map is made at the first look-up and counts as an open file of the pool.
+for up to 64 entries), at a flush, a roll and a close: a crash loses only entries that recovery rebuilds from the
+batches, as it does whenever a log was not closed cleanly. Unlike Kafka the file is never pre-allocated, so it never
+ends in zeros. The map is made at the first look-up and counts as an open file of the pool.
 """
 
 from __future__ import annotations

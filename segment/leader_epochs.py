@@ -2,8 +2,8 @@
 
 Kafka syncs this file at every change. Here a change only marks it: it is written by the next flush, roll, close or
 `LogManager.run_due` (every second), and synced by the flush. Nothing is lost by that: every batch carries its leader
-epoch, the recovery point never passes data before the file is synced, and recovery reads the epochs of all batches above
-it again. An epoch without a batch says nothing that the next election would not say.
+epoch, the recovery point never passes data before the file is synced, and recovery reads the epochs of all batches
+above it again. An epoch without a batch says nothing that the next election would not say.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Threads. Every method may be called from any thread. What changes the log takes its lock, and nobody holds that while
 waiting for the disk to sync, so the appender (the broker's loop) is never held up by a flush. Reads take no lock: they
-see the list of segments as it was, for it is replaced, never changed. Meant for worker threads, because they wait for the
-disk: flush, retention, close. Opening a log is in recovery.py, answering by timestamp in offset_lookup.py.
+see the list of segments as it was, for it is replaced, never changed. Meant for worker threads, because they wait for
+the disk: flush, retention, close. Opening a log is in recovery.py, answering by timestamp in offset_lookup.py.
 
 An operating system's error means that the log directory has failed: it is told to `on_failure`, and from then on every
 method raises KAFKA_STORAGE_ERROR. What was half written lies beyond the known size and is cut at the next start.
@@ -338,8 +338,9 @@ class Log:
     def read(self, offset: int, max_bytes: int, limit: int | None = None, min_one_batch: bool = True) -> FileRecords:
         """Return the slice of one segment from the batch that holds `offset`, below `limit` (exclusive; None: the end).
 
-        At least one whole batch if min_one_batch, else size 0 when the first is larger than max_bytes; a batch cut short
-        at the end is legal. Raises KafkaError OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE when the first batch is damaged.
+        At least one whole batch if min_one_batch, else size 0 when the first is larger than max_bytes; a batch cut
+        short at the end is legal. Raises KafkaError OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE when the first batch is
+        damaged.
         """
         end_offset = self.log_end_offset
         if not self.log_start_offset <= offset <= end_offset:
@@ -376,7 +377,7 @@ class Log:
         return find_aborted(self.segments, records, upper, self.log_end_offset)
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
-        """First record at or after the time. ListOffsets' special values: -1 end, -2 and -4 start, -3 largest timestamp."""
+        """First record at or after the time (or what ListOffsets' special values -1 to -4 stand for)."""
         return find_timestamp(self, timestamp_ms)
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
@@ -384,7 +385,7 @@ class Log:
         return self.leader_epochs.end_offset(epoch, self.log_end_offset)
 
     def legacy_segment_offsets(self, max_offsets: int, timestamp_ms: int) -> list[int]:
-        """ListOffsets v0: segment base offsets, newest first, of segments changed at or before a time (-1, -2: as usual)."""
+        """ListOffsets v0: base offsets, newest first, of segments changed at or before a time (-1, -2: as usual)."""
         return find_segment_offsets(self, max_offsets, timestamp_ms)
 
     # ------------------------------------------------------------------ offsets that move
@@ -402,7 +403,7 @@ class Log:
         return offset
 
     def update_log_start_offset(self, offset: int) -> bool:
-        """Move the log start up (a follower, to its leader's); True when it moved. Segments go at the next retention."""
+        """Move the log start up (a follower: to its leader's); True when it moved. Segments go with the retention."""
         with self._lock:
             if offset <= self.log_start_offset or offset > self.log_end_offset:
                 return False
@@ -472,7 +473,7 @@ class Log:
         )
 
     def _drop(self, dropped: Sequence[LogSegment], kept: tuple[LogSegment, ...], now_ms: int) -> None:
-        """Take segments out of the log; their files go file.delete.delay.ms later, for slices that are still being sent."""
+        """Take segments out of the log; their files go file.delete.delay.ms later: slices may still be on their way."""
         self.segments = kept
         for segment in dropped:
             self._trash.bury(segment.files(), now_ms + self.config.file_delete_delay_ms)

@@ -1,8 +1,9 @@
 """All logs of all log directories: find and open them at the start, make and delete them, look after them.
 
 A directory that fails goes offline with its logs, and the rest serves on. Nothing here starts a thread that outlives a
-call: whoever owns the manager calls `run_due` from a worker thread when it says so. Methods may be called from any thread;
-`on_offline_dir` is called from whichever thread met the failure, possibly with a log's lock held: it must only pass it on.
+call: whoever owns the manager calls `run_due` from a worker thread when it says so. Methods may be called from any
+thread; `on_offline_dir` is called from whichever thread met the failure, possibly with a log's lock held: it must
+only pass it on.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ class LogManager:
     def open(self, broker_id: int, cluster_id: str) -> None:
         """Make, lock and check the directories, write meta.properties.
 
-        Raises LogDirError when a directory belongs to somebody else, or none can be used; one whose disk fails goes offline.
+        Raises LogDirError when a directory belongs to somebody else, or none can be used; one whose disk fails goes
+        offline.
         """
         for directory in self._dirs.values():
             try:

@@ -46,10 +46,10 @@ _PLACE = struct.Struct(">qi11xi")
 class FileRecords:
     """A slice of one segment's file: what a Fetch answer sends with sendfile.
 
-    `fileno()` opens the file if need be and pins it until `release()` (also called when the object is dropped): a slice that
-    is pinned can be read to its end even if its segment is deleted meanwhile. Ask for it late, just before sending, and
-    release it after: pinned files count against the pool of open descriptors. sendfile returns 0 early when the log was
-    truncated meanwhile (a follower); the connection must then be closed.
+    `fileno()` opens the file if need be and pins it until `release()` (also called when the object is dropped): a
+    slice that is pinned can be read to its end even if its segment is deleted meanwhile. Ask for it late, just before
+    sending, and release it after: pinned files count against the pool of open descriptors. sendfile returns 0 early
+    when the log was truncated meanwhile (a follower); the connection must then be closed.
     """
 
     __slots__ = ("_file", "_pinned", "offset", "position", "segment_base_offset", "size")

@@ -2,8 +2,8 @@
 
     entry = relative offset int32 (offset - base) | position int32              8 bytes, big-endian
 
-Offsets strictly increase. An entry is (last offset of an appended chunk, position of the chunk's first byte); there is one
-for about every `index.interval.bytes` of log, none for the first chunk.
+Offsets strictly increase. An entry is (last offset of an appended chunk, position of the chunk's first byte); there
+is one for about every `index.interval.bytes` of log, none for the first chunk.
 """
 
 from __future__ import annotations

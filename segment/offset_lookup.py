@@ -81,7 +81,7 @@ def _record_at_or_after(
 
 
 def find_segment_offsets(log: Log, max_offsets: int, timestamp_ms: int) -> list[int]:
-    """Base offsets of the segments changed at or before a time, newest first (-1: also the end; -2: the start alone)."""
+    """Base offsets of segments changed at or before a time, newest first (-1: also the end; -2: only the start)."""
     if timestamp_ms == EARLIEST:
         return [log.log_start_offset][:max_offsets]
     offsets = [log.log_end_offset] if timestamp_ms == LATEST and log.active_segment.size else []

@@ -162,11 +162,9 @@ class ProducerState:
         return None
 
     def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
-        if header.producer_epoch != entry.epoch:  # rule 5
-            expected = None if entry.epoch == -1 else 0
-        else:  # rule 6; after a mere marker nothing of this epoch is known: -1 + 1
-            expected = entry.next_sequence
-        if expected is not None and header.base_sequence != expected:
+        # rule 5 for a new epoch, rule 6 otherwise (0 after a mere marker: no batch of this epoch is known)
+        expected = entry.next_sequence if header.producer_epoch == entry.epoch else 0
+        if entry.epoch != -1 and header.base_sequence != expected:
             raise KafkaError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                 f"sequence {header.base_sequence} of producer {header.producer_id} (epoch {header.producer_epoch})"

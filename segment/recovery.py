@@ -1,9 +1,9 @@
 """Open a log after a stop or a crash (storage.md 9), or make a new one.
 
-After a clean stop files are believed (and their batches checked when first read, see log_segment.py). After any other stop
-every segment from the one that holds the recovery point on is scanned: sizes, checksums, ascending offsets. Its indexes,
-transactions, producer state and leader epochs are rebuilt from what is there, and the log ends before the first bad byte.
-Each damage is told in one line.
+After a clean stop files are believed (and their batches checked when first read, see log_segment.py). After any other
+stop every segment from the one that holds the recovery point on is scanned: sizes, checksums, ascending offsets. Its
+indexes, transactions, producer state and leader epochs are rebuilt from what is there, and the log ends before the
+first bad byte. Each damage is told in one line.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     entry = timestamp int64 | relative offset int32                             12 bytes, big-endian
 
-No record up to an entry's offset has a larger timestamp than the entry's. Timestamps strictly increase, offsets never go
-back. The offset is the last one of the batch that had the largest timestamp so far (Kafka 3.9).
+No record up to an entry's offset has a larger timestamp than the entry's. Timestamps strictly increase, offsets never
+go back. The offset is the last one of the batch that had the largest timestamp so far (Kafka 3.9).
 """
 
 from __future__ import annotations

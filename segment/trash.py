@@ -1,6 +1,7 @@
 """Files and folders that wait to be removed: renamed at once, removed file.delete.delay.ms later.
 
-Nothing is lost by a restart in between: names that end in `.deleted` or `-delete` are removed when a directory is loaded.
+Nothing is lost by a restart in between: names that end in `.deleted` or `-delete` are removed when a directory is
+loaded.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ class RecordErrors(KafkaError):
 
 
 ValidBatch = tuple[Batch, BatchHeader, int, int]
-"""A batch that may be appended (only its offsets and leader epoch are still open), its header as it arrived (compression,
-size and max timestamp may differ by now), its max timestamp, and the append time (-1 for CreateTime)."""
+"""A batch that may be appended (only its offsets and leader epoch are still open), its header as it arrived
+(compression, size and max timestamp may differ by now), its max timestamp, and the append time (-1 for CreateTime)."""
 
 
 def validate(batch: Batch, config: LogConfig, now_ms: int, from_client: bool = True) -> ValidBatch:
@@ -127,7 +127,7 @@ def _refuse_client_header(header: BatchHeader) -> NoReturn:
 
 
 def _check_records(batch: Batch, config: LogConfig, summary: RecordsSummary, now_ms: int) -> None:
-    """Keys of compacted topics; timestamps within the topic's limits. Only a violation is looked at record by record."""
+    """Compacted topics want keys, others may limit timestamps; only a violation is looked at record by record."""
     if config.is_compacted and summary.has_null_key:
         errors = [
             (number, "a compacted topic needs a key in every record")
