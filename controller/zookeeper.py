@@ -61,6 +61,9 @@ _EPHEMERAL = 1
 _SEQUENTIAL = 2
 _READS_PER_REQUEST = 500
 _READS_IN_FLIGHT = 200
+_MAX_DATA = 4 << 20  # Kafka's clients read no larger node
+_LARGE_DATA = 900_000
+_ATTEMPTS_WHEN_LARGE = 3
 _ERRORS: dict[type[KazooException], type[ZnodeError]] = {
     NoNodeError: NoNode,
     NodeExistsError: NodeExists,
@@ -262,7 +265,8 @@ class ZooKeeper(BrokerStore, ControllerStore):
     async def _call(self, request: Any) -> Any:
         """One request; sent again when the connection was lost, as long as the session lives."""
         await self._established.wait()
-        session = self._session
+        session, losses = self._session, 0
+        self._refuse_too_large(request, losses)
         while True:
             kazoo = self._kazoo
             if kazoo is None:
@@ -273,6 +277,8 @@ class ZooKeeper(BrokerStore, ControllerStore):
             try:
                 return await future
             except ConnectionLoss:
+                losses += 1
+                self._refuse_too_large(request, losses)
                 if session != self._session or not self._established.is_set():
                     raise SessionExpired("the session ended before the answer came") from None
                 if not self._is_connected:
@@ -284,6 +290,15 @@ class ZooKeeper(BrokerStore, ControllerStore):
                 if kind is not None:
                     raise kind(getattr(request, "path", "")) from None
                 raise ZooKeeperError(f"{type(error).__name__} {error} for {getattr(request, 'path', '')}") from None
+
+    @staticmethod
+    def _refuse_too_large(request: Any, losses: int) -> None:
+        """A server hangs up on what is larger than its jute.maxbuffer: sent for ever, it would stop everything."""
+        size = len(getattr(request, "data", None) or b"")
+        if size > _MAX_DATA or (losses >= _ATTEMPTS_WHEN_LARGE and size > _LARGE_DATA):
+            raise ZooKeeperError(
+                f"{request.path}: {size} bytes are more than ZooKeeper takes (jute.maxbuffer, 1 MiB by default)"
+            )
 
     def _path(self, path: str) -> str:
         return (self._chroot + path) if path != "/" else (self._chroot or "/")

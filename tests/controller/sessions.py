@@ -1,0 +1,26 @@
+"""Ways to hurt a ZooKeeper session from outside."""
+
+from __future__ import annotations
+
+import asyncio
+
+from kazoo.client import KazooClient
+
+from controller.zookeeper import ZooKeeper
+
+
+async def expire(session: ZooKeeper) -> None:
+    """End a session for its owner: somebody else takes its id and password, and closes it."""
+    await asyncio.to_thread(_close_as, session.connect_string.partition("/")[0], session._kazoo.client_id)  # type: ignore[union-attr]
+
+
+def _close_as(hosts: str, client_id: tuple[int, bytes]) -> None:
+    thief = KazooClient(hosts=hosts, client_id=client_id)
+    thief.start(timeout=10)
+    thief.stop()
+    thief.close()
+
+
+def drop_connection(session: ZooKeeper) -> None:
+    """Cut the socket; the session lives on."""
+    session._kazoo._connection._socket.shutdown(2)  # type: ignore[union-attr]

@@ -1,0 +1,189 @@
+"""The broker's znodes in a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+
+import pytest
+
+from controller import znodes
+from controller.broker_store import CONFIG_CHANGE_EXPIRY_MS, NewTopic
+from controller.znode_operations import BrokerIdTaken, ControllerMoved, NodeExists, NoNode
+from controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
+from tests.controller.conftest import Connect, until
+from tests.controller.sessions import expire
+
+BROKER = BrokerRegistration(1, (Endpoint("PLAINTEXT", "h1", 9092),), rack="r1", timestamp_ms=5)
+
+
+def topic(name: str, partitions: int = 1) -> NewTopic:
+    return NewTopic(name, os.urandom(16), {number: [1] for number in range(partitions)}, {"retention.ms": "1"})
+
+
+async def test_top_level_paths_hold_null(connect: Connect) -> None:
+    session = await connect()
+    for path in znodes.TOP_LEVEL_PATHS:
+        assert (await session.get(path))[0] is None, path
+
+
+async def test_the_first_cluster_id_is_everybodys(connect: Connect) -> None:
+    session = await connect()
+    assert await session.read_cluster_id() is None
+    assert await session.cluster_id("a" * 22) == "a" * 22
+    assert await session.cluster_id("b" * 22) == "a" * 22
+    data, _ = await session.get("/cluster/id")
+    assert json.loads(data or b"") == {"version": "1", "id": "a" * 22}
+
+
+async def test_generated_broker_ids_start_above_the_reserved_ones(connect: Connect) -> None:
+    session = await connect()
+    assert [await session.generate_broker_id(1000) for _ in range(2)] == [1001, 1002]
+
+
+async def test_a_broker_registers_with_its_creation_zxid_as_epoch(connect: Connect) -> None:
+    session = await connect()
+    epoch = await session.register_broker(BROKER)
+    _, stat = await session.get("/brokers/ids/1")
+    assert stat.czxid == epoch
+    assert stat.version == 1
+    assert stat.ephemeral_owner == session.session_id
+    assert (await session.brokers())[1].epoch == epoch
+    assert await session.register_broker(BROKER) == epoch
+
+
+async def test_another_live_brokers_id_is_not_taken(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    await one.register_broker(BROKER)
+    with pytest.raises(BrokerIdTaken, match="broker id 1 is in use"):
+        await other.register_broker(BROKER)
+    waiting = asyncio.create_task(other.register_broker(BROKER, wait_ms=5_000))
+    await asyncio.sleep(0.05)
+    await one.close()
+    assert await asyncio.wait_for(waiting, 5) > 0
+
+
+async def test_after_an_expired_session_the_epoch_is_a_new_one(connect: Connect) -> None:
+    session = await connect()
+    before = await session.register_broker(BROKER)
+    established = asyncio.Event()
+    session.on_session_established.append(established.set)
+    await expire(session)
+    await asyncio.wait_for(established.wait(), 5)
+    assert await session.register_broker(BROKER) > before
+
+
+async def test_topics_are_made_with_their_configurations_or_not_at_all(connect: Connect) -> None:
+    session = await connect()
+    first = topic("a", 3)
+    assert await session.create_topics([first, topic("b")]) == {"a": None, "b": None}
+    again = await session.create_topics([NewTopic("a", bytes(16), {0: [2]}, {"x": "y"}), topic("c")])
+    assert isinstance(again["a"], NodeExists)
+    assert again["c"] is None
+    read = await session.read_topics()
+    assert sorted(read) == ["a", "b", "c"]
+    assert read["a"] == TopicAssignment(first.topic_id, {number: ReplicaAssignment((1,)) for number in range(3)})
+    assert await session.read_config("topics", "a") == {"retention.ms": "1"}
+
+
+async def test_a_configuration_left_over_from_a_deleted_topic_is_replaced(connect: Connect) -> None:
+    session = await connect()
+    await session.create("/config/topics/a", znodes.encode_config({"old": "1"}))
+    assert await session.create_topics([topic("a")]) == {"a": None}
+    assert await session.read_config("topics", "a") == {"retention.ms": "1"}
+
+
+async def test_a_topic_of_ten_thousand_partitions_fits_into_its_node(connect: Connect) -> None:
+    session = await connect()
+    assignment = {number: [1001, 1002, 1003] for number in range(10_000)}
+    assert await session.create_topics([NewTopic("big", os.urandom(16), assignment, {})]) == {"big": None}
+    assert len((await session.read_topics(["big"]))["big"].partitions) == 10_000
+
+
+async def test_a_malformed_topic_is_left_out(connect: Connect) -> None:
+    session = await connect()
+    await session.create_topics([topic("good")])
+    await session.create("/brokers/topics/bad", b"{")
+    assert list(await session.read_topics()) == ["good"]
+
+
+async def test_marking_a_topic_for_deletion_needs_the_topic(connect: Connect) -> None:
+    session = await connect()
+    with pytest.raises(NoNode):
+        await session.mark_topic_deleted("a")
+    await session.create_topics([topic("a")])
+    await session.mark_topic_deleted("a")
+    await session.mark_topic_deleted("a")
+    assert await session.topics_to_delete() == {"a"}
+    assert (await session.get("/admin/delete_topics/a"))[0] is None
+
+
+async def test_configurations_are_written_under_the_controllers_eyes(connect: Connect) -> None:
+    session = await connect()
+    with pytest.raises(ControllerMoved):
+        await session.write_config("brokers", "1", {"a": "b"})
+    await session.elect_controller(1, 5)
+    await session.write_config("brokers", "1", {"a": "b"})
+    await session.write_config("brokers", "1", {"a": "c"})
+    await session.write_config("users", "bob/clients/c%201", {"producer_byte_rate": "1"})
+    assert await session.read_all_configs("brokers") == {"1": {"a": "c"}}
+    assert await session.read_config("users", "bob/clients/c%201") == {"producer_byte_rate": "1"}
+    await session.delete_config("brokers", "1")
+    await session.delete_config("brokers", "1")
+    assert await session.config_entities("brokers") == []
+
+
+async def test_every_configuration_change_is_told_once_and_in_order(connect: Connect) -> None:
+    writer, reader = await connect(), await connect()
+    await writer.notify_config_change("topics", "before")
+    told: list[tuple[str, str]] = []
+
+    async def take(entity_type: str, entity: str) -> None:
+        await asyncio.sleep(0)
+        told.append((entity_type, entity))
+
+    await reader.watch_config_changes(take)
+    assert told == [("topics", "before")]
+    await writer.create("/config/changes/config_change_", b"nonsense", sequential=True)
+    for number in range(20):
+        await writer.notify_config_change("topics", f"t{number}")
+    await until(lambda: len(told) == 21)
+    assert told[1:] == [("topics", f"t{number}") for number in range(20)]
+
+
+async def test_old_configuration_changes_are_removed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await connect()
+    await session.notify_config_change("topics", "t")
+    later = time.time() + CONFIG_CHANGE_EXPIRY_MS / 1000 + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    await session.watch_config_changes(lambda _type, _entity: None)
+    assert await session.children("/config/changes") == []
+
+
+async def test_producer_id_blocks_follow_each_other_whoever_asks(connect: Connect) -> None:
+    one, other = await connect(), await connect()
+    blocks = await asyncio.gather(*(each.next_producer_id_block(7) for each in (one, other) * 5))
+    assert sorted(block.first for block in blocks if block) == [1000 * number for number in range(10)]
+    data, _ = await one.get("/latest_producer_id_block")
+    assert json.loads(data or b"") == {"version": 1, "broker": 7, "block_start": "9000", "block_end": "9999"}
+
+
+async def test_a_log_directory_failure_is_notified(connect: Connect) -> None:
+    session = await connect()
+    await session.notify_log_dir_failure(1)
+    found = await session.read_notifications("/log_dir_event_notification")
+    assert [json.loads(data or b"") for data in found.values()] == [{"version": 1, "broker": 1, "event": 1}]
+
+
+async def test_the_feature_node_is_read_when_it_comes(connect: Connect) -> None:
+    session = await connect()
+    fired: list[str] = []
+    session.watch("/feature", fired.append)
+    assert await session.read_feature(watch=True) is None
+    term = await session.elect_controller(1, 5)
+    assert term is not None
+    await session.ensure_feature(term)
+    await until(lambda: fired == ["/feature"])
+    assert await session.read_feature() == (znodes.encode_feature(), 0)

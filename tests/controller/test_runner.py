@@ -1,0 +1,274 @@
+"""The controller of a broker, whole: a real ZooKeeper, brokers that say yes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from controller import znodes
+from controller.broker_store import NewTopic
+from controller.controller_config import ControllerConfig
+from controller.runner import ControllerRunner
+from controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
+from controller.zookeeper import ZooKeeper
+from protocol.errors import ErrorCode
+from protocol.messages.reassignments import ListPartitionReassignmentsRequest
+from protocol.messages.replication import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    UpdateMetadataRequest,
+)
+from tests.controller.conftest import Connect, until
+from tests.controller.fake_channels import FakeChannels
+from tests.controller.sessions import drop_connection, expire
+
+
+@dataclass
+class Node:
+    """A broker as far as the controller is concerned."""
+
+    broker_id: int
+    session: ZooKeeper
+    channels: FakeChannels
+    runner: ControllerRunner
+    epoch: int
+
+    async def stop(self) -> None:
+        await self.runner.stop()
+        await self.session.close()
+
+
+StartNode = Callable[[int], Awaitable[Node]]
+
+
+def registration(broker_id: int) -> BrokerRegistration:
+    return BrokerRegistration(broker_id, (Endpoint("PLAINTEXT", f"host{broker_id}", 9092),))
+
+
+@pytest.fixture
+async def start(connect: Connect) -> AsyncIterator[StartNode]:
+    nodes: list[Node] = []
+
+    async def start_node(broker_id: int) -> Node:
+        session = await connect()
+        epoch = await session.register_broker(registration(broker_id))
+        channels = FakeChannels()
+        runner = ControllerRunner(session, broker_id, channels, ControllerConfig())
+        node = Node(broker_id, session, channels, runner, epoch)
+
+        async def register_again() -> None:
+            node.epoch = await session.register_broker(registration(broker_id))
+            runner.on_registered()
+
+        tasks: list[asyncio.Task[None]] = []
+        session.on_session_established.append(lambda: tasks.append(asyncio.create_task(register_again())))
+        await runner.start()
+        nodes.append(node)
+        return node
+
+    yield start_node
+    for node in nodes:
+        await node.runner.stop()
+
+
+def topic(name: str, *replicas: list[int]) -> NewTopic:
+    return NewTopic(name, os.urandom(16), dict(enumerate(replicas)), {})
+
+
+async def test_the_first_broker_becomes_controller_and_tells_itself(start: StartNode) -> None:
+    node = await start(1)
+    assert node.runner.is_active
+    assert node.runner.controller_epoch == 1
+    assert node.channels.addresses == {1: ("host1", 9092)}
+    request = node.channels.requests_to(1)[0]
+    assert isinstance(request, UpdateMetadataRequest)
+    assert request.controller_id == 1
+    assert request.broker_epoch == node.epoch
+    assert (await node.session.get("/feature"))[0] == znodes.encode_feature()
+
+
+async def test_a_new_topic_gets_its_states_and_everybody_hears_of_it(start: StartNode) -> None:
+    one = await start(1)
+    await start(2)
+    await until(lambda: 2 in one.channels.addresses)
+    await one.session.create_topics([topic("t", [1, 2], [2, 1])])
+    await until(lambda: one.channels.leaders.get(2) == {("t", 0): 1, ("t", 1): 2})
+    states = await one.session.read_partition_states([TopicPartition("t", 0), TopicPartition("t", 1)])
+    assert [(state.leader, state.isr) for state in states.values()] == [(1, (1, 2)), (2, (2, 1))]
+
+
+async def test_added_partitions_are_created(start: StartNode) -> None:
+    node = await start(1)
+    await node.session.create_topics([topic("t", [1])])
+    await until(lambda: ("t", 0) in node.channels.leaders.get(1, {}))
+    assignment = (await node.session.read_topics(["t"]))["t"]
+    wider = TopicAssignment(assignment.topic_id, {**assignment.partitions, 1: ReplicaAssignment((1,))})
+    await node.session.write_topic_assignment("t", wider)
+    await until(lambda: ("t", 1) in node.channels.leaders[1])
+
+
+async def test_a_deleted_topic_goes_from_metadata_and_from_zookeeper(start: StartNode) -> None:
+    node = await start(1)
+    await node.session.create_topics([topic("t", [1], [1])])
+    await until(lambda: len(node.channels.leaders.get(1, {})) == 2)
+    await node.session.mark_topic_deleted("t")
+    await until(lambda: node.channels.leaders[1] == {})
+    await until(lambda: "t" not in node.runner.state.assignments)
+    assert not await node.session.topic_exists("t")
+    assert await node.session.children("/admin/delete_topics") == []
+    assert await node.session.create_topics([topic("t", [1])]) == {"t": None}
+    await until(lambda: node.channels.leaders[1] == {("t", 0): 1})
+
+
+async def test_another_broker_takes_over_when_the_controller_stops(start: StartNode) -> None:
+    one, two = await start(1), await start(2)
+    assert not two.runner.is_active
+    await until(lambda: 2 in one.runner.state.brokers)
+    await one.session.create_topics([topic("t", [1, 2])])
+    await until(lambda: one.channels.leaders.get(2) == {("t", 0): 1})
+    await one.stop()
+    await until(lambda: two.runner.is_active and two.channels.leaders.get(2) == {("t", 0): 2})
+    assert two.runner.controller_epoch == 2
+    state = (await two.session.read_partition_states([TopicPartition("t", 0)]))[TopicPartition("t", 0)]
+    assert (state.leader, state.isr, state.controller_epoch) == (2, (2,), 2)
+
+
+async def test_an_expired_session_ends_the_term_and_the_broker_runs_again(start: StartNode) -> None:
+    node = await start(1)
+    await node.session.create_topics([topic("t", [1])])
+    await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
+    before = node.epoch
+    await expire(node.session)
+    await until(lambda: node.runner.controller_epoch == 2)
+    await until(lambda: 1 in node.runner.state.brokers and node.runner.state.brokers[1].epoch > before)
+    await until(lambda: node.runner.state.leadership[TopicPartition("t", 0)].leader == 1)
+
+
+async def test_a_lost_connection_changes_nothing(start: StartNode) -> None:
+    node = await start(1)
+    reconnected = asyncio.Event()
+    node.session.on_reconnected.append(reconnected.set)
+    drop_connection(node.session)
+    await node.session.create_topics([topic("t", [1])])
+    await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
+    await asyncio.wait_for(reconnected.wait(), 5)
+    assert node.runner.controller_epoch == 1
+
+
+async def test_a_controller_whose_node_is_taken_away_gives_way(start: StartNode) -> None:
+    one, two = await start(1), await start(2)
+    await two.session.delete("/controller")
+    await until(lambda: (one.runner.controller_epoch or two.runner.controller_epoch) == 2)
+    assert one.runner.is_active != two.runner.is_active
+    await two.session.create_topics([topic("t", [1, 2])])
+    await until(lambda: bool(one.channels.leaders.get(2)) or bool(two.channels.leaders.get(2)))
+
+
+async def test_producer_ids_are_handed_out_to_registered_brokers(start: StartNode) -> None:
+    node, other = await start(1), await start(2)
+    asked = AllocateProducerIdsRequest(broker_id=1, broker_epoch=node.epoch)
+    answers = await asyncio.gather(*(node.runner.allocate_producer_ids(asked) for _ in range(3)))
+    assert sorted(answer.producer_id_start for answer in answers) == [0, 1000, 2000]
+    assert {answer.producer_id_len for answer in answers} == {1000}
+    stale = AllocateProducerIdsRequest(broker_id=1, broker_epoch=node.epoch - 1)
+    assert (await node.runner.allocate_producer_ids(stale)).error_code == ErrorCode.STALE_BROKER_EPOCH
+    unknown = AllocateProducerIdsRequest(broker_id=9, broker_epoch=1)
+    assert (await node.runner.allocate_producer_ids(unknown)).error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+    assert (await other.runner.allocate_producer_ids(asked)).error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_a_leader_shrinks_its_isr(start: StartNode) -> None:
+    node = await start(1)
+    await start(2)
+    await until(lambda: 2 in node.runner.state.brokers)
+    wanted = topic("t", [1, 2])
+    await node.session.create_topics([wanted])
+    await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
+    request = AlterPartitionRequest
+    changed = request.PartitionData(
+        partition_index=0,
+        leader_epoch=0,
+        new_isr_with_epochs=[request.BrokerState(broker_id=1)],
+        partition_epoch=0,
+    )
+    asked = request(
+        broker_id=1,
+        broker_epoch=node.epoch,
+        topics=[request.TopicData(topic_id=wanted.topic_id, partitions=[changed])],
+    )
+    answer = await node.runner.alter_partition(asked, 3)
+    partition = answer.topics[0].partitions[0]
+    assert (partition.error_code, partition.isr, partition.partition_epoch) == (ErrorCode.NONE, [1], 1)
+
+
+async def test_a_controlled_shutdown_moves_leaders(start: StartNode) -> None:
+    one, two = await start(1), await start(2)
+    await until(lambda: 2 in one.runner.state.brokers)
+    await one.session.create_topics([topic("t", [2, 1])])
+    await until(lambda: one.channels.leaders.get(1) == {("t", 0): 2})
+    answer = await one.runner.controlled_shutdown(ControlledShutdownRequest(broker_id=2, broker_epoch=two.epoch), 3)
+    assert (answer.error_code, list(answer.remaining_partitions)) == (ErrorCode.NONE, [])
+    await until(lambda: one.channels.leaders[1] == {("t", 0): 1})
+    refused = await two.runner.controlled_shutdown(ControlledShutdownRequest(broker_id=2, broker_epoch=two.epoch), 3)
+    assert refused.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+
+
+async def test_replicas_move_through_the_legacy_node(start: StartNode) -> None:
+    node = await start(1)
+    await start(2)
+    await until(lambda: 2 in node.runner.state.brokers)
+    await node.session.create_topics([topic("t", [1])])
+    await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
+    targets = {TopicPartition("t", 0): (2,)}
+    await node.session.create("/admin/reassign_partitions", znodes.encode_reassignments(targets))
+    await until(lambda: TopicPartition("t", 0) in node.runner.state.reassigning)
+    listed = await node.runner.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None))
+    moving = listed.topics[0].partitions[0]
+    assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([2, 1], [2], [1])
+
+
+async def test_notifications_are_handled_and_removed(start: StartNode) -> None:
+    node = await start(1)
+    await node.session.create_topics([topic("t", [1])])
+    await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
+    sent = len(node.channels.sent)
+    await node.session.notify_log_dir_failure(1)
+    changes = znodes.encode_partition_list([TopicPartition("t", 0)])
+    await node.session.create("/isr_change_notification/isr_change_", changes, sequential=True)
+    await node.session.create("/isr_change_notification/isr_change_", b"nonsense", sequential=True)
+    await until(lambda: len(node.channels.sent) >= sent + 3)
+    for parent in ("/isr_change_notification", "/log_dir_event_notification"):
+        gone = asyncio.Event()
+        node.session.watch(parent, lambda _path, gone=gone: gone.set())  # type: ignore[misc]
+        while await node.session.children(parent, watch=True):
+            await asyncio.wait_for(gone.wait(), 5)
+            gone.clear()
+
+
+async def test_four_thousand_partitions_are_made_in_a_moment_without_holding_the_loop(start: StartNode) -> None:
+    node = await start(1)
+    loop = asyncio.get_running_loop()
+    longest = 0.0
+    done = False
+
+    async def measure() -> None:
+        nonlocal longest
+        while not done:
+            before = loop.time()
+            await asyncio.sleep(0.001)
+            longest = max(longest, loop.time() - before)
+
+    measuring = asyncio.create_task(measure())
+    began = loop.time()
+    await node.session.create_topics([topic("t", *([1] for _ in range(4000)))])
+    await until(lambda: len(node.channels.leaders.get(1, {})) == 4000)
+    took = loop.time() - began
+    done = True
+    await measuring
+    assert took < 4.0
+    assert longest < 0.5

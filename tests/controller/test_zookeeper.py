@@ -1,0 +1,174 @@
+"""The adapter against a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from controller.znode_operations import (
+    BadVersion,
+    Check,
+    Create,
+    Delete,
+    NodeExists,
+    NoNode,
+    RolledBack,
+    SessionExpired,
+    SetData,
+    Stat,
+    ZooKeeperError,
+    ZooKeeperUnreachable,
+)
+from controller.zookeeper import ZooKeeper
+from tests.controller.conftest import Connect, until
+from tests.controller.sessions import drop_connection, expire
+from tests.fixtures.zookeeper import ZooKeeperAddress
+
+
+async def test_the_chroot_is_made_with_null_data(connect: Connect, zookeeper: ZooKeeperAddress) -> None:
+    await connect()
+    outside = ZooKeeper(zookeeper.hosts)
+    await outside.connect()
+    try:
+        data, _ = await outside.get("/" + zookeeper.chroot.strip("/"))
+        assert data is None
+    finally:
+        await outside.close()
+
+
+async def test_null_data_and_empty_data_are_kept_apart(connect: Connect) -> None:
+    session = await connect()
+    await session.create("/null", None)
+    await session.create("/empty", b"")
+    assert (await session.get("/null"))[0] is None
+    assert (await session.get("/empty"))[0] == b""
+    found = await session.get_many(["/null", "/empty", "/missing"])
+    assert [node[0] if node else "missing" for node in found] == [None, b"", "missing"]
+    await session.set("/empty", None)
+    assert (await session.get("/empty"))[0] is None
+
+
+async def test_refusals_are_told_by_their_kind_and_name_the_path(connect: Connect) -> None:
+    session = await connect()
+    await session.create("/a", b"1")
+    with pytest.raises(NodeExists, match="/a"):
+        await session.create("/a", b"2")
+    with pytest.raises(NoNode):
+        await session.get("/b")
+    with pytest.raises(BadVersion):
+        await session.set("/a", b"2", 7)
+    with pytest.raises(NodeExists):
+        await session.create_recursive("/a", None)
+
+
+async def test_a_multi_happens_all_or_not_at_all(connect: Connect) -> None:
+    session = await connect()
+    outcomes = await session.multi([Create("/a"), SetData("/a", b"1", 0), Check("/a", 1), Delete("/missing")])
+    assert isinstance(outcomes[0], RolledBack)
+    assert isinstance(outcomes[3], NoNode)
+    assert await session.exists("/a") is None
+    path, stat, nothing = await session.multi([Create("/a"), SetData("/a", b"1", 0), Check("/a", 1)])
+    assert path == "/a"
+    assert isinstance(stat, Stat)
+    assert stat.version == 1
+    assert nothing is None
+
+
+async def test_a_sequential_node_is_numbered(connect: Connect) -> None:
+    session = await connect()
+    paths = [await session.create("/n_", b"", sequential=True) for _ in range(2)]
+    numbers = [int(path.removeprefix("/n_")) for path in paths]
+    assert all(len(path) == len("/n_") + 10 for path in paths)
+    assert numbers[1] == numbers[0] + 1
+
+
+async def test_many_nodes_are_read_in_few_requests(connect: Connect) -> None:
+    session = await connect()
+    await session.multi([Create("/many"), *(Create(f"/many/{each}", str(each).encode()) for each in range(1200))])
+    paths = [f"/many/{each}" for each in range(1200)]
+    found = await session.get_many(paths)
+    assert [node[0] for node in found if node] == [str(each).encode() for each in range(1200)]
+    children = await session.children_of_many(["/many", "/many/1", "/missing"])
+    assert [len(names) for names in children] == [1200, 0, 0]
+
+
+async def test_watches_call_back_once_for_data_children_and_creation(connect: Connect) -> None:
+    session = await connect()
+    fired: list[str] = []
+    await session.create("/a", b"")
+    for path in ("/a", "/b", "/brokers/topics"):
+        session.watch(path, fired.append)
+    await session.get("/a", watch=True)
+    await session.exists("/b", watch=True)
+    await session.children("/brokers/topics", watch=True)
+    await session.set("/a", b"1")
+    await session.set("/a", b"2")
+    await session.create("/b", b"")
+    await session.create("/brokers/topics/t", b"")
+    await until(lambda: len(fired) >= 3)
+    assert fired == ["/a", "/b", "/brokers/topics"]
+    session.unwatch("/a")
+    await session.get("/a", watch=True)
+    await session.set("/a", b"3")
+    await session.get("/a")
+    assert len(fired) == 3
+
+
+async def test_a_lost_connection_is_invisible_but_for_the_watches(connect: Connect) -> None:
+    session = await connect()
+    fired: list[str] = []
+    reconnected = asyncio.Event()
+    expired: list[bool] = []
+    session.on_reconnected.append(reconnected.set)
+    session.on_session_expired.append(lambda: expired.append(True))
+    session.watch("/brokers/topics", fired.append)
+    await session.children("/brokers/topics", watch=True)
+    await session.create("/mine", b"", ephemeral=True)
+    before = session.session_id
+    drop_connection(session)
+    answers = await asyncio.gather(*(session.get("/brokers/topics") for _ in range(50)))
+    assert len(answers) == 50
+    await asyncio.wait_for(reconnected.wait(), 5)
+    assert fired == ["/brokers/topics"]
+    assert session.session_id == before
+    assert await session.exists("/mine") is not None
+    assert not expired
+
+
+async def test_an_expired_session_is_told_and_followed_by_a_new_one(connect: Connect) -> None:
+    session = await connect()
+    expired, established = asyncio.Event(), asyncio.Event()
+    session.on_session_expired.append(expired.set)
+    session.on_session_established.append(established.set)
+    await session.create("/mine", b"", ephemeral=True)
+    before = session.session_id
+    await expire(session)
+    await asyncio.wait_for(expired.wait(), 5)
+    await asyncio.wait_for(established.wait(), 5)
+    assert session.session_id != before
+    assert await session.exists("/mine") is None
+
+
+async def test_nothing_can_be_asked_of_a_closed_session(connect: Connect) -> None:
+    session = await connect()
+    await session.close()
+    with pytest.raises(SessionExpired):
+        await session.get("/brokers")
+
+
+async def test_an_unreachable_zookeeper_is_named_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    session = ZooKeeper("127.0.0.1:1/chroot", connection_timeout_ms=300)
+    with caplog.at_level(logging.WARNING), pytest.raises(ZooKeeperUnreachable) as told:
+        await asyncio.wait_for(session.connect(), 5)
+    assert "127.0.0.1:1" in str(told.value)
+    assert "zookeeper.connect" in str(told.value)
+    assert not caplog.records
+
+
+async def test_what_does_not_fit_into_a_packet_is_refused_not_sent_for_ever(connect: Connect) -> None:
+    session = await connect()
+    with pytest.raises(ZooKeeperError, match=r"/large: 6000000 bytes .* jute.maxbuffer"):
+        await asyncio.wait_for(session.create("/large", bytes(6_000_000)), 8)
+    assert await session.exists("/brokers") is not None
