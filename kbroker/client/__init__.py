@@ -1,0 +1,1 @@
+"""Clients of brokers: producer, consumer, administration, and the connections under them."""

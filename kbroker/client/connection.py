@@ -1,0 +1,203 @@
+"""A connection to one broker on asyncio: pipelined requests, each answered by a future.
+
+    connection = await Connection.open("127.0.0.1", 9092, client_id="me")
+    await connection.negotiate()
+    answer = await connection.request(MetadataRequest(topics=None), timeout=5)
+
+Whoever closes it, or whatever ends it (the peer, a frame that is none, a request that timed out), all requests in
+flight fail with ConnectionError; a closed connection is never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from kbroker.client.session import DEFAULT_MAX_FRAME, Session
+from protocol.errors import ErrorCode, KafkaError
+from protocol.frame import FrameError
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+if TYPE_CHECKING:
+    from protocol.records.buffers import BufferPool
+    from protocol.schema import Message
+
+NEWEST_API_VERSIONS = 3
+DEFAULT_TIMEOUT_S = 30.0
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by `open`; `request` may be called any number of times without waiting for the answers."""
+
+    def __init__(self, address: str, client_id: str | None, max_frame: int, pool: BufferPool | None = None) -> None:
+        self.address = address
+        self.session = Session(client_id, max_frame, pool)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._closed = self._loop.create_future()
+        self._failure: Exception | None = None
+
+    @classmethod
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = "kbroker",
+        timeout: float = DEFAULT_TIMEOUT_S,
+        max_frame: int = DEFAULT_MAX_FRAME,
+        pool: BufferPool | None = None,
+    ) -> Connection:
+        """Connect within `timeout` seconds; raises OSError (TimeoutError is one) naming the address."""
+        loop = asyncio.get_running_loop()
+        address = f"{host}:{port}"
+        try:
+            async with asyncio.timeout(timeout):
+                _, connection = await loop.create_connection(lambda: cls(address, client_id, max_frame, pool), host, port)
+        except TimeoutError:
+            raise TimeoutError(f"no connection to {address} within {timeout:g} s") from None
+        except OSError as error:
+            raise ConnectionError(f"no connection to {address}: {error.strerror or error}") from error
+        return connection
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended."""
+        return self._failure is not None
+
+    @property
+    def versions(self) -> dict[int, tuple[int, int]]:
+        """API key -> (lowest, highest version the broker serves); empty before `negotiate`."""
+        return self.session.versions
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent and not answered."""
+        return len(self._waiting)
+
+    async def negotiate(self, timeout: float = DEFAULT_TIMEOUT_S) -> None:
+        """Ask for the versions that the broker serves."""
+        request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1")
+        answer: ApiVersionsResponse | None = None
+        for version in (NEWEST_API_VERSIONS, 0):
+            answer = await self._ask_versions(request, version, timeout)
+            if answer is not None:
+                break
+        if answer is None or answer.error_code is not ErrorCode.NONE:
+            code = ErrorCode.UNSUPPORTED_VERSION if answer is None else answer.error_code
+            raise KafkaError(code, f"{self.address} did not say which versions it serves")
+        self.session.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    async def _ask_versions(self, request: Message, version: int, timeout: float) -> ApiVersionsResponse | None:
+        """Return None when the broker does not know this version: its answer then comes in version 0."""
+        try:
+            answer: ApiVersionsResponse = await self.request(request, version, timeout=timeout)
+        except MalformedAnswer:
+            return None
+        return None if answer.error_code is ErrorCode.UNSUPPORTED_VERSION else answer
+
+    async def request(self, message: Message, version: int | None = None, *, timeout: float = DEFAULT_TIMEOUT_S) -> Any:
+        """Send a request and return its answer. `version` None: the newest both sides have.
+
+        Raises ConnectionError when the connection ends first, TimeoutError (and closes it) when no answer comes.
+        """
+        future = self.send(message, self.version_for(type(message)) if version is None else version)
+        # A timer is cheaper than asyncio.timeout, which needs a context per call.
+        timer = self._loop.call_later(timeout, self._time_out, future, type(message).__name__, timeout)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    def send(self, message: Message, version: int) -> asyncio.Future[Any]:
+        """Send a request now; the future gets the answer, or the error that ended the connection. No time limit."""
+        if self._failure is not None:
+            raise ConnectionError(f"the connection to {self.address} is closed: {self._failure}")
+        correlation_id, parts = self.session.send(message, version)
+        self._waiting[correlation_id] = future = self._loop.create_future()
+        self._write(parts)
+        return future
+
+    def send_without_answer(self, message: Message, version: int) -> None:
+        """Send a request to which the broker gives no answer: Produce with acks=0."""
+        if self._failure is not None:
+            raise ConnectionError(f"the connection to {self.address} is closed: {self._failure}")
+        self._write(self.session.send(message, version, expect_answer=False)[1])
+
+    def version_for(self, request_type: type[Message], highest: int | None = None) -> int:
+        """Return the newest version of a request that both sides have (at most `highest`)."""
+        return self.session.version_for(request_type, highest)
+
+    def _write(self, parts: Sequence[Any]) -> None:
+        assert self._transport is not None
+        self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _time_out(self, future: asyncio.Future[Any], name: str, timeout: float) -> None:
+        if not future.done():
+            error = TimeoutError(f"{self.address} did not answer {name} within {timeout:g} s")
+            future.set_exception(error)
+            self._end(error)
+
+    async def close(self) -> None:
+        """End it and wait until the socket is closed."""
+        self._end(ConnectionError(f"the connection to {self.address} was closed here"))
+        if self._transport is not None:
+            await asyncio.shield(self._closed)
+
+    def abort(self) -> None:
+        """End it without waiting."""
+        self._end(ConnectionError(f"the connection to {self.address} was closed here"))
+
+    def _end(self, error: Exception) -> None:
+        """Fail what waits; the first reason stays."""
+        if self._failure is None:
+            self._failure = error
+        if self._transport is not None:
+            self._transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ConnectionError(str(error)))
+                # Whoever waited may be gone (cancelled): that its error is never looked at is no mistake.
+                future.exception()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport; answers must not wait for Nagle's algorithm."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        sock = transport.get_extra_info("socket")
+        if sock is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Fail what waits."""
+        self._end(ConnectionError(f"{self.address} closed the connection" + (f": {exc}" if exc else "")))
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Say where the next bytes go."""
+        return self.session.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Answer the futures whose responses are complete now."""
+        try:
+            responses = self.session.received(nbytes)
+        except (FrameError, KafkaError) as error:
+            self._end(ConnectionError(f"{self.address} sent what is no answer: {error}"))
+            return
+        for response in responses:
+            future = self._waiting.pop(response.correlation_id, None)
+            if future is None or future.done():
+                continue
+            if response.error is None:
+                future.set_result(response.message)
+            else:
+                future.set_exception(MalformedAnswer(f"{self.address}: {response.error}"))
+
+
+class MalformedAnswer(ConnectionError):
+    """A response whose bytes do not follow the protocol."""
