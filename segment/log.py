@@ -12,13 +12,9 @@ method raises KAFKA_STORAGE_ERROR. What was half written lies beyond the known s
 from __future__ import annotations
 
 import logging
-import random
-import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import NamedTuple, NoReturn
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.primitives import ZERO_UUID
@@ -26,23 +22,19 @@ from protocol.records.batch import BatchHeader, stamp
 from protocol.records.control import ControlType, read_marker
 from segment import checkpoints, names
 from segment.fetched import Lot, check_fetched, cut_into_lots
-from segment.files import Buffer, FilePool, Folder
-from segment.leader_epochs import LeaderEpochs
+from segment.files import Buffer
 from segment.log_config import LogConfig
 from segment.log_segment import FileRecords, LogSegment
+from segment.log_state import LogState, roll_jitter_ms
 from segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
-from segment.producer_snapshots import ProducerSnapshots
-from segment.producer_state import CachedBatch, ProducerState
+from segment.producer_state import CachedBatch
 from segment.retention import deletable_count
 from segment.transaction_index import AbortedTransaction
-from segment.trash import Trash
 from segment.validator import AppendOrigin, RecordErrors, ValidBatch, validate
 
 __all__ = ["AppendOrigin", "AppendResult", "Log", "RecordErrors", "TimestampOffset"]
 
 log = logging.getLogger(__name__)
-
-PRODUCER_EXPIRATION_MS = 86_400_000
 
 
 class AppendResult(NamedTuple):
@@ -69,123 +61,10 @@ class Flush(NamedTuple):
     truncations: int
 
 
-class Log:
+class Log(LogState):
     """The log of one partition on this broker."""
 
-    __slots__ = (
-        "_failure",
-        "_folder",
-        "_jitter_ms",
-        "_lock",
-        "_on_failure",
-        "_pool",
-        "_trash",
-        "_truncations",
-        "_unsynced",
-        "config",
-        "high_watermark",
-        "leader_epochs",
-        "log_end_offset",
-        "log_start_offset",
-        "partition",
-        "producer_expiration_ms",
-        "producer_state",
-        "recovery_point",
-        "segments",
-        "snapshots",
-        "topic",
-        "topic_id",
-    )
-
-    def __init__(
-        self,
-        pool: FilePool,
-        folder: Folder,
-        topic: str,
-        partition: int,
-        config: LogConfig,
-        segments: Sequence[LogSegment],
-        trash: Trash | None = None,
-        on_failure: Callable[[Log, OSError], None] | None = None,
-    ) -> None:
-        """A log that ends where its last segment begins; recovery.py sets the rest."""
-        self._pool = pool
-        self._folder = folder
-        self.topic = topic
-        self.partition = partition
-        self.config = config
-        self.segments: tuple[LogSegment, ...] = tuple(segments)
-        """Ascending, never empty; the last is the active one."""
-        self.topic_id = ZERO_UUID
-        self.log_start_offset = self.segments[0].base_offset
-        self.log_end_offset = self.segments[-1].base_offset
-        self.high_watermark = self.log_start_offset
-        """Exclusive. log_start_offset <= high_watermark <= log_end_offset."""
-        self.recovery_point = self.log_start_offset
-        """Everything below is on disk."""
-        self.leader_epochs = LeaderEpochs()
-        self.producer_state = ProducerState()
-        self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
-        self.snapshots = ProducerSnapshots(pool.files, folder)
-        self._trash = trash or Trash(pool.files)
-        self._on_failure = on_failure
-        self._lock = threading.Lock()
-        self._failure: str | None = None
-        """Why the log can no longer be used."""
-        self._truncations = 0
-        """How often the end moved back: a flush that overlaps such a moment proves nothing."""
-        self._unsynced: list[str] = []
-        """Small files that the next flush has to sync."""
-        self._jitter_ms = _jitter(config)
-
-    def __repr__(self) -> str:
-        return f"Log({self.name}, {self.log_start_offset}..{self.log_end_offset})"
-
-    @property
-    def name(self) -> str:
-        """`orders-3`."""
-        return names.folder_name(self.topic, self.partition)
-
-    @property
-    def directory(self) -> Path:
-        """The partition's folder."""
-        return Path(self._folder.path)
-
-    @property
-    def log_dir(self) -> str:
-        """The log directory (an entry of log.dirs) it lives in."""
-        return self._folder.path.rpartition("/")[0]
-
-    @property
-    def active_segment(self) -> LogSegment:
-        """The one that grows."""
-        return self.segments[-1]
-
-    @property
-    def size(self) -> int:
-        """Bytes in all .log files."""
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def last_stable_offset(self) -> int:
-        """min(high watermark, first offset of the earliest undecided transaction)."""
-        unstable = self.producer_state.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
-
-    @property
-    def latest_epoch(self) -> int:
-        """Latest known leader epoch, -1 when there is none."""
-        return self.leader_epochs.latest_epoch
-
-    @property
-    def unflushed_messages(self) -> int:
-        """Records that are not known to be on disk (compare with flush.messages)."""
-        return self.log_end_offset - self.recovery_point
-
-    @property
-    def failure(self) -> str | None:
-        """Why the log cannot be used any more, None while it can."""
-        return self._failure
+    __slots__ = ()
 
     # ------------------------------------------------------------------ appending
 
@@ -329,7 +208,7 @@ class Log:
         segment = LogSegment(self._pool, self._folder, base_offset, self.config, now_ms)
         segment.create()
         self.segments = (*self.segments, segment)
-        self._jitter_ms = _jitter(self.config)
+        self._jitter_ms = roll_jitter_ms(self.config)
         log.debug("%s: rolled at %d", self.name, base_offset)
         return segment
 
@@ -577,7 +456,7 @@ class Log:
         """Use new topic settings from now on."""
         with self._lock:
             self.config = config
-            self._jitter_ms = _jitter(config)
+            self._jitter_ms = roll_jitter_ms(config)
             for segment in self.segments:
                 segment.apply_config(config)
 
@@ -610,39 +489,6 @@ class Log:
         with self._changing("rename"):
             self._pool.move_folder(self._folder, path)
 
-    # ------------------------------------------------------------------ failure
-
-    @contextmanager
-    def _changing(self, doing: str) -> Iterator[None]:
-        """Hold the lock of a log that can be used; an operating system's error fails the log."""
-        with self._lock:
-            if self._failure is not None:
-                raise self._unusable()
-            try:
-                yield
-            except OSError as error:
-                self._fail(error, doing)
-
-    def mark_failed(self, reason: str) -> None:
-        """Refuse everything from now on: the directory has failed elsewhere."""
-        self._failure = self._failure or reason
-
-    def _unusable(self) -> KafkaError:
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: the log cannot be used: {self._failure}")
-
-    def _fail(self, error: OSError, doing: str) -> NoReturn:
-        self._failure = f"{doing} failed: {error.strerror or error}"
-        log.error("%s: %s in %s", self.name, self._failure, self._folder.path)
-        if self._on_failure is not None:
-            self._on_failure(self, error)
-        raise self._unusable() from error
-
 
 def _base_offset(segment: LogSegment) -> int:
     return segment.base_offset
-
-
-def _jitter(config: LogConfig) -> int:
-    """Spreads the rolls of many partitions over segment.jitter.ms."""
-    limit = min(config.segment_jitter_ms, config.segment_ms)
-    return random.randrange(limit) if limit > 0 else 0

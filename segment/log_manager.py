@@ -23,6 +23,7 @@ from segment.files import FilePool, Files
 from segment.log import Flush, Log
 from segment.log_config import MAX_LONG, LogConfig
 from segment.log_dir import LogDir, LogDirError
+from segment.log_state import LogState
 from segment.recovery import KnownOffsets, LogSetup, create_log, open_log
 from segment.trash import Trash
 
@@ -309,7 +310,7 @@ class LogManager:
         """Directory -> why it is offline."""
         return {path: directory.failure for path, directory in self._dirs.items() if directory.failure is not None}
 
-    def _on_log_failure(self, failed: Log, error: OSError) -> None:
+    def _on_log_failure(self, failed: LogState, error: OSError) -> None:
         self.mark_offline(failed.log_dir, error)
 
     def mark_offline(self, log_dir: str, error: Exception) -> list[Key]:

@@ -19,9 +19,10 @@ from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify
 from segment import checkpoints, names
 from segment.files import FilePool, Folder
 from segment.leader_epochs import LeaderEpochs
-from segment.log import PRODUCER_EXPIRATION_MS, Log
+from segment.log import Log
 from segment.log_config import LogConfig
 from segment.log_segment import LogSegment
+from segment.log_state import PRODUCER_EXPIRATION_MS, LogState
 from segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
 from segment.producer_snapshots import ProducerSnapshots, replay, snapshot_offsets
 from segment.producer_state import ProducerState
@@ -40,7 +41,7 @@ class LogSetup:
     trash: Trash
     now_ms: int = 0
     producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
-    on_failure: Callable[[Log, OSError], None] | None = None
+    on_failure: Callable[[LogState, OSError], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
