@@ -4,7 +4,7 @@ import importlib
 import platform
 from pathlib import Path
 
-pytest_plugins = ("tests.fixtures.zookeeper", "tests.fixtures.brokers")
+pytest_plugins = ("tests.fixtures.zookeeper", "tests.fixtures.brokers", "tests.fixtures.java")
 
 
 def pytest_report_header() -> str:
