@@ -1,4 +1,5 @@
 cimport cython
+from libc.stdint cimport int64_t
 
 from protocol cimport memory
 
@@ -17,17 +18,17 @@ cdef class Reader:
     @cython.locals(position=Py_ssize_t)
     cpdef bint read_bool(self) except? -1
     @cython.locals(position=Py_ssize_t, value="int")
-    cpdef long long read_int8(self) except? -77
+    cpdef int64_t read_int8(self) except? -77
     @cython.locals(position=Py_ssize_t)
-    cpdef long long read_int16(self) except? -7777
+    cpdef int64_t read_int16(self) except? -7777
     @cython.locals(position=Py_ssize_t)
-    cpdef long long read_int32(self) except? -77777777
+    cpdef int64_t read_int32(self) except? -77777777
     @cython.locals(position=Py_ssize_t)
-    cpdef long long read_int64(self) except? -7777777777777
+    cpdef int64_t read_int64(self) except? -7777777777777
     @cython.locals(position=Py_ssize_t)
     cpdef double read_float64(self) except? -77.0
-    @cython.locals(position=Py_ssize_t, value="long long", shift="int", byte="long long")
-    cpdef long long read_varint(self) except -1
+    @cython.locals(position=Py_ssize_t, value=int64_t, shift="int", byte=int64_t)
+    cpdef int64_t read_varint(self) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef str read_text(self, Py_ssize_t length)
     @cython.locals(position=Py_ssize_t)
@@ -50,17 +51,17 @@ cdef class Writer:
     @cython.locals(position=Py_ssize_t)
     cpdef int write_bool(self, bint value) except -1
     @cython.locals(position=Py_ssize_t)
-    cpdef int write_int8(self, long long value) except -1
+    cpdef int write_int8(self, int64_t value) except -1
     @cython.locals(position=Py_ssize_t)
-    cpdef int write_int16(self, long long value) except -1
+    cpdef int write_int16(self, int64_t value) except -1
     @cython.locals(position=Py_ssize_t)
-    cpdef int write_int32(self, long long value) except -1
+    cpdef int write_int32(self, int64_t value) except -1
     @cython.locals(position=Py_ssize_t)
-    cpdef int write_int64(self, long long value) except -1
+    cpdef int write_int64(self, int64_t value) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef int write_float64(self, double value) except -1
     @cython.locals(position=Py_ssize_t)
-    cpdef int write_varint(self, long long value) except -1
+    cpdef int write_varint(self, int64_t value) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef int write_raw(self, bytes value) except -1
     @cython.locals(size=Py_ssize_t)

@@ -305,7 +305,7 @@ class OffsetFetchResponse(Message):
 
     throttle_time_ms: Int32 = since(3, default=0, ignorable=True)
     topics: Array[OffsetFetchResponseTopic] = until(7, default=())
-    error_code: Error = field(versions="2-7", default=0, ignorable=True)
+    error_code: Error = field(versions="2-7", default=ErrorCode.NONE, ignorable=True)
     groups: Array[OffsetFetchResponseGroup] = since(8, default=())
 
     class OffsetFetchResponseTopic(Struct):
@@ -315,7 +315,7 @@ class OffsetFetchResponse(Message):
     class OffsetFetchResponseGroup(Struct):
         group_id: Str
         topics: Array[OffsetFetchResponse.OffsetFetchResponseTopics]
-        error_code: Error = 0
+        error_code: Error = ErrorCode.NONE
 
     class OffsetFetchResponsePartition(Struct):
         partition_index: Int32

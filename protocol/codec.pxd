@@ -1,0 +1,70 @@
+cimport cython
+from libc.stdint cimport int64_t
+
+from protocol.primitives cimport Reader, Writer
+
+cdef int BOOL, INT8, INT16, INT32, INT64, FLOAT64, STRING, BYTES, RECORDS, UUID, ERROR, STRUCT
+cdef list _ERRORS
+cdef int _KNOWN_ERRORS
+cdef dict _plans
+
+
+@cython.final
+cdef class Step:
+    cdef readonly str name
+    cdef readonly int kind
+    cdef readonly bint array
+    cdef readonly bint nullable
+    cdef readonly bint flexible
+    cdef readonly Plan plan
+    cdef readonly int64_t tag
+    cdef readonly object default
+    cdef readonly Py_ssize_t element_size
+
+
+@cython.final
+cdef class Plan:
+    cdef readonly str name
+    cdef readonly int version
+    cdef object make
+    cdef readonly bint flexible
+    cdef readonly tuple steps
+    cdef readonly tuple tagged
+    cdef readonly tuple lacking
+    cdef readonly tuple refused
+    cdef readonly Py_ssize_t smallest
+
+
+cdef Plan _plan(message_type, version)
+@cython.locals(step=Step)
+cdef object _read_struct(Reader reader, Plan plan)
+@cython.locals(kind="int", code=int64_t)
+cdef object _read_value(Reader reader, Step step)
+@cython.locals(length=Py_ssize_t)
+cdef object _read_string(Reader reader, Step step)
+@cython.locals(length=Py_ssize_t)
+cdef object _read_blob(Reader reader, Step step)
+cdef object _null(Step step)
+@cython.locals(count=Py_ssize_t, index=Py_ssize_t, elements=list, kind="int", plan=Plan)
+cdef object _read_array(Reader reader, Step step)
+@cython.locals(length=Py_ssize_t)
+cdef object _read_element(Reader reader, Step step)
+@cython.locals(step=Step, count=Py_ssize_t, index=Py_ssize_t, tag=int64_t, size=Py_ssize_t, start=Py_ssize_t)
+cdef void _read_tagged(Reader reader, Plan plan, struct) except *
+cdef object _read_tagged_value(Reader reader, Step step)
+
+@cython.locals(step=Step)
+cdef void _write_struct(Writer writer, struct, Plan plan) except *
+cdef bint _is_default(value, default) except -1
+@cython.locals(kind="int")
+cdef void _write_value(Writer writer, value, Step step) except *
+cdef void _write_length(Writer writer, int64_t length, Step step) except *
+@cython.locals(text=bytes)
+cdef void _write_string(Writer writer, value, Step step) except *
+cdef void _write_blob(Writer writer, value, Step step) except *
+@cython.locals(plan=Plan)
+cdef void _write_array(Writer writer, value, Step step) except *
+@cython.locals(step=Step, inner=Writer, value=bytes, present=list)
+cdef void _write_tagged(Writer writer, struct, Plan plan) except *
+cdef void _write_tagged_value(Writer writer, value, Step step) except *
+cdef void _refuse_null(Step step) except *
