@@ -240,7 +240,8 @@ class History:
         self.last_epochs = {each: known for each, known in self.last_epochs.items() if each in self.play.states}
 
     def do_kill(self, broker_id: int) -> None:
-        if len(self.play.brokers) > 1 and self.play.brokers.pop(broker_id, None):
+        if len(self.play.brokers) > 1 and broker_id in self.play.brokers:
+            del self.play.brokers[broker_id]
             self.play.tell_brokers()
 
     def do_start(self, broker_id: int) -> None:

@@ -226,7 +226,7 @@ async def test_replicas_move_through_the_legacy_node(start: StartNode) -> None:
     await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
     targets = {TopicPartition("t", 0): (2,)}
     await node.session.create("/admin/reassign_partitions", znodes.encode_reassignments(targets))
-    await until(lambda: TopicPartition("t", 0) in node.runner.state.reassigning)
+    await until(lambda: node.runner.state.replicas(TopicPartition("t", 0)) == (2, 1))
     listed = await node.runner.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1000, topics=None))
     moving = listed.topics[0].partitions[0]
     assert (moving.replicas, moving.adding_replicas, moving.removing_replicas) == ([2, 1], [2], [1])

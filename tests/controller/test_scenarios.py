@@ -136,7 +136,7 @@ def _partition(text: str) -> TopicPartition:
 def play_through(text: str) -> str:
     """The scenario with what really happens."""
     script = Script()
-    lines = []
+    lines: list[str] = []
     for line in text.splitlines():
         if line.startswith(("#", ">")) or not line.strip():
             if line.startswith(">") and lines and lines[-1] and not lines[-1].startswith((">", "#")):
