@@ -19,10 +19,11 @@ def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRe
     if ctx.api_version >= 3:
         name, version = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
-            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         ctx.connection.client_software_name = name
         ctx.connection.client_software_version = version
     return ApiVersionsResponse(
+        error_code=ErrorCode.NONE,
         api_keys=[
             ApiVersionsResponse.ApiVersion(
                 api_key=key, min_version=API_BY_KEY[key].min_version, max_version=API_BY_KEY[key].max_version

@@ -21,6 +21,7 @@ def describe_cluster(
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, text)
     cache = services.metadata
     answer = DescribeClusterResponse(
+        error_code=ErrorCode.NONE,
         cluster_id=services.cluster_id,
         controller_id=NO_LEADER if cache.controller_id is None else cache.controller_id,
         brokers=[

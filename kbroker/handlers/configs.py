@@ -42,13 +42,12 @@ def describe_configs(
 ) -> DescribeConfigsResponse:
     """Show the effective configuration of each resource."""
     return DescribeConfigsResponse(
-        throttle_time_ms=0, results=[_describe(services, ctx, request, resource) for resource in request.resources]
+        throttle_time_ms=0, results=[_describe(services, request, resource) for resource in request.resources]
     )
 
 
 def _describe(
     services: Services,
-    ctx: RequestContext,
     request: DescribeConfigsRequest,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
@@ -63,9 +62,7 @@ def _describe(
         error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-        configs=[
-            _shown(ctx.api_version, request, entry) for entry in entries if wanted is None or entry.name in wanted
-        ],
+        configs=[_shown(request, entry) for entry in entries if wanted is None or entry.name in wanted],
     )
 
 
@@ -75,9 +72,7 @@ def _entries(services: Services, kind: int, name: str) -> list[ConfigEntry]:
         if problem:
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         if name not in services.metadata.topics:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
         return config_description.describe_topic(services.configs, services.configs.topic_overrides.get(name, {}))
     if kind == BROKER:
         if not name:
@@ -102,13 +97,12 @@ def _require_this_broker(services: Services, name: str, otherwise: str = "") -> 
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
 
-def _shown(version: int, request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
+def _shown(request: DescribeConfigsRequest, entry: ConfigEntry) -> Any:
     synonyms = entry.synonyms if request.include_synonyms else []
     return DescribeConfigsResponse.DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.value,
         read_only=entry.read_only,
-        is_default=entry.source == config_description.DEFAULT if version == 0 else False,
         config_source=entry.source,
         is_sensitive=entry.is_sensitive,
         synonyms=[
@@ -132,9 +126,7 @@ class Change(NamedTuple):
 
 
 @handles(AlterConfigsRequest)
-async def alter_configs(
-    services: Services, ctx: RequestContext, request: AlterConfigsRequest
-) -> AlterConfigsResponse:
+async def alter_configs(services: Services, ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace all overrides of each resource."""
     responses = []
     times = _times(request.resources)

@@ -107,7 +107,7 @@ def _topic_error(
     code: ErrorCode, name: str | None, *, topic_id: bytes = ZERO_UUID, internal: bool = False
 ) -> MetadataResponse.MetadataResponseTopic:
     return MetadataResponse.MetadataResponseTopic(
-        error_code=code, name=name, topic_id=topic_id, is_internal=internal
+        error_code=code, name=name, topic_id=topic_id, is_internal=internal, partitions=[]
     )
 
 
