@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.dispatch import CloseConnection
+from kbroker.handlers.produce import produce
+from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceRequest
+from segment.log_config import LogConfig
+from tests.kbroker.replica.conftest import TOPIC, TOPIC_ID, Played, one_batch
+
+
+def request_for(*partitions: tuple[int, Any], acks: int = -1, topic: str = TOPIC, timeout_ms: int = 2_000) -> Any:
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=timeout_ms,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name=topic,
+                partition_data=[ProduceRequest.PartitionProduceData(index=i, records=r) for i, r in partitions],
+            )
+        ],
+    )
+
+
+def answers_of(response: Any) -> list[Any]:
+    return [partition for topic in response.responses for partition in topic.partition_responses]
+
+
+async def send(played: Played, request: Any, version: int = 11, client_id: str = "test") -> list[Any]:
+    answer = produce(played.services, played.ctx(version, client_id), request)
+    if asyncio.isfuture(answer):
+        answer = await asyncio.wait_for(answer, 10)
+    return answers_of(answer)
+
+
+async def test_a_single_replica_is_acknowledged_at_once(played: Played) -> None:
+    await played.lead()
+    answer = produce(played.services, played.ctx(11), request_for((0, one_batch(b"a", b"b"))))
+    assert not asyncio.isfuture(answer)
+    (partition,) = answers_of(answer)
+    assert (partition.error_code, partition.base_offset, partition.log_append_time_ms) == (0, 0, -1)
+    replica = played.replicas.replica(TOPIC, 0)
+    assert replica is not None
+    assert replica.log.high_watermark == 2
+
+
+async def test_each_partition_has_its_own_error(played: Played) -> None:
+    await played.lead((0, 1))
+    played.tell(TOPIC, TOPIC_ID, [2], leader=2)
+    flipped = one_batch()
+    flipped[-1] ^= 1
+    found = await send(
+        played, request_for((0, one_batch()), (1, flipped), (2, one_batch()), (3, one_batch()), (0, b""))
+    )
+    assert [partition.error_code for partition in found] == [0, 2, 6, 3, 87]
+    assert [partition.base_offset for partition in found] == [0, -1, -1, -1, -1]
+    assert (found[2].current_leader.leader_id, found[2].current_leader.leader_epoch) == (2, 0)
+
+
+async def test_the_leader_named_in_an_answer_comes_with_its_endpoint(played: Played) -> None:
+    played.tell(TOPIC, TOPIC_ID, [2], leader=2)
+    answer: Any = produce(played.services, played.ctx(10), request_for((2, one_batch())))
+    assert [(each.node_id, each.host, each.port) for each in answer.node_endpoints] == [(2, "127.0.0.1", 9002)]
+
+
+async def test_unknown_acks_are_refused(played: Played) -> None:
+    await played.lead()
+    assert [each.error_code for each in await send(played, request_for((0, one_batch()), acks=2))] == [21]
+
+
+async def test_only_the_admin_client_writes_to_internal_topics(played: Played) -> None:
+    await played.lead(topic="__consumer_offsets")
+    request = request_for((0, one_batch()), topic="__consumer_offsets")
+    assert [each.error_code for each in await send(played, request)] == [17]
+    request = request_for((0, one_batch()), topic="__consumer_offsets")
+    assert [each.error_code for each in await send(played, request, client_id="__admin_client")] == [0]
+
+
+async def test_zstd_needs_version_7(played: Played) -> None:
+    await played.lead()
+    batch = one_batch()
+    batch[22] |= 4
+    assert [each.error_code for each in await send(played, request_for((0, batch)), version=6)] == [76]
+
+
+async def test_acks_0_is_not_answered_and_an_error_closes_the_connection(played: Played) -> None:
+    await played.lead()
+    assert produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=0)) is None
+    with pytest.raises(CloseConnection):
+        produce(played.services, played.ctx(11), request_for((5, one_batch()), acks=0))
+
+
+async def test_too_few_in_sync_replicas_refuse_before_the_append(tmp_path: Path) -> None:
+    played = Played(tmp_path, min_insync_replicas=2)
+    await played.lead(replicas=(1, 2), isr=(1,))
+    assert [each.error_code for each in await send(played, request_for((0, one_batch())))] == [19]
+    replica = played.replicas.replica(TOPIC, 0)
+    assert replica is not None
+    assert replica.log.log_end_offset == 0
+    assert [each.error_code for each in await send(played, request_for((0, one_batch()), acks=1))] == [0]
+    await played.close()
+
+
+async def test_acks_all_waits_for_the_followers_and_times_out(played: Played) -> None:
+    await played.lead(replicas=(1, 2))
+    found = await send(played, request_for((0, one_batch()), timeout_ms=30))
+    assert [each.error_code for each in found] == [ErrorCode.REQUEST_TIMED_OUT]
+
+
+async def test_losing_the_leadership_answers_those_who_wait(played: Played) -> None:
+    await played.lead(replicas=(1, 2))
+    answer = produce(played.services, played.ctx(11), request_for((0, one_batch())))
+    assert asyncio.isfuture(answer)
+    await played.lead(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1)
+    response = await asyncio.wait_for(answer, 5)
+    assert [each.error_code for each in answers_of(response)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_with_flush_messages_1_nothing_is_acknowledged_before_the_flush(tmp_path: Path, acks: int) -> None:
+    played = Played(tmp_path, flush_messages=1)
+    await played.lead((0, 1))
+    replica = played.replicas.replica(TOPIC, 0)
+    assert replica is not None
+    answers = [
+        produce(played.services, played.ctx(11), request_for((0, one_batch()), (1, one_batch()), acks=acks))
+        for _ in range(20)
+    ]
+    assert all(asyncio.isfuture(answer) for answer in answers)
+    assert (replica.log.log_end_offset, replica.log.high_watermark) == (20, 0)
+    responses = await asyncio.wait_for(asyncio.gather(*answers), 10)  # type: ignore[arg-type]
+    assert {each.error_code for response in responses for each in answers_of(response)} == {ErrorCode.NONE}
+    assert (replica.log.recovery_point, replica.log.high_watermark) == (20, 20)
+    assert played.replicas.flusher.rounds == 1
+    await played.close()
+
+
+async def test_a_topic_with_another_compression_keeps_the_order_of_its_batches(tmp_path: Path) -> None:
+    played = Played(tmp_path, compression_type="zstd")
+    await played.lead()
+    large = one_batch(bytes(100_000))
+    answers = [produce(played.services, played.ctx(11), request_for((0, bytearray(large)))) for _ in range(3)]
+    small = produce(played.services, played.ctx(11), request_for((0, one_batch())))
+    responses = [await asyncio.wait_for(answer, 10) for answer in [*answers, small]]  # type: ignore[arg-type]
+    assert [answers_of(response)[0].base_offset for response in responses] == [0, 1, 2, 3]
+    replica = played.replicas.replica(TOPIC, 0)
+    assert replica is not None
+    assert replica.log.size < 10_000
+    assert replica.tail is None
+    await played.close()
+
+
+async def test_rejected_records_are_named(tmp_path: Path) -> None:
+    played = Played(tmp_path, cleanup_policy=("compact",))
+    await played.lead()
+    (found,) = await send(played, request_for((0, one_batch(b"a", key=None))))
+    assert found.error_code == ErrorCode.INVALID_RECORD
+    assert [each.batch_index for each in found.record_errors] == [0]
+    await played.close()
+
+
+async def test_a_changed_flush_setting_is_used_at_once(played: Played) -> None:
+    await played.lead()
+    assert not asyncio.isfuture(produce(played.services, played.ctx(11), request_for((0, one_batch()))))
+    played.replicas.apply_topic_config(TOPIC, LogConfig(flush_messages=1))
+    answer = produce(played.services, played.ctx(11), request_for((0, one_batch())))
+    assert asyncio.isfuture(answer)
+    await asyncio.wait_for(answer, 10)
