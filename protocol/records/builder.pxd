@@ -65,3 +65,7 @@ cdef void _copy_bytes(unsigned char[::1] target, Py_ssize_t at, bytes source, Py
 cdef void _copy_range(
     unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
 ) noexcept
+
+cdef int _copy_slice(
+    unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
+) except -1

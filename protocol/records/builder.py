@@ -249,7 +249,7 @@ def _put_varint(target: bytearray, at: int, value: int) -> int:
 
 def _copy_bytes(target: bytearray, at: int, source: bytes, length: int) -> None:
     if _INTERPRETED:  # the loop is for the compiler, which makes one copy of it; the interpreter would walk it
-        target[at : at + length] = source
+        _copy_slice(target, at, source, 0, length)
         return
     for i in range(length):
         target[at + i] = source[i]
@@ -257,7 +257,11 @@ def _copy_bytes(target: bytearray, at: int, source: bytes, length: int) -> None:
 
 def _copy_range(target: bytearray, at: int, source: BytesLike, start: int, length: int) -> None:
     if _INTERPRETED:
-        target[at : at + length] = source[start : start + length]
+        _copy_slice(target, at, source, start, length)
         return
     for i in range(length):
         target[at + i] = source[start + i]
+
+
+def _copy_slice(target: bytearray, at: int, source: BytesLike, start: int, length: int) -> None:
+    target[at : at + length] = source[start : start + length]

@@ -92,3 +92,7 @@ cdef int64_t _microseconds(int64_t milliseconds) noexcept
 cdef void _copy(
     unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
 ) noexcept
+
+cdef int _copy_slice(
+    unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
+) except -1

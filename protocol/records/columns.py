@@ -114,10 +114,9 @@ class BinaryBuffers:
             self.validity_buffer[: (self.rows + 7) // 8] if self.null_count else None,
             self.null_count,
         )
-        rows = self.rows
         self.rows = 0
         self.null_count = 0
-        self._borrow(max(rows, 64), max(used, 64))
+        self._borrow(len(self.offsets_buffer) // 4 - 1, len(self.data_buffer))
         return column
 
 
@@ -390,7 +389,11 @@ def _microseconds(milliseconds: int) -> int:
 
 def _copy(target: memoryview, at: int, source: BytesLike, start: int, length: int) -> None:
     if _INTERPRETED:  # the loop is for the compiler, which makes one copy of it; the interpreter would walk it
-        target[at : at + length] = source[start : start + length]
+        _copy_slice(target, at, source, start, length)
         return
     for i in range(length):
         target[at + i] = source[start + i]
+
+
+def _copy_slice(target: memoryview, at: int, source: BytesLike, start: int, length: int) -> None:
+    target[at : at + length] = source[start : start + length]

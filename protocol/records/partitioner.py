@@ -10,7 +10,7 @@ _MASK = 0xFFFFFFFF
 
 def murmur2(data: BytesLike) -> int:
     """The hash as Java prints it: a signed 32-bit number."""
-    value = hash_range(data, 0, len(data))
+    value = _hash_range(data, 0, len(data))
     return value - (1 << 32) if value & 0x80000000 else value
 
 
@@ -18,10 +18,25 @@ def partition_for_key(key: BytesLike, partitions: int) -> int:
     """The key's partition out of `partitions` (> 0)."""
     if partitions <= 0:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
-    return (hash_range(key, 0, len(key)) & 0x7FFFFFFF) % partitions
+    return (_hash_range(key, 0, len(key)) & 0x7FFFFFFF) % partitions
 
 
-def hash_range(data: BytesLike, start: int, length: int) -> int:
+class KeyPartitioner:
+    """The partition of a key that lies within a buffer, for a topic of so many partitions."""
+
+    __slots__ = ("partitions",)
+
+    def __init__(self, partitions: int) -> None:
+        if partitions <= 0:
+            raise ValueError(f"a topic has at least one partition, not {partitions}")
+        self.partitions = partitions
+
+    def of_range(self, data: BytesLike, start: int, length: int) -> int:
+        """The partition of the key data[start : start + length]; the caller answers for the range."""
+        return (_hash_range(data, start, length) & 0x7FFFFFFF) % self.partitions
+
+
+def _hash_range(data: BytesLike, start: int, length: int) -> int:
     """The hash of data[start : start + length], unsigned; the caller answers for the range."""
     value = (_SEED ^ length) & _MASK
     position = start

@@ -28,10 +28,8 @@ cdef class RecordReader:
     cpdef bint next_record(self) except -1
     cpdef int start_headers(self) except -1
     cpdef int next_header(self) except -1
-    @cython.locals(position=Py_ssize_t, byte=int64_t)
+    @cython.locals(position=Py_ssize_t, limit=Py_ssize_t, value=uint64_t, byte=uint64_t, shift="int")
     cdef int64_t read_varint(self, int last_shift) except? -7777777777777
-    @cython.locals(value=uint64_t, byte=uint64_t, shift="int")
-    cdef int64_t _read_long_varint(self, int last_shift) except? -7777777777777
     @cython.locals(length=int64_t)
     cdef int _read_pair(self) except -1
     @cython.locals(key_start=Py_ssize_t, key_length=Py_ssize_t, value_start=Py_ssize_t, value_length=Py_ssize_t)

@@ -114,27 +114,24 @@ class RecordReader:
     def read_varint(self, last_shift: int) -> int:
         """Read one zig-zag number of at most 5 (last_shift 28) or 10 (63) bytes, below `limit`."""
         position = self.position
-        if position < self.limit:
-            byte = self.data[position]
-            if byte < 128:  # nearly all numbers of a record are this short
-                self.position = position + 1
-                return (byte >> 1) ^ -(byte & 1)
-        return self._read_long_varint(last_shift)
-
-    def _read_long_varint(self, last_shift: int) -> int:
+        limit = self.limit
         value = 0
         shift = 0
-        while True:
-            if self.position >= self.limit:
-                raise InvalidRecord(f"record {self.index}: ends inside a number")
-            byte = self.data[self.position]
-            self.position += 1
-            if shift == last_shift and byte > (15 if last_shift == 28 else 1):
-                raise InvalidRecord(f"record {self.index}: a number too long at byte {self.position}")
-            value |= (byte & 127) << shift
+        while position < limit:
+            byte = self.data[position]
+            position += 1
             if byte < 128:
+                if shift == last_shift and byte > (15 if last_shift == 28 else 1):
+                    break
+                self.position = position
+                value |= byte << shift
                 return (value >> 1) ^ -(value & 1)
+            if shift == last_shift:
+                break
+            value |= (byte & 127) << shift
             shift += 7
+        where = "ends inside a number" if position >= limit else "a number that is too long"
+        raise InvalidRecord(f"record {self.index}: {where} at byte {position}")
 
     def _read_pair(self) -> None:
         """A key or header key, then a value: both length-prefixed, both within the record."""

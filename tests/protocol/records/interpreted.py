@@ -9,7 +9,7 @@ from types import ModuleType
 import protocol.records
 
 ALIAS = "interpreted_records"
-NAMES = ("reader", "compression", "batch", "builder", "record", "control", "partitioner", "columns")
+NAMES = ("reader", "compression", "batch", "builder", "record", "control", "partitioner", "columns", "column_writer")
 
 
 def load() -> dict[str, ModuleType]:
