@@ -1,0 +1,114 @@
+"""`kbroker log dump|verify PATH`: read and check log files offline, ours or a Java broker's."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kbroker.cli.errors import CommandFailed
+from kbroker.cli.options import Format
+from kbroker.cli.output import print_object, print_rows
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+PathArgument = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A file, a partition's folder, or a whole log directory.")
+]
+
+_BATCH_COLUMNS = (
+    "position",
+    "base_offset",
+    "last_offset",
+    "count",
+    "size",
+    "compression",
+    "max_timestamp",
+    "leader_epoch",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "transactional",
+    "control",
+    "valid",
+)
+
+
+@app.command()
+def dump(
+    path: PathArgument,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print records instead of batches.")] = False,
+    indexes: Annotated[
+        bool, typer.Option("--indexes", "-i", help="Also print .index, .timeindex and .txnindex.")
+    ] = False,
+    snapshots: Annotated[bool, typer.Option("--snapshots", "-s", help="Also print producer snapshots.")] = False,
+    checkpoints: Annotated[bool, typer.Option("--checkpoints", "-c", help="Also print checkpoint files.")] = False,
+    output_format: Format = "table",
+) -> None:
+    """Print what is in log files: batches, or records; a file that is named itself is always printed."""
+    from protocol.errors import KafkaError
+    from segment.checkpoints import MalformedCheckpoint
+    from segment.inspection import dump as rows_of
+    from segment.inspection import find_files, kind_of
+
+    found = find_files(path)
+    if path.is_dir():
+        found = [file for file in found if _is_wanted(kind_of(file), indexes, snapshots, checkpoints)]
+    damaged = []
+    documents = []
+    for file in found:
+        rows = []
+        try:
+            for row in rows_of(file, records):
+                rows.append(row)
+        except (KafkaError, ValueError, MalformedCheckpoint) as error:
+            damaged.append(f"{file}: {error}")
+        documents.append({"file": str(file), "entries": [_without_file(row) for row in rows]})
+        if output_format == "table":
+            _print_file(file, rows, _columns(kind_of(file), rows, records))
+    if output_format != "table":
+        print_object(documents, output_format)
+    if damaged:
+        raise CommandFailed("; ".join(damaged))
+
+
+def _is_wanted(kind: str, indexes: bool, snapshots: bool, checkpoints: bool) -> bool:
+    if kind == ".log":
+        return True
+    if kind in (".index", ".timeindex", ".txnindex"):
+        return indexes
+    return snapshots if kind == ".snapshot" else checkpoints
+
+
+def _without_file(row: dict[str, object]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if name != "file"}
+
+
+def _columns(kind: str, rows: list[dict[str, object]], records: bool) -> list[str]:
+    if kind == ".log" and not records:
+        return list(_BATCH_COLUMNS)
+    return [name for name in rows[0] if name != "file"] if rows else []
+
+
+def _print_file(file: Path, rows: list[dict[str, object]], columns: list[str]) -> None:
+    print(f"{file}: {len(rows)} entries", file=sys.stderr)
+    print_rows(rows, columns, "table")
+
+
+@app.command()
+def verify(path: PathArgument, output_format: Format = "table") -> None:
+    """Check checksums, offsets and indexes; one line and exit status 1 for each damage found."""
+    from segment.inspection import find_files
+    from segment.inspection import verify as damages_of
+
+    files = find_files(path)
+    damages = [damage for file in files for damage in damages_of(file)]
+    if output_format != "table":
+        print_object({"files": len(files), "damages": [damage._asdict() for damage in damages]}, output_format)
+    else:
+        for damage in damages:
+            place = f", position {damage.position}" if damage.position >= 0 else ""
+            print(f"{damage.file}{place}: {damage.problem}")
+        print(f"{len(files)} files checked, {len(damages)} damaged places", file=sys.stderr)
+    if damages:
+        raise typer.Exit(1)
