@@ -56,7 +56,9 @@ class Connection(asyncio.BufferedProtocol):
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout):
-                _, connection = await loop.create_connection(lambda: cls(address, client_id, max_frame, pool), host, port)
+                _, connection = await loop.create_connection(
+                    lambda: cls(address, client_id, max_frame, pool), host, port
+                )
         except TimeoutError:
             raise TimeoutError(f"no connection to {address} within {timeout:g} s") from None
         except OSError as error:

@@ -42,7 +42,9 @@ class BrokerError(KafkaError):
         return _rebuild, (self.code, self.message, self.topic, self.partition, self.broker)
 
 
-def _rebuild(code: ErrorCode, message: str, topic: str | None, partition: int | None, broker: str | None) -> BrokerError:
+def _rebuild(
+    code: ErrorCode, message: str, topic: str | None, partition: int | None, broker: str | None
+) -> BrokerError:
     """Make a pickled error again; its message is already whole."""
     error = error_for(code)
     error.message, error.topic, error.partition, error.broker = message, topic, partition, broker
@@ -56,7 +58,9 @@ def _class_name(code: ErrorCode) -> str:
 
 
 CLASS_BY_CODE: dict[ErrorCode, type[BrokerError]] = {
-    code: type(_class_name(code), (BrokerError,), {"__doc__": f"Kafka's {code.name} ({code.value}).", "__module__": __name__})
+    code: type(
+        _class_name(code), (BrokerError,), {"__doc__": f"Kafka's {code.name} ({code.value}).", "__module__": __name__}
+    )
     for code in ErrorCode
     if code is not ErrorCode.NONE
 }

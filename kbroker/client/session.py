@@ -140,6 +140,5 @@ class Session:
 
 
 def _no_common_version(api: Api, known: tuple[int, int]) -> str:
-    return (
-        f"the broker serves versions {known[0]}-{known[1]} of {api.name}, this client {api.min_version}-{api.max_version}"
-    )
+    ours = f"{api.min_version}-{api.max_version}"
+    return f"the broker serves versions {known[0]}-{known[1]} of {api.name}, this client {ours}"

@@ -1,0 +1,260 @@
+"""Administration: topics, configurations, offsets, log directories, elections, reassignments.
+
+Each call takes one or many; the answer for many is a dict, or the first error is raised (`kbroker.client.errors`).
+Results are the frozen dataclasses of `types.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kbroker.client import admin_requests as requests
+from kbroker.client.client_config import AdminConfig
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import BrokerError, ConfigurationError, error_for
+from kbroker.client.offset_lookup import by_topic, list_offsets
+from kbroker.client.types import (
+    LATEST,
+    ClusterDescription,
+    ConfigEntry,
+    CreatedTopic,
+    ElectionType,
+    LogDirDescription,
+    NewTopic,
+    OffsetAndTimestamp,
+    Reassignment,
+    ResourceType,
+    TopicDescription,
+    TopicPartition,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import DeleteRecordsRequest
+from protocol.schema import Message
+
+
+class Admin:
+    """`async with Admin("127.0.0.1:9092") as admin`; arguments are those of AdminConfig."""
+
+    def __init__(self, bootstrap: str, **arguments: Any) -> None:
+        self.config = AdminConfig.read({"bootstrap": bootstrap, **arguments})
+        self.cluster = Cluster(self.config)
+
+    async def __aenter__(self) -> Admin:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self.cluster.close()
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False, timeout_ms: int = 30_000
+    ) -> dict[str, CreatedTopic]:
+        """Create topics; raises for the first that cannot be."""
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        answer = await self._ask_controller(requests.create_topics(wanted, validate_only, timeout_ms), timeout_ms)
+        return requests.created_topics(answer)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        assignments: Mapping[int, Sequence[int]] | None = None,
+        validate_only: bool = False,
+        timeout_ms: int = 30_000,
+    ) -> CreatedTopic:
+        """Create one topic; -1 leaves a number to the broker."""
+        assigned = None if assignments is None else {index: list(ids) for index, ids in assignments.items()}
+        topic = NewTopic(name, partitions, replication_factor, dict(configs or {}), assigned)
+        return (await self.create_topics([topic], validate_only=validate_only, timeout_ms=timeout_ms))[name]
+
+    async def delete_topics(self, names: Iterable[str], *, timeout_ms: int = 30_000) -> None:
+        """Delete topics; raises for the first that cannot be."""
+        wanted = requests.texts(names)
+        answer = await self._ask_controller(requests.delete_topics(wanted, timeout_ms), timeout_ms)
+        self.cluster.metadata.forget(wanted)
+        requests.raise_first((item.name, item.error_code, item.error_message) for item in answer.responses)
+
+    async def delete_topic(self, name: str, *, timeout_ms: int = 30_000) -> None:
+        """Delete one topic."""
+        await self.delete_topics([name], timeout_ms=timeout_ms)
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted."""
+        topics = await self.cluster.refresh(None)
+        return sorted(name for name, topic in topics.items() if include_internal or not topic.is_internal)
+
+    async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
+        """Describe topics (None: all); raises UNKNOWN_TOPIC_OR_PARTITION for one that does not exist."""
+        wanted = None if names is None else requests.texts(names)
+        answered = await self.cluster.refresh(wanted)
+        chosen = sorted(answered) if wanted is None else wanted
+        return {name: requests.topic_description(name, answered.get(name)) for name in chosen}
+
+    async def create_partitions(
+        self, totals: Mapping[str, int], *, validate_only: bool = False, timeout_ms: int = 30_000
+    ) -> None:
+        """Raise the number of partitions of topics to the given totals."""
+        request = requests.create_partitions(totals, validate_only, timeout_ms)
+        answer = await self._ask_controller(request, timeout_ms)
+        requests.raise_first((item.name, item.error_code, item.error_message) for item in answer.results)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_ms: int = 30_000
+    ) -> dict[TopicPartition, int]:
+        """Delete all records below the given offsets (-1: all); returns the new log start offsets."""
+        per_leader: dict[int, dict[TopicPartition, int]] = {}
+        for (topic, partition), offset in before.items():
+            await self.cluster.topic(topic, timeout_ms, auto_create=False)
+            leader = self.cluster.metadata.require(topic, partition).leader
+            per_leader.setdefault(leader, {})[TopicPartition(topic, partition)] = offset
+        results: dict[TopicPartition, int] = {}
+        for leader, wanted in per_leader.items():
+            answer = await self.cluster.ask(_delete_records(wanted, timeout_ms), leader, timeout_ms)
+            for topic_result in answer.topics:
+                for item in topic_result.partitions:
+                    key = TopicPartition(topic_result.name, item.partition_index)
+                    if item.error_code is not ErrorCode.NONE:
+                        raise error_for(item.error_code, topic=key.topic, partition=key.partition, broker=leader)
+                    results[key] = item.low_watermark
+        return results
+
+    async def describe_configs(
+        self, resource_type: ResourceType | str, names: Iterable[str | int], keys: Sequence[str] | None = None
+    ) -> dict[str, dict[str, ConfigEntry]]:
+        """Return the configuration of topics or brokers: name -> key -> entry. `keys` None: all."""
+        kind = requests.resource_type(resource_type)
+        results: dict[str, dict[str, ConfigEntry]] = {}
+        for node, wanted in requests.by_node(kind, [str(name) for name in names]).items():
+            answer = await self._ask_resource(requests.describe_configs(kind, wanted, keys), node)
+            results |= requests.configs(answer)
+        return results
+
+    async def alter_configs(
+        self,
+        resource_type: ResourceType | str,
+        name: str | int,
+        changes: Mapping[str, str | None],
+        *,
+        append: Mapping[str, str] | None = None,
+        subtract: Mapping[str, str] | None = None,
+        validate_only: bool = False,
+    ) -> None:
+        """Change single keys of a topic or broker ("" is all brokers): None takes a key back to its default."""
+        kind = requests.resource_type(resource_type)
+        request = requests.alter_configs(kind, str(name), changes, append or {}, subtract or {}, validate_only)
+        node = next(iter(requests.by_node(kind, [str(name)])))
+        answer = await self._ask_resource(request, node)
+        requests.raise_first((item.resource_name, item.error_code, item.error_message) for item in answer.responses)
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return cluster id, controller and brokers."""
+        return requests.cluster_description(await self.cluster.ask(requests.describe_cluster()))
+
+    async def describe_log_dirs(
+        self, brokers: Iterable[int] | None = None, topics: Iterable[str] | None = None
+    ) -> list[LogDirDescription]:
+        """Return the log directories of brokers (None: all) with their logs, of some topics or of all."""
+        wanted = None if topics is None else set(requests.texts(topics))
+        if brokers is None:
+            await self.cluster.refresh()
+            brokers = sorted(self.cluster.metadata.nodes)
+        found: list[LogDirDescription] = []
+        for broker in brokers:
+            answer = await self.cluster.ask(requests.describe_log_dirs(), broker)
+            found += requests.log_dirs(broker, answer, wanted)
+        return found
+
+    async def list_offsets(
+        self, wanted: Mapping[TopicPartition, int] | Iterable[TopicPartition], *, read_committed: bool = False
+    ) -> dict[TopicPartition, OffsetAndTimestamp]:
+        """Return offsets by timestamp in ms, or types.EARLIEST, LATEST (also without a mapping), MAX_TIMESTAMP."""
+        items = wanted.items() if isinstance(wanted, Mapping) else ((key, LATEST) for key in wanted)
+        asked = {TopicPartition(*key): timestamp for key, timestamp in items}
+        return await list_offsets(self.cluster, asked, read_committed=read_committed)
+
+    async def elect_leaders(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        election_type: ElectionType = ElectionType.PREFERRED,
+        *,
+        timeout_ms: int = 30_000,
+    ) -> dict[TopicPartition, BrokerError | None]:
+        """Elect leaders of partitions (None: all); the answer says per partition what went wrong, if anything did."""
+        grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
+        answer = await self._ask_controller(requests.elect_leaders(grouped, election_type, timeout_ms), timeout_ms)
+        requests.raise_first([("", answer.error_code, None)])
+        return requests.elections(answer)
+
+    async def alter_reassignments(
+        self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int = 30_000
+    ) -> None:
+        """Move partitions to other brokers; None cancels a move under way."""
+        answer = await self._ask_controller(requests.alter_reassignments(replicas, timeout_ms), timeout_ms)
+        requests.raise_first([("", answer.error_code, answer.error_message)])
+        requests.raise_first(
+            (f"{topic.name}-{item.partition_index}", item.error_code, item.error_message)
+            for topic in answer.responses
+            for item in topic.partitions
+        )
+
+    async def list_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int = 30_000
+    ) -> dict[TopicPartition, Reassignment]:
+        """Return the moves under way (of some partitions, or all)."""
+        grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
+        answer = await self._ask_controller(requests.list_reassignments(grouped, timeout_ms), timeout_ms)
+        requests.raise_first([("", answer.error_code, answer.error_message)])
+        return requests.reassignments(answer)
+
+    async def _ask_resource(self, request: Message, node: int | None) -> Any:
+        """Ask the broker whose configuration it is; topics' and defaults' are any broker's business."""
+        if node is not None and node not in self.cluster.metadata.nodes:
+            await self.cluster.refresh()
+            if node not in self.cluster.metadata.nodes:
+                raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, "no such broker in the cluster", broker=node)
+        return await self.cluster.ask(request, node)
+
+    async def _ask_controller(self, request: Message, timeout_ms: int) -> Any:
+        """Ask the controller; when it moved, ask the new one."""
+        if timeout_ms < 1:
+            raise ConfigurationError(f"timeout_ms must be at least 1, not {timeout_ms}")
+        answer: Any = None
+        async for attempt in self.cluster.attempts(timeout_ms):
+            if attempt:
+                await self.cluster.refresh()
+            try:
+                connection = await self.cluster.connection(await self.cluster.controller())
+            except OSError:
+                await asyncio.sleep(0)
+                continue
+            # Sent once: a creation that timed out may have happened, and the caller should know.
+            answer = await connection.request(request, timeout=timeout_ms / 1000 + 5)
+            if not requests.has_error(answer, ErrorCode.NOT_CONTROLLER):
+                return answer
+        if answer is None:
+            raise ConnectionError(f"the controller did not answer within {timeout_ms} ms")
+        return answer
+
+
+def _delete_records(before: Mapping[TopicPartition, int], timeout_ms: int) -> DeleteRecordsRequest:
+    topics = [
+        DeleteRecordsRequest.DeleteRecordsTopic(
+            name=topic,
+            partitions=[
+                DeleteRecordsRequest.DeleteRecordsPartition(
+                    partition_index=index, offset=before[TopicPartition(topic, index)]
+                )
+                for index in partitions
+            ],
+        )
+        for topic, partitions in by_topic(before).items()
+    ]
+    return DeleteRecordsRequest(topics=topics, timeout_ms=timeout_ms)

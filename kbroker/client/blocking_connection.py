@@ -1,0 +1,99 @@
+"""A connection to one broker on a plain blocking socket, for readers that have no event loop: Spark's executors.
+
+Requests may be sent ahead of their answers; `receive` returns the answers in the order of the requests.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from kbroker.client.session import DEFAULT_MAX_FRAME, Response, Session
+from protocol.errors import ErrorCode, KafkaError
+from protocol.frame import FrameError
+from protocol.messages.api_versions import ApiVersionsRequest
+
+if TYPE_CHECKING:
+    from protocol.records.buffers import BufferPool
+    from protocol.schema import Message
+
+
+class BlockingConnection:
+    """Connects when it is made; raises OSError naming the address."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        timeout: float,
+        max_frame: int = DEFAULT_MAX_FRAME,
+        pool: BufferPool | None = None,
+    ) -> None:
+        self.address = f"{host}:{port}"
+        self._timeout = timeout
+        self._session = Session(client_id, max_frame, pool)
+        self._arrived: deque[Response] = deque()
+        try:
+            self._socket = socket.create_connection((host, port), timeout)
+        except OSError as error:
+            raise ConnectionError(f"no connection to {self.address}: {error}") from error
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _negotiate(self) -> None:
+        answer = self.request(ApiVersionsRequest(), 0)
+        if answer.error_code is not ErrorCode.NONE:
+            raise KafkaError(answer.error_code, f"{self.address} did not say which versions it serves")
+        self._session.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+
+    def version_for(self, request_type: type[Message], highest: int | None = None) -> int:
+        """Return the newest version of a request that both sides have (at most `highest`)."""
+        return self._session.version_for(request_type, highest)
+
+    def request(self, message: Message, version: int | None = None) -> Any:
+        """Send a request and wait for its answer; nothing else may be in flight."""
+        self.send(message, version)
+        return self.receive()
+
+    def send(self, message: Message, version: int | None = None) -> None:
+        """Send a request without waiting; `version` None: the newest both sides have."""
+        _, parts = self._session.send(message, self.version_for(type(message)) if version is None else version)
+        try:
+            self._socket.sendall(b"".join(parts))  # type: ignore[arg-type]  # requests have no part in a file
+        except OSError as error:
+            raise ConnectionError(f"{self.address} ended the connection: {error}") from error
+
+    def receive(self) -> Any:
+        """Return the next answer; raises ConnectionError (TimeoutError when none comes in time)."""
+        deadline = time.monotonic() + self._timeout
+        while not self._arrived:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.address} did not answer within {self._timeout:g} s")
+            try:
+                count = self._socket.recv_into(self._session.buffer())
+            except TimeoutError:
+                raise TimeoutError(f"{self.address} did not answer within {self._timeout:g} s") from None
+            except OSError as error:
+                raise ConnectionError(f"{self.address} ended the connection: {error}") from error
+            if count == 0:
+                raise ConnectionError(f"{self.address} closed the connection")
+            try:
+                self._arrived.extend(self._session.received(count))
+            except (FrameError, KafkaError) as error:
+                raise ConnectionError(f"{self.address} sent what is no answer: {error}") from error
+        response = self._arrived.popleft()
+        if response.error is not None:
+            raise ConnectionError(f"{self.address} sent what is no answer: {response.error}")
+        return response.message
+
+    def close(self) -> None:
+        """End it; may be called again."""
+        self._socket.close()

@@ -1,0 +1,207 @@
+"""The way to the brokers: a connection per broker, the metadata cache and its refreshing, retries with back-off.
+
+Bootstrap addresses are tried in turn until one answers. When no known broker answers any more, the client starts anew
+from the bootstrap list (KIP-899).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from kbroker.client.client_config import ClientConfig
+from kbroker.client.connection import Connection
+from kbroker.client.errors import ClientClosed, error_for
+from kbroker.client.metadata import ClusterMetadata, TopicMetadata
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.metadata import MetadataRequest
+from protocol.records.buffers import BufferPool
+
+if TYPE_CHECKING:
+    from protocol.schema import Message
+
+log = logging.getLogger(__name__)
+
+DATA, CONTROL = "data", "control"
+"""A broker's long-polling fetches and its other requests need not wait for each other: two connections."""
+
+
+class Cluster:
+    """Connections and metadata of one client; lives on one event loop."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.config = config
+        self.metadata = ClusterMetadata()
+        self.pool = BufferPool(max_bytes=256 << 20)
+        self._loop = asyncio.get_running_loop()
+        self._connections: dict[tuple[int, str], Connection] = {}
+        self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
+        self._bootstrap: Connection | None = None
+        self._refresh_lock = asyncio.Lock()
+        self._closed = False
+
+    async def connection(self, node_id: int, channel: str = CONTROL) -> Connection:
+        """Return the open connection to a broker, opening it where needed; raises OSError."""
+        key = (node_id, channel)
+        connection = self._connections.get(key)
+        if connection is not None and not connection.is_closed:
+            return connection
+        self._check_open()
+        task = self._opening.get(key)
+        if task is None:
+            task = self._opening[key] = self._loop.create_task(self._connect(key))
+            task.add_done_callback(lambda done: self._opening.pop(key, None))
+        # Several wait for one connection: that one of them is cancelled does not concern the others.
+        return await asyncio.shield(task)
+
+    async def _connect(self, key: tuple[int, str]) -> Connection:
+        node = self.metadata.nodes.get(key[0])
+        if node is None:
+            raise ConnectionError(f"broker {key[0]} is not known to the cluster")
+        connection = await self._open(node.host, node.port)
+        self._connections[key] = connection
+        return connection
+
+    async def _open(self, host: str, port: int) -> Connection:
+        timeout = self.config.connect_timeout_ms / 1000
+        connection = await Connection.open(host, port, client_id=self.config.client_id, timeout=timeout, pool=self.pool)
+        try:
+            await connection.negotiate(timeout)
+            self._check_open()
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("this client is closed")
+
+    async def any_connection(self) -> Connection:
+        """Return a connection to some broker: an open one, else a known one, else of the bootstrap list."""
+        for connection in self._connections.values():
+            if not connection.is_closed:
+                return connection
+        if self._bootstrap is not None and not self._bootstrap.is_closed:
+            return self._bootstrap
+        known = list(self.metadata.nodes)
+        random.shuffle(known)
+        for node_id in known:
+            try:
+                return await self.connection(node_id)
+            except (OSError, KafkaError) as error:
+                log.info("broker %d does not answer: %s", node_id, error)
+        return await self._open_bootstrap()
+
+    async def _open_bootstrap(self) -> Connection:
+        self._check_open()
+        problems = []
+        for host, port in self.config.addresses():
+            try:
+                self._bootstrap = await self._open(host, port)
+            except (OSError, KafkaError) as error:
+                problems.append(str(error))
+            else:
+                return self._bootstrap
+        raise ConnectionError(f"no bootstrap broker answers: {'; '.join(problems)}")
+
+    async def refresh(self, topics: Iterable[str] | None = (), auto_create: bool = False) -> dict[str, TopicMetadata]:
+        """Ask for metadata of some topics, besides those that are known (None: of all); returns the answer's topics."""
+        async with self._refresh_lock:
+            names = None if topics is None else sorted({*topics, *self.metadata.topics})
+            wanted = None
+            if names is not None:
+                wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
+            connection = await self.any_connection()
+            answer = await connection.request(request, timeout=self.config.request_timeout_ms / 1000)
+            answered = self.metadata.update(answer, self._loop.time())
+            await self._leave_bootstrap()
+            return answered
+
+    async def _leave_bootstrap(self) -> None:
+        """A bootstrap connection is needed no longer once the brokers are known."""
+        if self._bootstrap is not None and self.metadata.nodes:
+            connection, self._bootstrap = self._bootstrap, None
+            await connection.close()
+
+    async def refresh_if_old(self) -> None:
+        """Refresh when metadata_max_age_ms have passed."""
+        if self._loop.time() - self.metadata.updated_at > self.config.metadata_max_age_ms / 1000:
+            await self.refresh()
+
+    async def topic(self, name: str, timeout_ms: int | None = None, auto_create: bool = True) -> TopicMetadata:
+        """Return a topic's metadata, waiting while it is being made; raises what the broker says after the timeout."""
+        known = self.metadata.topics.get(name)
+        if known is not None:
+            return known
+        answered: TopicMetadata | None = None
+        problem: Exception | None = None
+        async for _ in self.attempts(self.config.request_timeout_ms if timeout_ms is None else timeout_ms):
+            try:
+                answered = (await self.refresh([name], auto_create)).get(name)
+            except OSError as error:
+                problem = error
+                continue
+            if name in self.metadata.topics:
+                return self.metadata.topics[name]
+            if answered is not None and not answered.error.retriable and answered.error is not ErrorCode.NONE:
+                break
+            if answered is not None and answered.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not auto_create:
+                break
+        if answered is None and problem is not None:
+            raise problem
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answered is None else answered.error
+        if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic", topic=name)
+        raise error_for(code, topic=name)
+
+    async def attempts(self, timeout_ms: int) -> AsyncIterator[int]:
+        """Count 0, 1, 2…, with growing pauses between, until the time is over; at least once."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        pause = self.config.retry_backoff_ms / 1000
+        attempt = 0
+        while True:
+            yield attempt
+            attempt += 1
+            if self._loop.time() + pause >= deadline:
+                return
+            await asyncio.sleep(pause * random.uniform(0.8, 1.2))
+            pause = min(2 * pause, self.config.retry_backoff_max_ms / 1000)
+
+    async def ask(self, message: Message, node_id: int | None = None, timeout_ms: int | None = None) -> Any:
+        """Send a request to a broker (None: to any), again when the connection fails, until the time is over."""
+        limit = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        problem: Exception = ConnectionError("no broker answers")
+        async for attempt in self.attempts(limit):
+            try:
+                if attempt and node_id is not None:
+                    await self.refresh()
+                connection = await (self.any_connection() if node_id is None else self.connection(node_id))
+                return await connection.request(message, timeout=limit / 1000)
+            except OSError as error:
+                problem = error
+        raise problem
+
+    async def controller(self) -> int:
+        """Return the controller's broker id."""
+        async for attempt in self.attempts(self.config.request_timeout_ms):
+            if attempt or self.metadata.controller_id not in self.metadata.nodes:
+                await self.refresh()
+            if self.metadata.controller_id in self.metadata.nodes:
+                return self.metadata.controller_id
+        raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster has no controller")
+
+    async def close(self) -> None:
+        """Close all connections; nothing can be asked afterwards."""
+        self._closed = True
+        opening = list(self._opening.values())
+        for task in opening:
+            task.cancel()
+        await asyncio.gather(*opening, return_exceptions=True)
+        connections = [*self._connections.values(), *([self._bootstrap] if self._bootstrap else [])]
+        self._connections.clear()
+        await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)

@@ -1,0 +1,121 @@
+"""Offsets asked from the partitions' leaders: one ListOffsets request per broker, repeated where leaders moved."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import BrokerError, error_for
+from kbroker.client.types import OffsetAndTimestamp, TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+
+Wanted = Mapping[TopicPartition, int]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Group partitions as requests do."""
+    grouped: dict[str, list[int]] = defaultdict(list)
+    for topic, partition in partitions:
+        grouped[topic].append(partition)
+    return grouped
+
+
+def offsets_request(cluster: Cluster, wanted: Wanted, read_committed: bool) -> ListOffsetsRequest:
+    """Ask one leader for several partitions' offsets."""
+    metadata = cluster.metadata
+    topics = []
+    for topic, partitions in by_topic(wanted).items():
+        asked = []
+        for partition in partitions:
+            known = metadata.leader(topic, partition)
+            asked.append(
+                ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=partition,
+                    current_leader_epoch=known.leader_epoch if known else -1,
+                    timestamp=wanted[TopicPartition(topic, partition)],
+                )
+            )
+        topics.append(ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=asked))
+    return ListOffsetsRequest(replica_id=-1, isolation_level=int(read_committed), topics=topics)
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Wanted, *, read_committed: bool = False, timeout_ms: int | None = None
+) -> dict[TopicPartition, OffsetAndTimestamp]:
+    """Return the offset at each partition's timestamp (ms, or EARLIEST, LATEST, MAX_TIMESTAMP of types.py).
+
+    Offset -1: nothing is that young. Raises the first partition's error when it does not go away within the timeout.
+    """
+    found: dict[TopicPartition, OffsetAndTimestamp] = {}
+    missing = dict(wanted)
+    problem: Exception | None = None
+    limit = cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
+    async for attempt in cluster.attempts(limit):
+        if not missing:
+            break
+        try:
+            if attempt:
+                await cluster.refresh({topic for topic, _ in missing})
+            for topic in {topic for topic, _ in missing}:
+                await cluster.topic(topic, limit, auto_create=False)
+            problem = await _ask_leaders(cluster, missing, read_committed, found)
+        except OSError as error:
+            problem = error
+        missing = {key: value for key, value in missing.items() if key not in found}
+        if isinstance(problem, BrokerError) and not problem.retriable:
+            raise problem
+    if missing:
+        raise problem or error_for(ErrorCode.REQUEST_TIMED_OUT, "no offsets found")
+    return found
+
+
+async def _ask_leaders(
+    cluster: Cluster, wanted: Wanted, read_committed: bool, found: dict[TopicPartition, OffsetAndTimestamp]
+) -> Exception | None:
+    """One round; returns an error that was met, the gravest first."""
+    per_leader: dict[int, dict[TopicPartition, int]] = defaultdict(dict)
+    problems: list[Exception] = []
+    for key, timestamp in wanted.items():
+        try:
+            per_leader[cluster.metadata.require(*key).leader][key] = timestamp
+        except KafkaError as error:
+            problems.append(error)
+    asked = (_ask_leader(cluster, leader, some, read_committed, found) for leader, some in per_leader.items())
+    for outcome in await asyncio.gather(*asked, return_exceptions=True):
+        if isinstance(outcome, OSError | KafkaError):
+            problems.append(outcome)
+        elif isinstance(outcome, BaseException):
+            raise outcome
+        else:
+            problems += outcome
+    problems.sort(key=lambda problem: isinstance(problem, OSError) or bool(getattr(problem, "retriable", True)))
+    return problems[0] if problems else None
+
+
+async def _ask_leader(
+    cluster: Cluster, leader: int, wanted: Wanted, read_committed: bool, found: dict[TopicPartition, OffsetAndTimestamp]
+) -> list[Exception]:
+    connection = await cluster.connection(leader)
+    request = offsets_request(cluster, wanted, read_committed)
+    answer = await connection.request(request, timeout=cluster.config.request_timeout_ms / 1000)
+    return read_offsets(answer, leader, found)
+
+
+def read_offsets(
+    answer: ListOffsetsResponse, leader: int, found: dict[TopicPartition, OffsetAndTimestamp]
+) -> list[Exception]:
+    """Put what was answered into `found`; returns the errors."""
+    problems: list[Exception] = []
+    for topic in answer.topics:
+        for item in topic.partitions:
+            if item.error_code is ErrorCode.NONE:
+                key = TopicPartition(topic.name, item.partition_index)
+                found[key] = OffsetAndTimestamp(item.offset, item.timestamp, item.leader_epoch)
+            else:
+                problems.append(
+                    error_for(item.error_code, topic=topic.name, partition=item.partition_index, broker=leader)
+                )
+    return problems
