@@ -206,7 +206,9 @@ class Broker:
         self.configs.on_topic_change = self._topic_changed
         self.configs.on_broker_change = self._broker_changed
         await self._check_endpoints_are_free()
-        self.broker_epoch = await self.zookeeper.register_broker(self._registration())
+        # Killed and started again at once, a broker finds its old registration until its old session expires.
+        patience_ms = self.config.zookeeper_session_timeout_ms + 1_000
+        self.broker_epoch = await self.zookeeper.register_broker(self._registration(), wait_ms=patience_ms)
         self._registered = True
         self.zookeeper.on_session_established.append(self._on_new_session)
         self.server.start()
