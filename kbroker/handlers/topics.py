@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 
@@ -20,6 +22,8 @@ from protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from protocol.primitives import ZERO_UUID
+
+LAST_ZNODES_S = 1.0
 
 CreatedTopic = CreateTopicsResponse.CreatableTopicResult
 DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
@@ -174,6 +178,18 @@ async def _mark(services: Services, name: str) -> KafkaError | None:
 
 async def _wait_until_gone(services: Services, names: set[str], timeout_ms: int) -> set[str]:
     """Return the topics that are still there after the time."""
-    if names and timeout_ms > 0:
-        await services.metadata.wait_for(lambda cache: names.isdisjoint(cache.topics), timeout_ms / 1000)
-    return {name for name in names if name in services.metadata.topics} if timeout_ms > 0 else names
+    if timeout_ms <= 0:
+        return names
+    if names and await services.metadata.wait_for(lambda cache: names.isdisjoint(cache.topics), timeout_ms / 1000):
+        await _wait_for_znodes(services, names, min(timeout_ms / 1000, LAST_ZNODES_S))
+    return {name for name in names if name in services.metadata.topics}
+
+
+async def _wait_for_znodes(services: Services, names: set[str], seconds: float) -> None:
+    """Brokers forget a topic before its last znode goes: give it a moment, so that it can be made again at once."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            pause = 0.002
+            while not names.isdisjoint(await services.zookeeper.topics_to_delete()):
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 0.1)

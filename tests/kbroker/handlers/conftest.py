@@ -1,5 +1,14 @@
-"""The same played broker as for the replica room."""
+"""`ask`: one request to the session's broker."""
 
-from tests.kbroker.replica.conftest import played
+from collections.abc import AsyncIterator
 
-__all__ = ["played"]
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from tests.kbroker.asking import Ask, asking
+
+
+@pytest.fixture
+async def ask(broker: BrokerProcess) -> AsyncIterator[Ask]:
+    async with asking(broker) as function:
+        yield function

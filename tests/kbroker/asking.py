@@ -1,0 +1,25 @@
+"""A raw client for the broker's tests: one request, one answer."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.client.connection import Connection
+
+Ask = Callable[..., Any]
+
+
+@asynccontextmanager
+async def asking(broker: BrokerProcess) -> AsyncIterator[Ask]:
+    """Yield `await ask(request, version)`; every answer has to come within 20 seconds."""
+    connection = await Connection.open("127.0.0.1", broker.port, client_id="test", timeout=10)
+    await connection.negotiate()
+
+    async def ask(request: Any, version: int | None = None) -> Any:
+        return await connection.request(request, version, timeout=20)
+
+    try:
+        yield ask
+    finally:
+        await connection.close()

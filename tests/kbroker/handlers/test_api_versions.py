@@ -1,0 +1,39 @@
+import struct
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from protocol.errors import ErrorCode
+from protocol.headers import decode_response
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.kbroker.asking import Ask
+from tests.kbroker.test_dispatch import exchange
+
+GROUP_APIS = {8, 9, 10, 11, 12, 13, 14}
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_every_version_lists_what_has_a_handler(ask: Ask, version: int) -> None:
+    answer = await ask(ApiVersionsRequest(client_software_name="test", client_software_version="1.0"), version)
+    assert answer.error_code is ErrorCode.NONE
+    versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+    assert versions[18] == (0, 4)
+    assert versions[0][1] == 11
+    assert versions[1] == (4, 17)
+    assert versions[23][0] <= 2 <= versions[23][1]
+    assert {68, 69}.isdisjoint(versions)
+
+
+async def test_an_unknown_version_is_answered_in_version_zero(broker: BrokerProcess) -> None:
+    frame = struct.pack(">hhih", 18, 99, 7, 4) + b"test" + b"\x00" + b"anything"
+    answer = await exchange(broker, frame)
+    correlation_id, response = decode_response(answer, ApiVersionsResponse, 0)
+    assert correlation_id == 7
+    assert response.error_code is ErrorCode.UNSUPPORTED_VERSION
+    assert [(each.api_key, each.min_version, each.max_version) for each in response.api_keys] == [(18, 0, 4)]
+
+
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("a b", "1"), ("a", "-1"), ("a", "1!")])
+async def test_a_software_name_must_look_like_one(ask: Ask, name: str, version: str) -> None:
+    answer = await ask(ApiVersionsRequest(client_software_name=name, client_software_version=version), 3)
+    assert answer.error_code is ErrorCode.INVALID_REQUEST

@@ -1,0 +1,220 @@
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.config_description import DEFAULT, DYNAMIC_BROKER, DYNAMIC_DEFAULT, LOGGER, STATIC_BROKER, TOPIC_CONFIG
+from kbroker.handlers.configs import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC, Change, changed
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from segment.log_config import TOPIC_KEYS
+from tests.kbroker.asking import Ask, asking
+from tests.kbroker.handlers.test_topics import create, topic
+
+
+async def result(ask: Ask, kind: int, name: str, keys: list[str] | None = None, version: int = 4) -> Any:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=keys
+    )
+    request = DescribeConfigsRequest(resources=[resource], include_synonyms=True, include_documentation=version >= 3)
+    return (await ask(request, version)).results[0]
+
+
+async def entries(ask: Ask, kind: int, name: str, keys: list[str] | None = None) -> dict[str, Any]:
+    return {entry.name: entry for entry in (await result(ask, kind, name, keys)).configs}
+
+
+async def alter(ask: Ask, kind: int, name: str, *changes: tuple[str, int, str | None], check: bool = False) -> Any:
+    request = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=kind,
+                resource_name=name,
+                configs=[
+                    IncrementalAlterConfigsRequest.AlterableConfig(name=key, config_operation=operation, value=value)
+                    for key, operation, value in changes
+                ],
+            )
+        ],
+        validate_only=check,
+    )
+    return (await ask(request)).responses[0]
+
+
+@pytest.fixture
+async def own(own_broker: BrokerProcess) -> AsyncIterator[Ask]:
+    """A broker whose configuration this test may change."""
+    async with asking(own_broker) as function:
+        yield function
+
+
+async def test_a_topics_keys_are_shown_with_source_type_and_documentation(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    await alter(ask, TOPIC, topic_name, ("segment.bytes", SET, "1000000"))
+    found = await entries(ask, TOPIC, topic_name)
+    assert found.keys() == TOPIC_KEYS.keys()
+    changed_key = found["segment.bytes"]
+    assert (changed_key.value, changed_key.config_source, changed_key.read_only) == ("1000000", TOPIC_CONFIG, False)
+    assert [(s.name, s.value, s.source) for s in changed_key.synonyms] == [
+        ("segment.bytes", "1000000", TOPIC_CONFIG),
+        ("log.segment.bytes", "1073741824", DEFAULT),
+    ]
+    assert changed_key.config_type == 3
+    assert changed_key.documentation
+    assert found["retention.ms"].config_source == STATIC_BROKER
+    assert found["cleanup.policy"].value == "delete"
+    assert found["min.cleanable.dirty.ratio"].value == "0.5"
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_every_version_shows_the_keys_asked_for(ask: Ask, topic_name: str, version: int) -> None:
+    await create(ask, topic(topic_name))
+    found = await result(ask, TOPIC, topic_name, ["retention.ms", "no.such.key"], version)
+    assert [entry.name for entry in found.configs] == ["retention.ms"]
+
+
+async def test_the_brokers_keys_are_shown_and_its_secrets_are_not(ask: Ask) -> None:
+    found = await entries(ask, BROKER, "1")
+    assert found["broker.id"].value == "1"
+    assert found["broker.id"].read_only
+    assert found["log.dirs"].config_source == STATIC_BROKER
+    assert not found["message.max.bytes"].read_only
+    assert found["ssl.keystore.password"].is_sensitive
+    assert found["ssl.keystore.password"].value is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "never-created", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, "99", ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER_LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (77, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_what_cannot_be_described_says_why(ask: Ask, kind: int, name: str, code: ErrorCode) -> None:
+    found = await result(ask, kind, name)
+    assert found.error_code is code
+    assert found.error_message
+
+
+async def test_lists_can_be_appended_to_and_subtracted_from(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    await alter(ask, TOPIC, topic_name, ("cleanup.policy", APPEND, "compact"))
+    assert (await entries(ask, TOPIC, topic_name))["cleanup.policy"].value == "delete,compact"
+    await alter(ask, TOPIC, topic_name, ("cleanup.policy", SUBTRACT, "delete"))
+    assert (await entries(ask, TOPIC, topic_name))["cleanup.policy"].value == "compact"
+    await alter(ask, TOPIC, topic_name, ("cleanup.policy", DELETE, None))
+    assert (await entries(ask, TOPIC, topic_name))["cleanup.policy"].value == "delete"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "said"),
+    [
+        ([("retention.ms", SET, "soon")], ErrorCode.INVALID_CONFIG, "retention.ms"),
+        ([("retention.ms", SET, "-2")], ErrorCode.INVALID_CONFIG, "at least -1"),
+        ([("no.such.key", SET, "1")], ErrorCode.INVALID_CONFIG, "Unknown topic config name"),
+        ([("retention.ms", APPEND, "1")], ErrorCode.INVALID_CONFIG, "append is not allowed"),
+        ([("retention.ms", SET, None)], ErrorCode.INVALID_REQUEST, "Null value"),
+        ([("retention.ms", SET, "1"), ("retention.ms", SET, "2")], ErrorCode.INVALID_REQUEST, "duplicate config keys"),
+        ([("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST, "Unknown operation"),
+        (
+            [("min.compaction.lag.ms", SET, "10"), ("max.compaction.lag.ms", SET, "5")],
+            ErrorCode.INVALID_CONFIG,
+            "min.compaction.lag.ms",
+        ),
+    ],
+)
+async def test_a_bad_change_is_refused_and_changes_nothing(
+    ask: Ask, topic_name: str, changes: list[tuple[str, int, str | None]], code: ErrorCode, said: str
+) -> None:
+    await create(ask, topic(topic_name))
+    refused = await alter(ask, TOPIC, topic_name, *changes)
+    assert refused.error_code is code
+    assert said in refused.error_message
+    found = await entries(ask, TOPIC, topic_name)
+    assert all(entry.config_source != TOPIC_CONFIG for entry in found.values())
+
+
+async def test_validate_only_changes_nothing(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    checked = await alter(ask, TOPIC, topic_name, ("retention.ms", SET, "5"), check=True)
+    assert checked.error_code is ErrorCode.NONE
+    assert (await entries(ask, TOPIC, topic_name))["retention.ms"].value == "-1"
+
+
+async def test_alter_configs_replaces_all_overrides(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    await alter(ask, TOPIC, topic_name, ("segment.bytes", SET, "1000000"))
+    resource = AlterConfigsRequest.AlterConfigsResource(
+        resource_type=TOPIC,
+        resource_name=topic_name,
+        configs=[AlterConfigsRequest.AlterableConfig(name="retention.ms", value="77")],
+    )
+    answer = await ask(AlterConfigsRequest(resources=[resource], validate_only=False))
+    assert answer.responses[0].error_code is ErrorCode.NONE
+    found = await entries(ask, TOPIC, topic_name)
+    assert found["retention.ms"].value == "77"
+    assert found["segment.bytes"].config_source == DEFAULT
+
+
+async def test_dynamic_broker_settings_hold_at_once_and_in_order(own: Ask) -> None:
+    await alter(own, BROKER, "", ("log.segment.bytes", SET, "2000000"))
+    await alter(own, BROKER, "1", ("log.segment.bytes", SET, "3000000"))
+    shown = (await entries(own, BROKER, "1"))["log.segment.bytes"]
+    assert (shown.value, shown.config_source) == ("3000000", DYNAMIC_BROKER)
+    assert [(s.value, s.source) for s in shown.synonyms] == [
+        ("3000000", DYNAMIC_BROKER),
+        ("2000000", DYNAMIC_DEFAULT),
+        ("1073741824", DEFAULT),
+    ]
+    defaults = await entries(own, BROKER, "")
+    assert {name: entry.value for name, entry in defaults.items()} == {"log.segment.bytes": "2000000"}
+    await create(own, topic("t"))
+    assert (await entries(own, TOPIC, "t"))["segment.bytes"].value == "3000000"
+    await alter(own, BROKER, "1", ("log.segment.bytes", DELETE, None))
+    assert (await entries(own, TOPIC, "t"))["segment.bytes"].value == "2000000"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "code", "said"),
+    [
+        ("1", ("broker.rack", SET, "r"), ErrorCode.INVALID_CONFIG, "Cannot update these configs dynamically"),
+        ("", ("ssl.protocol", SET, "x"), ErrorCode.INVALID_CONFIG, "broker id must be specified"),
+        ("1", ("num.io.threads", SET, "100"), ErrorCode.INVALID_CONFIG, "double the current value"),
+        ("1", ("message.max.bytes", SET, "-5"), ErrorCode.INVALID_CONFIG, "message.max.bytes"),
+        ("2", ("message.max.bytes", SET, "5"), ErrorCode.INVALID_REQUEST, "Unexpected broker id"),
+    ],
+)
+async def test_what_a_broker_cannot_change_is_refused(
+    ask: Ask, name: str, change: tuple[str, int, str], code: ErrorCode, said: str
+) -> None:
+    refused = await alter(ask, BROKER, name, change)
+    assert refused.error_code is code
+    assert said in refused.error_message
+
+
+async def test_levels_of_loggers_can_be_read_and_set(own: Ask) -> None:
+    await alter(own, BROKER_LOGGER, "1", ("kbroker.server", SET, "DEBUG"))
+    shown = (await entries(own, BROKER_LOGGER, "1"))["kbroker.server"]
+    assert (shown.value, shown.config_source) == ("DEBUG", LOGGER)
+    refused = await alter(own, BROKER_LOGGER, "1", ("kbroker.server", SET, "LOUD"))
+    assert refused.error_code is ErrorCode.INVALID_CONFIG
+    await alter(own, BROKER_LOGGER, "1", ("kbroker.server", DELETE, None))
+    assert (await entries(own, BROKER_LOGGER, "1"))["kbroker.server"].value == "INFO"
+
+
+def test_changes_start_from_what_is_set_or_from_nothing() -> None:
+    present = {"retention.ms": "1", "segment.ms": "2"}
+    change = [Change("retention.ms", SET, " 5 ")]
+    assert changed(present, change, TOPIC_KEYS, keep=True) == {"retention.ms": "5", "segment.ms": "2"}
+    assert changed(present, change, TOPIC_KEYS, keep=False) == {"retention.ms": "5"}
+    with pytest.raises(KafkaError, match="subtract is not allowed"):
+        changed(present, [Change("retention.ms", SUBTRACT, "1")], TOPIC_KEYS, keep=True)

@@ -1,0 +1,90 @@
+import asyncio
+from typing import Any
+
+import pytest
+
+from kbroker.handlers.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest
+from protocol.primitives import ZERO_UUID
+from tests.kbroker.asking import Ask
+from tests.kbroker.handlers.test_topics import create, topic
+
+
+def wanted(name: str | None = None, topic_id: bytes = ZERO_UUID) -> Any:
+    return MetadataRequest.MetadataRequestTopic(topic_id=topic_id, name=name)
+
+
+@pytest.mark.parametrize("version", range(13))
+async def test_every_version_lists_broker_controller_and_topic(ask: Ask, topic_name: str, version: int) -> None:
+    await create(ask, topic(topic_name, 2))
+    answer = await ask(MetadataRequest(topics=[wanted(topic_name)]), version)
+    assert [broker.node_id for broker in answer.brokers] == [1]
+    if version >= 1:
+        assert answer.controller_id == 1
+    if version >= 2:
+        assert len(answer.cluster_id) == 22
+    assert answer.topics[0].error_code is ErrorCode.NONE
+    assert [p.leader_id for p in answer.topics[0].partitions] == [1, 1]
+
+
+async def test_null_lists_all_topics_and_an_empty_list_none(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    everything = await ask(MetadataRequest(topics=None), 12)
+    assert topic_name in [each.name for each in everything.topics]
+    assert (await ask(MetadataRequest(topics=[]), 12)).topics == []
+    oldest = await ask(MetadataRequest(topics=[]), 0)
+    assert topic_name in [each.name for each in oldest.topics]
+
+
+async def test_a_topic_is_found_by_its_id(ask: Ask, topic_name: str) -> None:
+    (created,) = await create(ask, topic(topic_name))
+    answer = await ask(MetadataRequest(topics=[wanted(None, created.topic_id)]), 12)
+    assert answer.topics[0].name == topic_name
+
+
+async def test_an_unknown_id_is_named_in_the_answer(ask: Ask) -> None:
+    answer = await ask(MetadataRequest(topics=[wanted(None, bytes(15) + b"\x09")]), 12)
+    assert answer.topics[0].error_code is ErrorCode.UNKNOWN_TOPIC_ID
+    assert answer.topics[0].topic_id == bytes(15) + b"\x09"
+
+
+async def test_ids_are_refused_before_version_12(ask: Ask) -> None:
+    answer = await ask(MetadataRequest(topics=[wanted("a", bytes(15) + b"\x09")]), 10)
+    assert answer.topics[0].error_code is ErrorCode.INVALID_REQUEST
+
+
+async def test_a_missing_topic_is_created_when_that_is_wanted(ask: Ask, topic_name: str) -> None:
+    request = MetadataRequest(topics=[wanted(topic_name)], allow_auto_topic_creation=True)
+    first = (await ask(request, 12)).topics[0]
+    assert first.error_code is ErrorCode.LEADER_NOT_AVAILABLE
+    for _ in range(100):
+        found = (await ask(request, 12)).topics[0]
+        if found.error_code is ErrorCode.NONE:
+            break
+        await asyncio.sleep(0.05)
+    assert len(found.partitions) == 1
+
+
+async def test_a_missing_topic_is_unknown_when_nobody_wants_it_created(ask: Ask, topic_name: str) -> None:
+    request = MetadataRequest(topics=[wanted(topic_name)], allow_auto_topic_creation=False)
+    assert (await ask(request, 12)).topics[0].error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_an_invalid_name_is_never_created(ask: Ask) -> None:
+    answer = await ask(MetadataRequest(topics=[wanted("bad name")], allow_auto_topic_creation=True), 12)
+    assert answer.topics[0].error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_authorised_operations_are_told_on_request(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    request = MetadataRequest(
+        topics=[wanted(topic_name)],
+        include_cluster_authorized_operations=True,
+        include_topic_authorized_operations=True,
+    )
+    answer = await ask(request, 10)
+    assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+    assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
+    plain = await ask(MetadataRequest(topics=[wanted(topic_name)]), 10)
+    assert plain.topics[0].topic_authorized_operations == -(1 << 31)

@@ -1,0 +1,62 @@
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.topics import CreatePartitionsRequest
+from tests.kbroker.asking import Ask
+from tests.kbroker.handlers.test_topics import create, describe, topic
+
+
+async def extend(ask: Ask, name: str, count: int, given: list[list[int]] | None = None, **values: Any) -> Any:
+    assignments = None
+    if given is not None:
+        assignments = [CreatePartitionsRequest.CreatePartitionsAssignment(broker_ids=each) for each in given]
+    wanted = CreatePartitionsRequest.CreatePartitionsTopic(name=name, count=count, assignments=assignments)
+    request = CreatePartitionsRequest(topics=[wanted], **{"timeout_ms": 10_000, "validate_only": False, **values})
+    return (await ask(request)).results[0]
+
+
+async def test_new_partitions_have_leaders_when_the_answer_comes(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name, 2))
+    assert (await extend(ask, topic_name, 5)).error_code is ErrorCode.NONE
+    partitions = (await describe(ask, topic_name)).partitions
+    assert len(partitions) == 5
+    assert all(p.leader_id == 1 for p in partitions)
+
+
+async def test_validate_only_adds_nothing(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    assert (await extend(ask, topic_name, 3, validate_only=True)).error_code is ErrorCode.NONE
+    assert len((await describe(ask, topic_name)).partitions) == 1
+
+
+async def test_replicas_of_new_partitions_may_be_given(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    assert (await extend(ask, topic_name, 2, [[1]])).error_code is ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("count", "given", "code", "said"),
+    [
+        (1, None, ErrorCode.INVALID_PARTITIONS, "higher than the requested 1"),
+        (2, None, ErrorCode.INVALID_PARTITIONS, "already has 2 partitions"),
+        (3, [[7]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Unknown broker(s)"),
+        (3, [[1], [1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "but 2 assignments"),
+        (3, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Duplicate"),
+        (3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Inconsistent"),
+    ],
+)
+async def test_what_cannot_be_is_refused(
+    ask: Ask, topic_name: str, count: int, given: list[list[int]] | None, code: ErrorCode, said: str
+) -> None:
+    await create(ask, topic(topic_name, 2))
+    refused = await extend(ask, topic_name, count, given)
+    assert refused.error_code is code
+    assert said in refused.error_message
+
+
+async def test_an_unknown_topic_is_named(ask: Ask) -> None:
+    refused = await extend(ask, "no-such-topic", 2)
+    assert refused.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert "no-such-topic" in refused.error_message

@@ -1,0 +1,173 @@
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from protocol.primitives import ZERO_UUID
+from tests.kbroker.asking import Ask
+
+
+def topic(name: str, partitions: int = 1, replicas: int = 1, **values: Any) -> Any:
+    fields = {"assignments": [], "configs": [], **values}
+    return CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=replicas, **fields
+    )
+
+
+def config(name: str, value: str | None) -> Any:
+    return CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+
+
+def replicas(partition: int, *brokers: int) -> Any:
+    return CreateTopicsRequest.CreatableReplicaAssignment(partition_index=partition, broker_ids=list(brokers))
+
+
+async def create(ask: Ask, *topics: Any, version: int = 7, **values: Any) -> list[Any]:
+    answer = await ask(CreateTopicsRequest(topics=list(topics), **{"timeout_ms": 10_000, **values}), version)
+    return list(answer.topics)
+
+
+async def delete(ask: Ask, *names: str) -> list[Any]:
+    topics = [DeleteTopicsRequest.DeleteTopicState(name=name, topic_id=ZERO_UUID) for name in names]
+    answer = await ask(DeleteTopicsRequest(topics=topics, timeout_ms=10_000), 6)
+    return list(answer.responses)
+
+
+async def describe(ask: Ask, name: str) -> Any:
+    wanted = MetadataRequest.MetadataRequestTopic(topic_id=ZERO_UUID, name=name)
+    answer = await ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 12)
+    return answer.topics[0]
+
+
+async def test_a_created_topic_has_leaders_when_the_answer_comes(ask: Ask, topic_name: str) -> None:
+    (created,) = await create(ask, topic(topic_name, 3))
+    assert created.error_code is ErrorCode.NONE
+    assert (created.num_partitions, created.replication_factor) == (3, 1)
+    assert created.topic_id != ZERO_UUID
+    assert {entry.name: entry.value for entry in created.configs}["retention.ms"] == "-1"
+    found = await describe(ask, topic_name)
+    assert found.topic_id == created.topic_id
+    assert sorted(p.partition_index for p in found.partitions) == [0, 1, 2]
+    assert all(p.leader_id == 1 for p in found.partitions)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_every_version_creates_and_deletes(ask: Ask, topic_name: str, version: int) -> None:
+    (created,) = await create(ask, topic(topic_name), version=version)
+    assert created.error_code is ErrorCode.NONE
+    old = min(version - 1, 5)
+    answer = await ask(DeleteTopicsRequest(topic_names=[topic_name], timeout_ms=10_000), old)
+    assert [each.error_code for each in answer.responses] == [ErrorCode.NONE]
+
+
+async def test_the_broker_fills_in_partitions_and_replicas_that_are_minus_one(ask: Ask, topic_name: str) -> None:
+    (created,) = await create(ask, topic(topic_name, -1, -1))
+    assert (created.num_partitions, created.replication_factor) == (1, 1)
+
+
+async def test_replicas_may_be_assigned_by_hand(ask: Ask, topic_name: str) -> None:
+    (created,) = await create(ask, topic(topic_name, -1, -1, assignments=[replicas(0, 1), replicas(1, 1)]))
+    assert created.error_code is ErrorCode.NONE
+    assert len((await describe(ask, topic_name)).partitions) == 2
+
+
+async def test_validate_only_creates_nothing(ask: Ask, topic_name: str) -> None:
+    (checked,) = await create(ask, topic(topic_name, 4), validate_only=True)
+    assert checked.error_code is ErrorCode.NONE
+    assert checked.num_partitions == 4
+    assert (await describe(ask, topic_name)).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_that_exists_is_refused(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    (again,) = await create(ask, topic(topic_name))
+    assert again.error_code is ErrorCode.TOPIC_ALREADY_EXISTS
+    assert topic_name in again.error_message
+
+
+@pytest.mark.parametrize(
+    ("wanted", "code", "said"),
+    [
+        (topic("bad name"), ErrorCode.INVALID_TOPIC_EXCEPTION, "other than ASCII alphanumerics"),
+        (topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION, "empty string"),
+        (topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "249"),
+        (topic("bad-1", 0), ErrorCode.INVALID_PARTITIONS, "larger than 0"),
+        (topic("bad-2", -2), ErrorCode.INVALID_PARTITIONS, "larger than 0"),
+        (topic("bad-3", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
+        (topic("bad-4", 1, 2), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than available brokers: 1"),
+        (topic("bad-5", 1, 1, assignments=[replicas(0, 1)]), ErrorCode.INVALID_REQUEST, "Both"),
+        (topic("bad-6", -1, -1, assignments=[replicas(1, 1)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "consecutive"),
+        (topic("bad-7", -1, -1, assignments=[replicas(0, 1, 1)]), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Duplicate"),
+        (
+            topic("bad-8", -1, -1, assignments=[replicas(0, 1), replicas(1, 1, 2)]),
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "same number",
+        ),
+        (topic("bad-9", configs=[config("no.such.key", "1")]), ErrorCode.INVALID_CONFIG, "Unknown topic config name"),
+        (topic("bad-10", configs=[config("retention.ms", "soon")]), ErrorCode.INVALID_CONFIG, "retention.ms"),
+        (topic("bad-11", configs=[config("retention.ms", None)]), ErrorCode.INVALID_CONFIG, "Null value"),
+        (topic("bad-12", configs=[config("cleanup.policy", "shred")]), ErrorCode.INVALID_CONFIG, "cleanup.policy"),
+    ],
+)
+async def test_a_bad_topic_is_refused_with_its_code_and_a_clear_message(
+    ask: Ask, wanted: Any, code: ErrorCode, said: str
+) -> None:
+    (refused,) = await create(ask, wanted)
+    assert refused.error_code is code
+    assert said in refused.error_message
+
+
+async def test_one_bad_topic_does_not_keep_the_others_from_being_created(ask: Ask, topic_name: str) -> None:
+    good, bad = await create(ask, topic(topic_name), topic("no good"))
+    assert good.error_code is ErrorCode.NONE
+    assert bad.error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_a_name_asked_for_twice_is_refused(ask: Ask, topic_name: str) -> None:
+    (refused,) = await create(ask, topic(topic_name), topic(topic_name))
+    assert refused.error_code is ErrorCode.INVALID_REQUEST
+
+
+async def test_names_that_collide_in_metrics_are_refused(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(f"{topic_name}.x"))
+    (refused,) = await create(ask, topic(f"{topic_name}_x"))
+    assert refused.error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "collides" in refused.error_message
+
+
+async def test_no_time_to_wait_is_a_time_out_although_the_topic_comes(ask: Ask, topic_name: str) -> None:
+    (late,) = await create(ask, topic(topic_name), timeout_ms=0)
+    assert late.error_code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_a_deleted_topic_is_gone_when_the_answer_comes(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name, 2))
+    (deleted,) = await delete(ask, topic_name)
+    assert deleted.error_code is ErrorCode.NONE
+    assert (await describe(ask, topic_name)).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_may_be_deleted_by_id_and_made_again(ask: Ask, topic_name: str) -> None:
+    (created,) = await create(ask, topic(topic_name))
+    by_id = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=created.topic_id)
+    answer = await ask(DeleteTopicsRequest(topics=[by_id], timeout_ms=10_000), 6)
+    assert [(each.error_code, each.name) for each in answer.responses] == [(ErrorCode.NONE, topic_name)]
+    (again,) = await create(ask, topic(topic_name))
+    assert again.error_code is ErrorCode.NONE
+    assert again.topic_id != created.topic_id
+
+
+async def test_deleting_what_is_not_there_is_an_error(ask: Ask) -> None:
+    (unknown,) = await delete(ask, "never-created")
+    assert unknown.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    by_id = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=bytes(15) + b"\x07")
+    answer = await ask(DeleteTopicsRequest(topics=[by_id], timeout_ms=10_000), 6)
+    assert answer.responses[0].error_code is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+async def test_a_name_and_an_id_together_are_refused(ask: Ask) -> None:
+    both = DeleteTopicsRequest.DeleteTopicState(name="a", topic_id=bytes(15) + b"\x07")
+    answer = await ask(DeleteTopicsRequest(topics=[both], timeout_ms=10_000), 6)
+    assert answer.responses[0].error_code is ErrorCode.INVALID_REQUEST
