@@ -77,6 +77,7 @@ cdef class ColumnDecoder:
         key_offsets="int[::1]", value_data="unsigned char[::1]", value_offsets="int[::1]", offsets="long long[::1]",
         timestamps="long long[::1]", timestamp_types="int[::1]", partitions="int[::1]", row=Py_ssize_t,
         key_at=Py_ssize_t, value_at=Py_ssize_t, done=bint, offset=int64_t, length=Py_ssize_t,
+        start=Py_ssize_t, i=Py_ssize_t,
     )
     cdef bint _copy_rows(self, int partition, int64_t from_offset, int64_t to_offset) except -1
     @cython.locals(reader=RecordReader, room=Py_ssize_t)

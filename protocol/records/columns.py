@@ -6,7 +6,7 @@ or headers, and at most row_limit rows fit) before `_copy_rows` writes without c
 of a column stay below 2^31: byte_limit and the payload of one batch are at most 2^30 each.
 """
 
-from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header
+from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
 from protocol.records.buffers import BinaryColumn, BufferPool, Columns, HeadersColumn
 from protocol.records.control import AbortedTransactions
 from protocol.records.errors import InvalidRecord
@@ -291,13 +291,23 @@ class ColumnDecoder:
                 break
             length = reader.key_length
             if length > 0:
-                _copy(key_data, key_at, data, reader.key_start, length)
+                start = reader.key_start
+                if _INTERPRETED:
+                    _copy_slice(key_data, key_at, data, start, length)
+                else:
+                    for i in range(length):
+                        key_data[key_at + i] = data[start + i]
                 key_at += length
             elif length < 0:
                 keys.set_null(row)
             length = reader.value_length
             if length > 0:
-                _copy(value_data, value_at, data, reader.value_start, length)
+                start = reader.value_start
+                if _INTERPRETED:
+                    _copy_slice(value_data, value_at, data, start, length)
+                else:
+                    for i in range(length):
+                        value_data[value_at + i] = data[start + i]
                 value_at += length
             elif length < 0:
                 values.set_null(row)

@@ -1,0 +1,65 @@
+"""Record codec speeds, compiled beside interpreted: python -m bench.records (from the checkout's root)."""
+
+import os
+import time
+from collections.abc import Callable
+from importlib import import_module
+from types import ModuleType
+
+from protocol.records.buffers import BinaryColumn
+from tests.protocol.records import interpreted
+
+VALUE = os.urandom(200)
+
+
+def rate(work: Callable[[], object], count: int) -> float:
+    """Millions of records a second, the best of three."""
+    best = float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        work()
+        best = min(best, time.perf_counter() - start)
+    return count / best / 1e6
+
+
+def fill(builder: ModuleType) -> bytes:
+    batch = builder.BatchBuilder(1 << 20)
+    while batch.append(b"key12345", VALUE, (), 1_700_000_000_000):
+        pass
+    return bytes(batch.build())
+
+
+def measure(modules: dict[str, ModuleType]) -> dict[str, float]:
+    data = fill(modules["builder"])
+    count = modules["batch"].read_header(data).count
+    decoder = modules["columns"].ColumnDecoder(1 << 20, 1 << 30)
+    offsets = memoryview(bytearray(4 * (count + 1))).cast("i")
+    for row in range(count + 1):
+        offsets[row] = 200 * row
+    column = BinaryColumn(offsets, VALUE * count)
+
+    def decode_columns() -> None:
+        decoder.append(data, 0)
+        decoder.finish()
+
+    return {
+        "append": rate(lambda: fill(modules["builder"]), count),
+        "check": rate(lambda: modules["batch"].check_batch(data), count),
+        "decode records": rate(lambda: modules["record"].decode_batch(data), count),
+        "decode columns": rate(decode_columns, count),
+        "encode columns": rate(
+            lambda: modules["column_writer"].ColumnEncoder(6).append(count, column, column, 1), count
+        ),
+    }
+
+
+def main() -> None:
+    compiled = measure({name: import_module(f"protocol.records.{name}") for name in interpreted.NAMES})
+    plain = measure(interpreted.load())
+    print(f"{'M records/s of 200 bytes':26}{'compiled':>10}{'interpreted':>13}")
+    for name, speed in compiled.items():
+        print(f"{name:26}{speed:10.2f}{plain[name]:13.2f}")
+
+
+if __name__ == "__main__":
+    main()
