@@ -94,7 +94,11 @@ def _dump_log(file: Path, with_records: bool) -> Iterator[Row]:
         if not with_records:
             yield _batch_row(file, position, header, verify_crc(data, position, header.size))
             continue
-        for record in decode_batch(data, position, header.size):
+        try:
+            records = decode_batch(data, position, header.size)
+        except KafkaError as error:
+            raise ValueError(f"position {position}: {error.message}") from None
+        for record in records:
             yield {
                 "file": file.name,
                 "position": position,

@@ -1,0 +1,53 @@
+"""Batches and logs for the storage tests."""
+
+from pathlib import Path
+
+from protocol.records.builder import BatchBuilder
+from protocol.records.compression import CompressionType
+from segment.files import FilePool, Files
+from segment.log import Log
+from segment.log_config import LogConfig
+from segment.recovery import KnownOffsets, LogSetup, create_log, open_log
+from segment.trash import Trash
+
+NOW = 1_700_000_000_000
+TOPIC_ID = bytes(range(16))
+
+
+def batch(
+    count: int = 1,
+    size: int = 50,
+    timestamp: int = NOW,
+    key: bytes | None = b"key",
+    compression: CompressionType = CompressionType.NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """A batch as a producer sends it."""
+    builder = BatchBuilder(1 << 24, compression)
+    for number in range(count):
+        assert builder.append(key, b"v" * size, (), timestamp + number)
+    return builder.build(producer_id, producer_epoch, base_sequence, transactional)
+
+
+def setup(files: Files | None = None) -> LogSetup:
+    pool = FilePool(files)
+    return LogSetup(pool, Trash(pool.files), NOW)
+
+
+def new_log(path: Path, config: LogConfig | None = None, files: Files | None = None) -> Log:
+    return create_log(setup(files), str(path / "orders-0"), "orders", 0, config or LogConfig(), TOPIC_ID)
+
+
+def reopen(path: Path, config: LogConfig | None = None, files: Files | None = None, **known: object) -> Log:
+    """Open what is on disk; not clean unless said so."""
+    offsets = KnownOffsets(**known)  # type: ignore[arg-type]
+    return open_log(setup(files), str(path / "orders-0"), "orders", 0, config or LogConfig(), offsets)
+
+
+def fill(log: Log, batches: int, count: int = 1, size: int = 50, epoch: int = 0, timestamp: int = NOW) -> None:
+    for number in range(batches):
+        log.append_as_leader(batch(count, size, timestamp + number), epoch, NOW)
+    log.update_high_watermark(log.log_end_offset)

@@ -1,0 +1,175 @@
+"""All logs of all directories: start, stop, failure, deletion."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from segment.log_config import LogConfig
+from segment.log_manager import LogDirError, LogManager, LogManagerSettings
+from tests.segment.batches import NOW, TOPIC_ID, batch, fill
+
+CLUSTER = "n1-C8GQvSGOSPdVHP5ZRkw"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def start(*dirs: Path, broker_id: int = 1, cluster_id: str = CLUSTER, clock: Clock | None = None) -> LogManager:
+    manager = LogManager(dirs, clock=clock or Clock(), settings=LogManagerSettings(max_open_files=64))
+    manager.open(broker_id, cluster_id)
+    manager.load()
+    return manager
+
+
+def test_logs_are_found_again_with_their_offsets(tmp_path: Path) -> None:
+    manager = start(tmp_path / "a", tmp_path / "b")
+    for partition in range(6):
+        fill(manager.create("orders", partition, TOPIC_ID), 10)
+    manager.get("orders", 3).delete_records(4)  # type: ignore[union-attr]
+    manager.shutdown()
+    assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    manager = start(tmp_path / "a", tmp_path / "b")
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    assert len(manager.logs) == 6
+    assert {log.log_dir for log in manager.logs.values()} == {str(tmp_path / "a"), str(tmp_path / "b")}
+    log = manager.get("orders", 3)
+    assert log is not None
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset, log.topic_id) == (4, 10, 10, TOPIC_ID)
+    manager.shutdown()
+
+
+def test_thousands_of_logs_share_a_few_descriptors(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    logs = [manager.create("t", partition, TOPIC_ID) for partition in range(300)]
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        for log in logs:
+            log.append_as_leader(batch(), 0, NOW)
+    assert len(os.listdir("/proc/self/fd")) <= before + 64
+    assert all(len(log.read(0, 1000).read()) == log.size for log in logs)
+    manager.shutdown()
+    manager = start(tmp_path)
+    assert {log.log_end_offset for log in manager.logs.values()} == {2}
+    manager.shutdown()
+
+
+def test_a_directory_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    with pytest.raises(LogDirError, match="already in use"):
+        start(tmp_path)
+    program = (
+        "import sys; from segment.log_manager import LogManager, LogDirError\n"
+        f"try: LogManager([{str(tmp_path)!r}]).open(1, {CLUSTER!r})\n"
+        "except LogDirError as error: print(error); sys.exit(3)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "locked by another broker" in done.stdout
+    manager.shutdown()
+    start(tmp_path).shutdown()
+
+
+def test_another_brokers_or_clusters_directory_is_refused(tmp_path: Path) -> None:
+    start(tmp_path).shutdown()
+    assert LogManager([tmp_path]).stored_broker_id() == 1
+    assert LogManager([tmp_path]).stored_cluster_id() == CLUSTER
+    with pytest.raises(LogDirError, match="broker.id=1, but this broker's broker id is 2"):
+        start(tmp_path, broker_id=2)
+    with pytest.raises(LogDirError, match=f"cluster.id={CLUSTER}, but this broker's cluster id is other"):
+        start(tmp_path, cluster_id="other")
+    start(tmp_path).shutdown()
+
+
+def test_meta_properties_keeps_what_others_wrote_into_it(tmp_path: Path) -> None:
+    tmp_path.joinpath("meta.properties").write_text(
+        f"#x\nversion=0\ncluster.id={CLUSTER}\nbroker.id=1\ndirectory.id=D\n"
+    )
+    start(tmp_path).shutdown()
+    assert "directory.id=D" in tmp_path.joinpath("meta.properties").read_text()
+
+
+def test_one_unusable_directory_does_not_stop_the_others(tmp_path: Path) -> None:
+    (tmp_path / "bad").write_text("a file, not a folder")
+    offline: list[str] = []
+    manager = LogManager([tmp_path / "good", tmp_path / "bad"], on_offline_dir=lambda path, _: offline.append(path))
+    manager.open(1, CLUSTER)
+    manager.load()
+    assert offline == list(manager.offline_dirs) == [str(tmp_path / "bad")]
+    fill(manager.create("orders", 0, TOPIC_ID), 1)
+    assert [description.error is None for description in manager.describe()] == [True, False]
+    manager.shutdown()
+    with pytest.raises(LogDirError, match="no log directory can be used"):
+        start(tmp_path / "bad")
+
+
+def test_a_directory_that_fails_takes_its_logs_with_it(tmp_path: Path) -> None:
+    manager = start(tmp_path / "a", tmp_path / "b")
+    logs = [manager.create("orders", partition, TOPIC_ID) for partition in range(4)]
+    gone = manager.mark_offline(logs[0].log_dir, OSError(5, "Input/output error"))
+    assert len(gone) == 2
+    assert manager.is_offline(*gone[0])
+    assert manager.get(*gone[0]) is None
+    with pytest.raises(KafkaError) as caught:
+        logs[0].append_as_leader(batch(), 0, NOW)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    with pytest.raises(KafkaError):
+        manager.create("orders", gone[0][1], TOPIC_ID)
+    assert manager.create("new", 0, TOPIC_ID).log_dir == manager.live_dirs[0]
+    manager.shutdown()
+
+
+def test_a_deleted_log_makes_room_at_once_and_its_files_go_later(tmp_path: Path) -> None:
+    clock = Clock()
+    manager = start(tmp_path, clock=clock)
+    fill(manager.create("orders", 0, TOPIC_ID), 3)
+    manager.delete("orders", 0)
+    (folder,) = [path for path in tmp_path.iterdir() if path.name.endswith("-delete")]
+    assert manager.create("orders", 0, bytes(15) + b"n").log_end_offset == 0
+    manager.run_due(clock.now)
+    assert folder.exists()
+    manager.run_due(clock.now + 60_000)
+    assert not folder.exists()
+    manager.delete("orders", 0)
+    manager.shutdown()
+    start(tmp_path).shutdown()
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
+
+
+def test_regular_work_writes_checkpoints_and_removes_old_segments(tmp_path: Path) -> None:
+    clock = Clock()
+    manager = start(tmp_path, clock=clock)
+    config = LogConfig(segment_bytes=1000, retention_ms=1000)
+    fill(manager.create("orders", 0, TOPIC_ID, config), 30)
+    due = manager.run_due(clock.now)
+    while clock.now < NOW + 400_000:
+        clock.now = max(due, clock.now + 1)
+        due = manager.run_due(clock.now)
+    log = manager.get("orders", 0)
+    assert log is not None
+    assert (log.log_start_offset, log.size, len(log.segments)) == (30, 0, 1)
+    assert "orders 0 30" in (tmp_path / "replication-offset-checkpoint").read_text()
+    assert not list(log.directory.glob("*.deleted"))
+    manager.shutdown()
+
+
+def test_unknown_folders_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir(parents=True)
+    manager = start(tmp_path)
+    assert not manager.logs
+    manager.shutdown()
+    assert (tmp_path / "lost+found").exists()
+
+
+def test_the_clean_marker_is_kafkas(tmp_path: Path) -> None:
+    start(tmp_path).shutdown()
+    assert json.loads((tmp_path / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": -1}

@@ -1,0 +1,204 @@
+"""Opening a log after a stop or a crash."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import KafkaError
+from protocol.records.batch import split_batches
+from segment.log import Log
+from segment.log_config import LogConfig
+from tests.segment.batches import NOW, TOPIC_ID, batch, fill, new_log, reopen
+
+SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)
+
+
+def crash(log: Log) -> None:
+    log.discard()
+
+
+def contents(log: Log) -> bytes:
+    return b"".join(segment.file.read(segment.size, 0) for segment in log.segments)
+
+
+def test_a_clean_stop_is_found_as_it_was_left(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40, count=2, epoch=4)
+    before = contents(log)
+    log.close()
+    again = reopen(tmp_path, SMALL, clean=True, high_watermark=33)
+    assert (again.log_start_offset, again.log_end_offset, again.high_watermark) == (0, 80, 33)
+    assert (again.recovery_point, again.latest_epoch, again.topic_id) == (80, 4, TOPIC_ID)
+    assert contents(again) == before
+    fill(again, 1, epoch=4)
+    again.close()
+
+
+def test_a_crash_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40, count=2, epoch=4)
+    before = contents(log)
+    crash(log)
+    again = reopen(tmp_path, SMALL)
+    assert (again.log_end_offset, again.latest_epoch, again.recovery_point) == (80, 4, 0)
+    assert contents(again) == before
+    again.close()
+
+
+def test_indexes_rebuilt_after_a_crash_lead_to_every_offset(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    crash(log)
+    for path in log.directory.glob("*.index"):
+        path.write_bytes(b"\0" * 80)
+    again = reopen(tmp_path, SMALL)
+    for offset in range(40):
+        ((position, size),) = split_batches(again.read(offset, 1).read())
+        assert (position, size > 0) == (0, True)
+    found = again.offset_for_timestamp(NOW + 17)
+    assert found is not None
+    assert found.offset == 17
+    again.close()
+
+
+@pytest.mark.parametrize("lost", [1, 30, 61, 100])
+def test_a_torn_tail_is_cut(tmp_path: Path, lost: int, caplog: pytest.LogCaptureFixture) -> None:
+    log = new_log(tmp_path)
+    fill(log, 10)
+    log.flush(5)
+    path = Path(log.active_segment.file.path)
+    crash(log)
+    path.write_bytes(path.read_bytes()[:-lost])
+    again = reopen(tmp_path, recovery_point=5)
+    assert again.log_end_offset == 9
+    assert again.append_as_leader(batch(), 1, NOW).base_offset == 9
+    assert "cut" in caplog.text
+    again.close()
+
+
+def test_zeros_at_the_end_are_cut(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 3)
+    path = Path(log.active_segment.file.path)
+    crash(log)
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    again = reopen(tmp_path)
+    assert again.log_end_offset == 3
+    again.close()
+
+
+def test_damage_in_the_middle_ends_the_log_and_drops_later_segments(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 60)
+    segment = log.segments[2]
+    path = Path(segment.file.path)
+    crash(log)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    again = reopen(tmp_path, SMALL)
+    assert segment.base_offset < again.log_end_offset < log.segments[3].base_offset
+    assert len(again.segments) == 3
+    again.close()
+    assert reopen_end(tmp_path) == again.log_end_offset
+
+
+def reopen_end(path: Path) -> int:
+    log = reopen(path, SMALL)
+    end = log.log_end_offset
+    log.close()
+    return end
+
+
+def test_a_damaged_tail_after_a_clean_stop_is_cut_too(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 10)
+    path = Path(log.active_segment.file.path)
+    log.close()
+    path.write_bytes(path.read_bytes()[:-5])
+    again = reopen(tmp_path, clean=True)
+    assert again.log_end_offset == 9
+    again.close()
+
+
+def test_leftovers_of_deletions_and_compactions_are_removed(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 3)
+    crash(log)
+    for name in (f"{0:020d}.index.deleted", f"{7:020d}.log.cleaned", "leader-epoch-checkpoint.tmp", f"{9:020d}.index"):
+        (log.directory / name).write_bytes(b"x")
+    again = reopen(tmp_path)
+    assert not [path.name for path in log.directory.iterdir() if path.name.endswith((".deleted", ".cleaned", ".tmp"))]
+    assert not (log.directory / f"{9:020d}.index").exists()
+    again.close()
+
+
+def test_a_finished_swap_replaces_the_segments_that_it_covers(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    first, second, third = (Path(segment.file.path) for segment in log.segments[:3])
+    end = log.segments[2].base_offset
+    crash(log)
+    merged = first.read_bytes() + second.read_bytes()
+    Path(str(first) + ".swap").write_bytes(merged)
+    again = reopen(tmp_path, LogConfig(segment_bytes=10_000))
+    assert [segment.base_offset for segment in again.segments[:2]] == [0, end]
+    assert first.read_bytes() == merged
+    assert not second.exists()
+    assert third.exists()
+    assert again.log_end_offset == 40
+    again.close()
+
+
+def test_a_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 3)
+    crash(log)
+    again = reopen(tmp_path, log_start_offset=50)
+    assert (again.log_start_offset, again.log_end_offset, again.size) == (50, 50, 0)
+    again.close()
+
+
+@pytest.mark.parametrize("text", ["", "0\n2\n0 0\n", "nonsense"])
+def test_lost_leader_epochs_are_read_from_the_batches(tmp_path: Path, text: str) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 20, epoch=2)
+    fill(log, 20, epoch=5)
+    log.close()
+    (log.directory / "leader-epoch-checkpoint").write_text(text)
+    again = reopen(tmp_path, SMALL, clean=True)
+    assert again.leader_epochs.entries == ((2, 0), (5, 20))
+    again.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("spoil", [False, True])
+def test_producers_continue_where_they_were(tmp_path: Path, clean: bool, spoil: bool) -> None:
+    log = new_log(tmp_path, SMALL)
+    for sequence in range(0, 60, 2):
+        log.append_as_leader(batch(2, producer_id=5, producer_epoch=1, base_sequence=sequence), 0, NOW)
+    if clean:
+        log.close()
+    else:
+        crash(log)
+    if spoil:
+        for path in log.directory.glob("*.snapshot"):
+            path.write_bytes(b"\0\1damaged")
+    again = reopen(tmp_path, SMALL, clean=clean)
+    assert again.append_as_leader(batch(2, producer_id=5, producer_epoch=1, base_sequence=58), 0, NOW).duplicate
+    with pytest.raises(KafkaError):
+        again.append_as_leader(batch(2, producer_id=5, producer_epoch=1, base_sequence=70), 0, NOW)
+    assert again.append_as_leader(batch(2, producer_id=5, producer_epoch=1, base_sequence=60), 0, NOW).base_offset == 60
+    again.close()
+
+
+def test_a_copied_folder_opens_elsewhere(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 5)
+    log.close()
+    (tmp_path / "other").mkdir()
+    shutil.copytree(log.directory, tmp_path / "other" / "orders-0")
+    again = reopen(tmp_path / "other", clean=True)
+    assert again.log_end_offset == 5
+    again.close()
