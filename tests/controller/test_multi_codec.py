@@ -1,0 +1,69 @@
+"""ZooKeeper's multi requests, byte by byte against kazoo's own writing of them."""
+
+from __future__ import annotations
+
+import struct
+
+from kazoo.protocol import serialization
+from kazoo.security import OPEN_ACL_UNSAFE
+
+from controller.multi_codec import Multi, ReadChildren, ReadData, encoded_size
+from controller.znode_operations import Check, Create, Delete, NoNode, RolledBack, SetData, Stat, ZnodeError
+
+END = struct.pack("!i?i", -1, True, -1)
+
+
+def test_a_multi_is_written_as_kazoo_writes_it() -> None:
+    creations = [Create("/a", b"1", ephemeral=True), Create("/b")]
+    ours = Multi([*creations, SetData("/a", b"2", 3), Delete("/a", 1), Check("/a", 2)])
+    theirs = serialization.Transaction(
+        [
+            serialization.Create("/a", b"1", OPEN_ACL_UNSAFE, 1),
+            serialization.Create("/b", None, OPEN_ACL_UNSAFE, 0),
+            serialization.SetData("/a", b"2", 3),
+            serialization.Delete("/a", 1),
+            serialization.CheckVersion("/a", 2),
+        ]
+    )
+    assert ours.serialize() == bytes(theirs.serialize())
+
+
+def test_a_failed_multi_tells_which_operation_failed() -> None:
+    header = struct.pack("!i?i", -1, False, 0)
+    codes = (0, -101, -2, -999)
+    data = b"".join(header + struct.pack("!i", code) for code in codes) + END
+    outcomes = Multi([Check("/a", 1), Delete("/b"), Delete("/c"), Delete("/d")]).deserialize(data, 0)
+    assert [type(each) for each in outcomes] == [RolledBack, NoNode, RolledBack, ZnodeError]
+    assert str(outcomes[1]) == "/b"
+
+
+def test_the_chroot_is_put_before_and_taken_away() -> None:
+    multi = Multi([Create("/a")], "/kafka")
+    assert b"/kafka/a" in multi.serialize()
+    path = b"/kafka/a"
+    data = struct.pack("!i?i", 1, False, 0) + struct.pack("!i", len(path)) + path + END
+    assert multi.deserialize(data, 0) == ["/a"]
+
+
+def test_many_nodes_are_read_and_missing_ones_told() -> None:
+    stat = Stat(*range(1, 12))
+    node = struct.pack("!i?i", 4, False, 0) + struct.pack("!i", 2) + b"xy" + struct.pack("!qqqqiiiqiiq", *stat)
+    null = struct.pack("!i?i", 4, False, 0) + struct.pack("!i", -1) + struct.pack("!qqqqiiiqiiq", *stat)
+    missing = struct.pack("!i?i", -1, False, 0) + struct.pack("!i", -101)
+    assert ReadData(["/a", "/b", "/c"]).deserialize(node + missing + null + END, 0) == [
+        (b"xy", stat),
+        None,
+        (None, stat),
+    ]
+
+
+def test_children_come_sorted() -> None:
+    names = struct.pack("!i", 2) + b"".join(struct.pack("!i", 1) + each for each in (b"b", b"a"))
+    missing = struct.pack("!i?i", -1, False, 0) + struct.pack("!i", -101)
+    data = struct.pack("!i?i", 8, False, 0) + names + missing + END
+    assert ReadChildren(["/a", "/b"]).deserialize(data, 0) == [["a", "b"], []]
+
+
+def test_an_operations_size_is_not_underestimated() -> None:
+    for operation in (Create("/a" * 50, b"x" * 100), SetData("/a", b"x" * 100), Delete("/abc"), Check("/abc", 1)):
+        assert encoded_size(operation) >= len(Multi([operation]).serialize()) - len(END)

@@ -1,0 +1,60 @@
+"""Transitions of replicas: the table, and the ISR they leave."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from controller.replica_states import VALID_PREVIOUS, ReplicaMoves
+from controller.request_batch import RequestBatch
+from controller.state import ReplicaStatus
+from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from tests.controller.play import Play
+
+T0 = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(("before", "after"), list(itertools.product(ReplicaStatus, ReplicaStatus)))
+def test_only_the_tables_transitions_happen(before: ReplicaStatus, after: ReplicaStatus) -> None:
+    play = Play((1, 2))
+    play.elect()
+    state = play.machine.state
+    state.add_topic("t", TopicAssignment(None, {0: ReplicaAssignment((1, 2))}))
+    if before is not ReplicaStatus.NON_EXISTENT:
+        state.replica_status[T0, 2] = before
+    moves = ReplicaMoves(state, RequestBatch(state, 1, "PLAINTEXT"))
+    assert list(moves.move([(T0, 2)], after)) == []
+    assert state.replica_state((T0, 2)) is (after if before in VALID_PREVIOUS[after] else before)
+
+
+@pytest.mark.parametrize(
+    ("isr", "leader", "gone", "new_isr", "new_leader"),
+    [
+        ((1, 2), 1, 2, (1,), 1),
+        ((1, 2), 1, 1, (2,), -1),
+        ((1,), 1, 1, (1,), -1),
+        ((1,), 1, 2, (1,), 1),
+    ],
+)
+def test_an_offline_replica_leaves_the_isr_but_the_last_one_stays(
+    isr: tuple[int, ...], leader: int, gone: int, new_isr: tuple[int, ...], new_leader: int
+) -> None:
+    play = Play((1, 2))
+    play.elect()
+    play.create_topic("t", (1, 2))
+    play.tell_topics()
+    state = play.machine.state
+    known = PartitionState(leader, 3, isr, 1, 0)
+    play.states[T0] = state.leadership[T0] = known
+    moves = ReplicaMoves(state, RequestBatch(state, 1, "PLAINTEXT"))
+    steps = moves.move([(T0, gone)], ReplicaStatus.OFFLINE)
+    order = next(steps, None)
+    while order is not None:
+        result = play.carry_out(order)
+        try:
+            order = steps.send(result)
+        except StopIteration:
+            break
+    assert (play.states[T0].isr, play.states[T0].leader) == (new_isr, new_leader)
+    assert play.states[T0].leader_epoch == (3 if known.isr == new_isr and leader == new_leader else 4)

@@ -1,0 +1,71 @@
+"""What the controller knows, and the invariants that its check asserts."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.state import ControllerState, PartitionStatus
+from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from tests.controller.play import registration
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def state() -> ControllerState:
+    state = ControllerState()
+    state.epoch = 1
+    state.brokers = {1: registration(1, 1), 2: registration(2, 2)}
+    state.add_topic("t", TopicAssignment(b"i" * 16, {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((2, 3))}))
+    state.leadership[T0] = PartitionState(1, 0, (1, 2), 1)
+    return state
+
+
+def test_partitions_are_found_by_broker_also_after_a_move(state: ControllerState) -> None:
+    assert state.partitions_on(2) == [T0, T1]
+    state.set_assignment(T0, ReplicaAssignment((1, 3)))
+    assert state.partitions_on(2) == [T1]
+    assert state.replicas_on((3, 1)) == [(T0, 1), (T0, 3), (T1, 3)]
+    state.check()
+
+
+def test_a_replica_is_online_when_its_broker_and_its_disk_are(state: ControllerState) -> None:
+    assert state.online((1, 2, 3), T0) == [1, 2]
+    state.offline_partitions[1] = {T0}
+    assert state.online((1, 2, 3), T0) == [2]
+    assert state.is_online(1, T1)
+    state.shutting_down.add(2)
+    assert state.online((1, 2, 3), T0) == []
+
+
+def test_only_unknown_partitions_of_a_topic_are_new(state: ControllerState) -> None:
+    wider = {number: ReplicaAssignment((1, 2)) for number in range(3)}
+    assert state.add_topic("t", TopicAssignment(None, wider)) == [TopicPartition("t", 2)]
+    assert state.topic_id("t") == b"i" * 16
+
+
+def test_a_removed_topic_leaves_nothing(state: ControllerState) -> None:
+    state.topics_to_delete.add("t")
+    state.partition_status[T0] = PartitionStatus.ONLINE
+    state.remove_topic("t")
+    for left in (state.assignments, state.leadership, state.partition_status, state.topics_to_delete):
+        assert not left
+    assert state.partitions_on(1) == []
+    assert state.topic_id("t") == bytes(16)
+    state.check()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        PartitionState(3, 0, (1, 2), 1),
+        PartitionState(1, 0, (), 1),
+        PartitionState(1, 0, (1, 1), 1),
+        PartitionState(1, 0, (1,), 2),
+    ],
+)
+def test_check_finds_a_wrong_state(state: ControllerState, wrong: PartitionState) -> None:
+    state.check()
+    state.leadership[T0] = wrong
+    with pytest.raises(AssertionError, match="t-0"):
+        state.check()

@@ -1,0 +1,287 @@
+"""Our controller over brokers of Apache Kafka 3.9.2: they register, lead, follow, change ISRs, stop and come back.
+
+Broker 1 is our controller with nothing but the APIs that brokers ask of a controller; brokers 2 and 3 are Java's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.broker_store import NewTopic
+from controller.controller_config import ControllerConfig
+from controller.runner import ControllerRunner
+from controller.znodes import BrokerRegistration, Endpoint, TopicPartition
+from controller.zookeeper import ZooKeeper
+from kbroker.broker_channels import BrokerChannels
+from kbroker.client.connection import Connection
+from protocol.apis import API_BY_KEY
+from protocol.codec import decode
+from protocol.errors import ErrorCode
+from protocol.headers import encode_response, read_request_header
+from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from protocol.messages.replication import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+from protocol.messages.transactions import InitProducerIdRequest
+from tests.controller.fake_channels import FakeChannels
+from tests.fixtures.java import ANCHOR
+from tests.fixtures.zookeeper import ZooKeeperAddress
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not ANCHOR.exists() or shutil.which("mvn") is None, reason="Kafka's jars need mvn"),
+]
+
+SERVED = (
+    ApiVersionsRequest,
+    AlterPartitionRequest,
+    AllocateProducerIdsRequest,
+    ControlledShutdownRequest,
+    LeaderAndIsrRequest,
+    UpdateMetadataRequest,
+    StopReplicaRequest,
+)
+
+
+class ControllerOnly:
+    """Broker 1: a socket behind which only a controller lives."""
+
+    def __init__(self, zookeeper: ZooKeeper) -> None:
+        self.zookeeper = zookeeper
+        self.channels = BrokerChannels(1)
+        self.runner = ControllerRunner(
+            zookeeper, 1, self.channels, ControllerConfig(leader_imbalance_check_interval_seconds=1)
+        )
+        self.answers = FakeChannels()
+        self.seen: list[Any] = []
+        self.server: asyncio.Server | None = None
+        self.connections: set[asyncio.StreamWriter] = set()
+
+    async def start(self) -> None:
+        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
+        port = self.server.sockets[0].getsockname()[1]
+        await self.zookeeper.register_broker(BrokerRegistration(1, (Endpoint("PLAINTEXT", "127.0.0.1", port),)))
+        await self.runner.start()
+
+    async def stop(self) -> None:
+        await self.runner.stop()
+        await self.channels.close()
+        assert self.server is not None
+        self.server.close()
+        for writer in list(self.connections):
+            writer.close()
+        await self.server.wait_closed()
+        await asyncio.sleep(0.05)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections.add(writer)
+        try:
+            while True:
+                size = int.from_bytes(await reader.readexactly(4), "big")
+                frame = await reader.readexactly(size)
+                header, position = read_request_header(frame)
+                request = decode(API_BY_KEY[header.api_key].request, frame, header.api_version, position)
+                self.seen.append(request)
+                answer = await self.answer(request, header.api_version)
+                for part in encode_response(answer, header.api_version, header.correlation_id):
+                    writer.write(part)
+                await writer.drain()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.connections.discard(writer)
+            writer.close()
+
+    async def answer(self, request: Any, version: int) -> Any:
+        if isinstance(request, AlterPartitionRequest):
+            return await self.runner.alter_partition(request, version)
+        if isinstance(request, ControlledShutdownRequest):
+            return await self.runner.controlled_shutdown(request, version)
+        if isinstance(request, AllocateProducerIdsRequest):
+            return await self.runner.allocate_producer_ids(request)
+        if isinstance(request, ApiVersionsRequest):
+            keys = [key for key, api in API_BY_KEY.items() if api.request in SERVED]
+            versions = [
+                ApiVersionsResponse.ApiVersion(
+                    api_key=key, min_version=API_BY_KEY[key].min_version, max_version=API_BY_KEY[key].max_version
+                )
+                for key in sorted(keys)
+            ]
+            return ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=versions)
+        answer: LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
+        answer = self.answers._answer(1, request)
+        return answer
+
+
+class JavaBrokers:
+    """Apache Kafka's brokers in a folder of the test's own."""
+
+    def __init__(self, folder: Path, zookeeper: str) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.base_port = probe.getsockname()[1] - 2
+        self.folder = folder
+        self.environment = {
+            **os.environ,
+            "ANCHOR_DIR": str(folder),
+            "ZOOKEEPER": zookeeper,
+            "KAFKA_PORT": str(self.base_port),
+            "KAFKA_HEAP": "-Xmx400m -Xms128m -XX:TieredStopAtLevel=1",
+            "EXTRA": "zookeeper.session.timeout.ms=2000\nreplica.lag.time.max.ms=3000\ndelete.topic.enable=true",
+        }
+
+    async def run(self, *arguments: str) -> None:
+        await asyncio.to_thread(
+            subprocess.run,
+            ["bash", str(ANCHOR), *arguments],
+            env=self.environment,
+            check=True,
+            timeout=90,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def pid(self, broker_id: int) -> int:
+        return int((self.folder / f"broker-{broker_id}.pid").read_text())
+
+    def kill(self, broker_id: int) -> None:
+        os.kill(self.pid(broker_id), signal.SIGKILL)
+        (self.folder / f"broker-{broker_id}.pid").unlink()
+
+    def bootstrap(self, *broker_ids: int) -> str:
+        return ",".join(f"127.0.0.1:{self.base_port + each}" for each in broker_ids)
+
+    def has_folder(self, broker_id: int, name: str) -> bool:
+        return (self.folder / f"data-{broker_id}" / name).exists()
+
+
+@pytest.fixture
+async def java(tmp_path: Path, zookeeper: ZooKeeperAddress, kafka_class_path: str) -> AsyncIterator[JavaBrokers]:
+    jars = Path(kafka_class_path.rstrip("*").rstrip("/"))
+    (tmp_path / jars.name).symlink_to(jars)
+    brokers = JavaBrokers(tmp_path, zookeeper.connect_string)
+    yield brokers
+    await brokers.run("stop")
+
+
+@pytest.fixture
+async def controller(zookeeper: ZooKeeperAddress) -> AsyncIterator[ControllerOnly]:
+    session = ZooKeeper(zookeeper.connect_string, 6_000)
+    await session.connect()
+    await session.ensure_top_level_paths()
+    node = ControllerOnly(session)
+    await node.start()
+    yield node
+    await node.stop()
+    await session.close()
+
+
+async def until(condition: Any, what: str, timeout: float = 40.0) -> None:
+    try:
+        async with asyncio.timeout(timeout):
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"in vain waited for: {what}")
+
+
+async def take_producer_id(bootstrap: str) -> int:
+    """A producer id from a Java broker, which has to ask the controller for a block of them."""
+    host, _, port = bootstrap.partition(":")
+    connection = await Connection.open(host, int(port), timeout=10)
+    try:
+        for _ in range(100):
+            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+            answer = await connection.request(request, 4, timeout=10)
+            if answer.error_code == ErrorCode.NONE:
+                return int(answer.producer_id)
+            await asyncio.sleep(0.1)
+    finally:
+        await connection.close()
+    pytest.fail("no producer id within 10 s")
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    """Records to every partition, acknowledged by the whole ISR."""
+    from confluent_kafka import Producer
+
+    failures: list[Any] = []
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(count):
+        producer.produce(
+            topic,
+            f"{number}",
+            partition=number % 2,
+            callback=lambda error, _message: failures.append(error) if error else None,
+        )
+    assert producer.flush(40) == 0
+    assert not failures
+
+
+async def test_java_brokers_live_under_our_controller(controller: ControllerOnly, java: JavaBrokers) -> None:
+    """One history: start, create, produce, kill -9, fail over, return, ISR, preferred leader, shutdown, deletion."""
+    state = controller.runner.state
+    await java.run("start", "2 3")
+    await until(lambda: {2, 3} <= set(state.brokers), "both brokers registered")
+    topic = NewTopic("t", os.urandom(16), {0: [2, 3], 1: [3, 2]}, {"min.insync.replicas": "1"})
+    await controller.zookeeper.create_topics([topic])
+    await asyncio.to_thread(produce, java.bootstrap(2, 3), "t", 200)
+
+    assert await take_producer_id(java.bootstrap(2)) == 0
+    assert await take_producer_id(java.bootstrap(3)) == 1000
+
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    java.kill(3)
+    await until(lambda: state.leadership[second].leader == 2, "broker 2 leads what broker 3 led")
+    assert state.leadership[first].isr == (2,)
+    await asyncio.to_thread(produce, java.bootstrap(2), "t", 200)
+
+    await java.run("start", "3")
+    await until(lambda: set(state.leadership[second].isr) == {2, 3}, "broker 3 back in the ISR by AlterPartition")
+    await until(lambda: set(state.leadership[first].isr) == {2, 3}, "broker 3 back in both ISRs")
+    assert any(isinstance(each, AlterPartitionRequest) for each in controller.seen)
+    assert any(isinstance(each, AllocateProducerIdsRequest) for each in controller.seen)
+
+    await until(lambda: state.leadership[second].leader == 3, "the preferred leader leads again")
+    await java.run("stop", "2")
+    assert any(isinstance(each, ControlledShutdownRequest) for each in controller.seen)
+    await until(lambda: 2 not in state.brokers, "broker 2 gone")
+    assert state.leadership[first].leader == 3
+    await asyncio.to_thread(produce, java.bootstrap(3), "t", 200)
+
+    await controller.zookeeper.mark_topic_deleted("t")
+    await until(lambda: not java.has_folder(3, "t-0"), "broker 3 deleted its replica")
+    assert await controller.zookeeper.topic_exists("t")
+    await java.run("start", "2")
+    await until(lambda: "t" not in state.assignments, "the topic deleted once broker 2 was back")
+    assert not java.has_folder(2, "t-0")
+    assert not await controller.zookeeper.topic_exists("t")
+
+    await controller.runner.stop()
+    await until_java_is_controller(controller.zookeeper)
+
+
+async def until_java_is_controller(zookeeper: ZooKeeper) -> None:
+    async with asyncio.timeout(20):
+        node = None
+        while node is None or node.broker_id == 1:
+            await asyncio.sleep(0.1)
+            node = await zookeeper.read_controller()
+    assert node.broker_id in (2, 3)
