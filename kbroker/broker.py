@@ -36,7 +36,7 @@ from controller.znodes import BrokerRegistration, Endpoint, MalformedZnode
 from controller.zookeeper import ZooKeeper
 from kbroker import handlers
 from kbroker.broker_channels import BrokerChannels
-from kbroker.broker_config import BrokerConfig, ConfigError, read_broker_config, read_properties
+from kbroker.broker_config import BrokerConfig, read_broker_config, read_properties
 from kbroker.context import Services
 from kbroker.controller_channel import ControllerChannel
 from kbroker.dispatch import Dispatcher
@@ -45,6 +45,7 @@ from kbroker.metadata_cache import MetadataCache
 from kbroker.producer_id_manager import ProducerIdManager
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.server import Listener, Server, ServerLimits
+from protocol.config_def import ConfigError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.replication import AllocateProducerIdsRequest, ControlledShutdownRequest
 from segment.log_config import LogConfig
@@ -110,10 +111,11 @@ class Broker:
     async def _connect_to_zookeeper(self) -> None:
         config = self.config
         timeout_ms = config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms
-        self.zookeeper = ZooKeeper(config.zookeeper_connect, config.zookeeper_session_timeout_ms, timeout_ms)
+        connect = config.zookeeper_connect or ""
+        self.zookeeper = ZooKeeper(connect, config.zookeeper_session_timeout_ms, timeout_ms)
         loop = asyncio.get_running_loop()
         text = "ZooKeeper at %s does not answer yet, retrying for up to %g s"
-        patience = loop.call_later(SLOW_CONNECT_S, log.warning, text, config.zookeeper_connect, timeout_ms / 1000)
+        patience = loop.call_later(SLOW_CONNECT_S, log.warning, text, connect, timeout_ms / 1000)
         try:
             await self.zookeeper.connect()
         finally:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from controller.znode_operations import ZooKeeperError
 from kbroker.broker_config import (
@@ -59,7 +59,7 @@ class DynamicConfig:
         self.on_broker_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
         self._zookeeper = zookeeper
         self._broker_id = broker_id
-        self._defaults: dict[str, object] | None = None
+        self._defaults: dict[str, Any] | None = None
         self._topic_configs: dict[str, LogConfig] = {}
 
     # -- keeping up to date -------------------------------------------------------------------------------------------
@@ -142,9 +142,9 @@ class DynamicConfig:
                 log.warning("topic %s: unknown override %s is left out", topic, name)
             except ConfigError as error:
                 log.warning("topic %s: override left out: %s", topic, error)
-        return LogConfig(**values)  # type: ignore[arg-type]
+        return LogConfig(**values)
 
-    def topic_defaults(self) -> dict[str, object]:
+    def topic_defaults(self) -> dict[str, Any]:
         """Return what topics without overrides have: field of LogConfig -> value."""
         if self._defaults is None:
             self._defaults = topic_defaults(self.broker)
@@ -161,7 +161,7 @@ class DynamicConfig:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
             values[key.field] = _parsed(key, text)
         try:
-            check_log_config(LogConfig(**values))  # type: ignore[arg-type]
+            check_log_config(LogConfig(**values))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
@@ -196,17 +196,16 @@ class DynamicConfig:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def topic_defaults(config: BrokerConfig) -> dict[str, object]:
+def topic_defaults(config: BrokerConfig) -> dict[str, Any]:
     """Return what topics without overrides have under a broker's configuration: field of LogConfig -> value."""
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for key in TOPIC_KEYS.values():
         for name in key.broker_keys:
             value = getattr(config, BROKER_KEYS[name].field)
             if value is not None:
                 values[key.field] = _in_milliseconds(name, value)
                 break
-    if isinstance(values.get("retention_ms"), int) and int(str(values["retention_ms"])) < 0:
-        values["retention_ms"] = -1
+    values["retention_ms"] = max(-1, values["retention_ms"])
     return values
 
 

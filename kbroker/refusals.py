@@ -193,7 +193,7 @@ def _topics_to_delete(request: Any, version: int) -> Iterator[tuple[str | None, 
 def _delete_topics(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     results = []
     for name, topic_id in _topics_to_delete(request, version):
-        result = {"name": name, "error_code": code, "error_message": message}
+        result: dict[str, Any] = {"name": name, "error_code": code, "error_message": message}
         if topic_id is not None:
             result["topic_id"] = topic_id
         results.append(blank(response.DeletableTopicResult, **result))

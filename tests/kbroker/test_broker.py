@@ -1,0 +1,245 @@
+"""The broker as a process: how it starts, what keeps it from starting, how it stops; and its place in ZooKeeper."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+from protocol.errors import ErrorCode
+from protocol.messages.metadata import MetadataRequest
+from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.zookeeper import ZooKeeperAddress
+from tests.kbroker.asking import asking
+from tests.kbroker.handlers.test_topics import create, describe, topic
+
+
+def run_to_its_end(tmp_path: Path, timeout: float = 30, **properties: str) -> subprocess.CompletedProcess[str]:
+    """Run a broker that is expected to end by itself."""
+    file = tmp_path / "server.properties"
+    settings = {"broker.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
+    settings.update({key.replace("__", "."): value for key, value in properties.items()})
+    file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    command = [sys.executable, "-m", "kbroker.broker", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def last_line(result: subprocess.CompletedProcess[str]) -> str:
+    assert result.returncode == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr.strip().splitlines()[-1]
+
+
+# -- what keeps a broker from starting ------------------------------------------------------------------------------
+
+
+def test_a_port_in_use_is_named(zookeeper: ZooKeeperAddress, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = run_to_its_end(
+            tmp_path, zookeeper__connect=zookeeper.connect_string, listeners=f"PLAINTEXT://127.0.0.1:{port}"
+        )
+    assert f"cannot listen on PLAINTEXT://127.0.0.1:{port}: the port is in use" in last_line(result)
+
+
+def test_a_directory_locked_by_a_running_broker_is_named(
+    own_broker: BrokerProcess, zookeeper: ZooKeeperAddress, tmp_path: Path
+) -> None:
+    result = run_to_its_end(tmp_path, zookeeper__connect=zookeeper.connect_string, log__dirs=str(own_broker.log_dir))
+    line = last_line(result)
+    assert str(own_broker.log_dir) in line
+    assert "lock" in line
+
+
+def test_a_directory_of_another_broker_is_refused(
+    make_broker: MakeBroker, zookeeper: ZooKeeperAddress, tmp_path: Path
+) -> None:
+    first = make_broker(1)
+    first.stop()
+    result = run_to_its_end(
+        tmp_path, zookeeper__connect=zookeeper.connect_string, broker__id="2", log__dirs=str(first.log_dir)
+    )
+    assert "belong to broker 1, but broker.id is 2" in last_line(result)
+
+
+def test_a_directory_of_another_cluster_is_refused(
+    make_broker: MakeBroker, zookeeper: ZooKeeperAddress, tmp_path: Path
+) -> None:
+    first = make_broker(1)
+    first.stop()
+    result = run_to_its_end(
+        tmp_path, zookeeper__connect=f"{zookeeper.connect_string}/other", log__dirs=str(first.log_dir)
+    )
+    assert "belong to cluster" in last_line(result)
+
+
+def test_an_id_that_a_live_broker_has_is_refused(
+    own_broker: BrokerProcess, zookeeper: ZooKeeperAddress, tmp_path: Path
+) -> None:
+    assert "broker id 1 is in use" in last_line(run_to_its_end(tmp_path, zookeeper__connect=zookeeper.connect_string))
+
+
+def test_an_unreachable_zookeeper_is_named_after_the_connection_timeout(tmp_path: Path) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        begun = time.monotonic()
+        result = run_to_its_end(tmp_path, zookeeper__connect=address, zookeeper__connection__timeout__ms="2000")
+    assert 1.9 < time.monotonic() - begun < 15
+    assert address in last_line(result)
+    assert "retrying" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("properties", "said"),
+    [
+        ({}, "zookeeper.connect is missing"),
+        ({"zookeeper__connect": "x:1", "num__partitions": "many"}, "num.partitions"),
+        ({"zookeeper__connect": "x:1", "authorizer__class__name": "a.B"}, "authorizer.class.name=a.B is not supported"),
+        ({"zookeeper__connect": "x:1", "listeners": "SSL://127.0.0.1:1"}, "uses SSL, which is not supported yet"),
+    ],
+)
+def test_a_bad_configuration_is_one_clear_line(tmp_path: Path, properties: dict[str, str], said: str) -> None:
+    result = run_to_its_end(tmp_path, **properties)
+    assert said in last_line(result)
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kbroker.broker", str(tmp_path / "none.properties")]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert result.returncode == 1
+    assert "none.properties" in result.stderr
+
+
+# -- a running broker -----------------------------------------------------------------------------------------------
+
+
+def zookeeper_node(zookeeper: ZooKeeperAddress, path: str) -> bytes:
+    client = KazooClient(zookeeper.connect_string)
+    client.start(timeout=10)
+    try:
+        data: bytes = client.get(path)[0]
+        return data
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_it_registers_as_kafka_does(own_broker: BrokerProcess, zookeeper: ZooKeeperAddress) -> None:
+    node = json.loads(zookeeper_node(zookeeper, "/brokers/ids/1"))
+    assert node["version"] == 5
+    assert (node["host"], node["port"], node["jmx_port"]) == ("127.0.0.1", own_broker.port, -1)
+    assert node["endpoints"] == [f"PLAINTEXT://127.0.0.1:{own_broker.port}"]
+    assert node["listener_security_protocol_map"]["PLAINTEXT"] == "PLAINTEXT"
+    assert node["features"] == {}
+    assert isinstance(node["timestamp"], str)
+    assert json.loads(zookeeper_node(zookeeper, "/controller"))["brokerid"] == 1
+
+
+def test_the_ready_file_says_where_it_serves(own_broker: BrokerProcess) -> None:
+    ready = own_broker.ready_info()
+    assert (ready["id"], ready["port"], ready["pid"]) == (1, own_broker.port, own_broker.pid)
+    assert ready["log_dirs"] == [str(own_broker.log_dir)]
+
+
+def test_sigterm_stops_it_in_order(own_broker: BrokerProcess) -> None:
+    assert own_broker.stop() == 0
+    assert (own_broker.log_dir / ".kafka_cleanshutdown").exists()
+
+
+def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(own_broker: BrokerProcess) -> None:
+    async def names() -> list[str]:
+        async with asking(own_broker) as ask:
+            answer = await ask(MetadataRequest(topics=None), 12)
+            assert all(p.leader_id == 1 for each in answer.topics for p in each.partitions)
+            return sorted(each.name for each in answer.topics)
+
+    async def create_some() -> None:
+        async with asking(own_broker) as ask:
+            await create(ask, topic("a", 2), topic("b"))
+
+    asyncio.run(create_some())
+    own_broker.stop()
+    own_broker.start().wait_until_ready()
+    assert asyncio.run(names()) == ["a", "b"]
+    own_broker.kill()
+    own_broker.start().wait_until_ready(40)
+    assert asyncio.run(names()) == ["a", "b"]
+
+
+def test_a_generated_id_is_kept(make_broker: MakeBroker) -> None:
+    process = make_broker(1, properties={"broker.id": "-1"})
+    assert process.ready_info()["id"] == 1001
+    process.stop()
+    process.start().wait_until_ready()
+    assert process.ready_info()["id"] == 1001
+
+
+async def test_several_listeners_are_told_apart(make_broker: MakeBroker) -> None:
+    process = make_broker(
+        1,
+        properties={
+            "listeners": "INSIDE://127.0.0.1:0,OUTSIDE://localhost:0",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+            "inter.broker.listener.name": "INSIDE",
+        },
+    )
+    process.port = int(process.ready_info()["port"])
+    async with asking(process) as ask:
+        answer = await ask(MetadataRequest(topics=[]), 12)
+        assert [(b.host, b.port) for b in answer.brokers] == [("127.0.0.1", process.port)]
+
+
+async def test_a_short_loss_of_zookeeper_changes_nothing_for_clients(
+    make_broker: MakeBroker, make_zookeeper: Callable[[], EmbeddedZooKeeper]
+) -> None:
+    own = make_zookeeper()
+    process = make_broker(zookeeper_connect=own.connect_string)
+    async with asking(process) as ask:
+        await create(ask, topic("before"))
+        pid = own.pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(2)
+            assert (await describe(ask, "before")).error_code is ErrorCode.NONE
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        (created,) = await create(ask, topic("after"))
+        assert created.error_code is ErrorCode.NONE
+
+
+async def test_an_expired_session_is_followed_by_a_new_registration(
+    make_broker: MakeBroker, zookeeper: ZooKeeperAddress
+) -> None:
+    process = make_broker(properties={"zookeeper.session.timeout.ms": "2000"})
+    async with asking(process) as ask:
+        await create(ask, topic("before"))
+        os.kill(process.pid, signal.SIGSTOP)
+        await asyncio.sleep(5)
+        os.kill(process.pid, signal.SIGCONT)
+        async with asyncio.timeout(20):
+            while "registered again as broker 1" not in process.log_tail(200):
+                await asyncio.sleep(0.1)
+        for _ in range(100):
+            (created,) = await create(ask, topic("after"))
+            if created.error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                break
+            await asyncio.sleep(0.1)
+        assert (await describe(ask, "after")).partitions[0].leader_id == 1
+    assert process.stop() == 0
+
+
+def test_a_broker_process_loads_no_heavy_library(own_broker: BrokerProcess) -> None:
+    maps = Path(f"/proc/{own_broker.pid}/maps").read_text()
+    assert not [name for name in ("pyarrow", "numpy", "pandas", "confluent") if name in maps]
