@@ -90,7 +90,7 @@ class Appender:
         if acks == ALL_IN_SYNC:
             if state.high_watermark <= result.last_offset:
                 batch.delayed().wait_for(batch.place, found.acks, result.last_offset + 1)
-        elif found.log.recovery_point <= result.last_offset and found.needs_flush():
+        elif acks and found.log.recovery_point <= result.last_offset and found.needs_flush():
             batch.delayed().wait_for(batch.place, found.flush_acks, result.last_offset + 1)
         return result
 
@@ -190,7 +190,7 @@ class ProduceBatch:
             delayed.settle(place, outcome.code)
         elif self._acks == ALL_IN_SYNC and hosted.state.high_watermark <= outcome.last_offset:
             delayed.wait_for(place, hosted.acks, outcome.last_offset + 1)
-        elif hosted.log.recovery_point <= outcome.last_offset and hosted.needs_flush():
+        elif self._acks and hosted.log.recovery_point <= outcome.last_offset and hosted.needs_flush():
             delayed.wait_for(place, hosted.flush_acks, outcome.last_offset + 1)
         else:
             delayed.settle(place, ErrorCode.NONE)

@@ -66,6 +66,8 @@ class HostedPartition:
 
     def needs_flush(self) -> bool:
         """Whether so many records are not on disk yet that the next acknowledgement must wait for a flush."""
+        if self.flush_messages == FLUSH_NEVER:
+            return False
         log = self.log
         return log.log_end_offset - log.recovery_point >= self.flush_messages
 

@@ -209,7 +209,8 @@ class Partition:
     @property
     def has_enough_in_sync(self) -> bool:
         """Whether an acks=all append may begin."""
-        return len(self.isr) >= self.effective_min_isr
+        in_sync = len(self.isr)
+        return in_sync >= self.min_insync_replicas or in_sync >= self.effective_min_isr
 
     @property
     def is_offset_available(self) -> bool:

@@ -122,6 +122,7 @@ class ReplicaManager:
         self._appender = Appender(metadata, self.find, executor, clock)
         self.append = self._appender.append
         """(topic, partition, records, acks, now_ms, version, ProduceBatch) -> AppendResult | KafkaError | None"""
+        self.flusher = self._appender.flusher
         self._leadership = Leadership(self)
         self._chores: asyncio.Task[None] | None = None
         self._isr_timer: asyncio.TimerHandle | None = None
@@ -147,7 +148,7 @@ class ReplicaManager:
         """Answer everything that waits and stop the chores. Does not close the LogManager."""
         if self._isr_timer is not None:
             self._isr_timer.cancel()
-        await self._appender.flusher.finish()
+        await self.flusher.finish()
         for hosted in self._hosted.values():
             hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if self._chores is not None:
