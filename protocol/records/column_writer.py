@@ -43,7 +43,7 @@ class BinaryView:
         self.is_null = column.validity is not None and column.null_count != 0
         self.validity = b""
         if self.is_null and column.validity is not None:
-            self.validity = memoryview(column.validity).cast("B")
+            self.validity = memoryview(column.validity).cast("B")  # type: ignore[assignment]
             if len(self.validity) < (rows + 7) // 8:
                 raise ValueError(f"{len(self.validity)} bytes of validity are too few for {rows} rows")
         self._check(rows)

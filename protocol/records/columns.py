@@ -6,6 +6,8 @@ or headers, and at most row_limit rows fit) before `_copy_rows` writes without c
 of a column stay below 2^31: byte_limit and the payload of one batch are at most 2^30 each.
 """
 
+from typing import Any
+
 from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
 from protocol.records.buffers import BinaryColumn, BufferPool, Columns, HeadersColumn
 from protocol.records.control import AbortedTransactions
@@ -147,12 +149,12 @@ class ColumnDecoder:
         """A limit ended the last `append`: call `finish`, then append the rest."""
         self.rows = 0
         self.scratch = bytearray()
-        self.records = None
-        self.header = None
+        self.records: BytesLike | None = None
+        self.header: Any = None
         self.record_position = -1
         self.scanned = 0
-        self.payload = b""
-        self.reader = None
+        self.payload: BytesLike = b""
+        self.reader: Any = None
         self.keys = BinaryBuffers(self.pool)
         self.values = BinaryBuffers(self.pool)
         self.header_keys = BinaryBuffers(self.pool)
@@ -345,7 +347,7 @@ class ColumnDecoder:
         """Let go of the open batch; returns its size."""
         self.reader = None
         self.payload = b""
-        return self.header.batch_length + LOG_OVERHEAD
+        return self.header.batch_length + LOG_OVERHEAD  # type: ignore[no-any-return]
 
     def finish(self) -> Columns:
         """The rows so far; the decoder goes on with none, in other buffers."""
