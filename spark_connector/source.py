@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from spark_connector.batch_reader import BatchReader
 
 
-class KbrokerDataSource(DataSource):  # type: ignore[misc]  # pyspark's base is untyped here
+class KbrokerDataSource(DataSource):
     """`spark.read.format("kbroker")`: topics as DataFrames, with the options and columns of Spark's Kafka source."""
 
     @classmethod

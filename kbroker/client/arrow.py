@@ -13,6 +13,7 @@ from __future__ import annotations
 
 try:
     import pyarrow as pa
+    import pyarrow.compute as pc
 except ImportError as error:  # the plain install has no pyarrow
     raise ImportError("pyarrow is needed for columns: pip install 'kbroker[arrow]'") from error
 
@@ -73,4 +74,7 @@ def _headers(column: HeadersColumn, rows: int) -> pa.Array:
     children = [_binary(column.keys, column.count, pa.string()), _binary(column.values, column.count, pa.binary())]
     structs = pa.StructArray.from_arrays(children, fields=list(HEADER))
     offsets = pa.Array.from_buffers(pa.int32(), rows + 1, [None, pa.py_buffer(column.offsets)], 0)
-    return pa.ListArray.from_arrays(offsets, structs, type=HEADERS)
+    lists = pa.ListArray.from_arrays(offsets, structs, type=HEADERS)
+    # Spark's source says null, not an empty list, where a record has no headers.
+    empty = pc.equal(lists.value_lengths(), 0)
+    return pa.ListArray.from_arrays(offsets, structs, type=HEADERS, mask=empty) if pc.any(empty).as_py() else lists
