@@ -22,6 +22,7 @@ from controller.znode_operations import (
     ZooKeeperUnreachable,
 )
 from controller.zookeeper import ZooKeeper
+from kbroker.embedded_zookeeper import EmbeddedZooKeeper
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import drop_connection, expire
 from tests.fixtures.zookeeper import ZooKeeperAddress
@@ -172,3 +173,32 @@ async def test_what_does_not_fit_into_a_packet_is_refused_not_sent_for_ever(conn
     with pytest.raises(ZooKeeperError, match=r"large: 6000000 bytes .*jute.maxbuffer"):
         await asyncio.wait_for(session.create("/large", bytes(6_000_000)), 8)
     assert await session.exists("/brokers") is not None
+
+
+async def test_a_zookeeper_that_dies_and_comes_back_in_time_keeps_the_session(own_zookeeper: EmbeddedZooKeeper) -> None:
+    session = ZooKeeper(own_zookeeper.connect_string, 20_000)
+    await session.connect()
+    try:
+        await session.create("/mine", b"", ephemeral=True)
+        before = session.session_id
+        await asyncio.to_thread(own_zookeeper.kill)
+        await until(lambda: not session.is_connected)
+        waiting = asyncio.create_task(session.create("/later", b""))
+        await asyncio.to_thread(own_zookeeper.start)
+        assert await asyncio.wait_for(waiting, 15) == "/later"
+        assert session.session_id == before
+        assert await session.exists("/mine") is not None
+    finally:
+        await session.close()
+
+
+async def test_closing_does_not_wait_for_a_zookeeper_that_is_gone(own_zookeeper: EmbeddedZooKeeper) -> None:
+    session = ZooKeeper(own_zookeeper.connect_string)
+    await session.connect()
+    await asyncio.to_thread(own_zookeeper.kill)
+    await until(lambda: not session.is_connected)
+    waiting = asyncio.create_task(session.exists("/brokers"))
+    await asyncio.sleep(0.05)
+    await asyncio.wait_for(session.close(), 5)
+    with pytest.raises(SessionExpired):
+        await asyncio.wait_for(waiting, 1)

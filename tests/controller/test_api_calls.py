@@ -1,0 +1,55 @@
+"""What handlers are answered while there is no controller here, and when its term ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from controller import events
+from controller.api_calls import ApiCalls
+from controller.controller_config import ControllerConfig
+from controller.machine import Machine
+from controller.zookeeper import ZooKeeper
+from protocol.errors import ErrorCode
+from protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
+from protocol.messages.replication import AllocateProducerIdsRequest, AlterPartitionRequest
+
+ALTER = AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=[])
+
+
+def calls(active: bool, told: list[events.Event]) -> ApiCalls:
+    machine = Machine(1, ControllerConfig(), lambda: bytes(16))
+    return ApiCalls(machine, cast(ZooKeeper, None), lambda: active, told.append)
+
+
+async def test_elsewhere_everything_is_refused_as_not_the_controller() -> None:
+    here = calls(False, [])
+    topics = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]
+    elected = await here.elect_leaders(ElectLeadersRequest(election_type=0, topic_partitions=topics))
+    answers = [
+        await here.alter_partition(ALTER, 3),
+        await here.alter_reassignments(AlterPartitionReassignmentsRequest(topics=[])),
+        await here.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1, topics=None)),
+        await here.allocate_producer_ids(AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)),
+        elected,
+        elected.replica_election_results[0].partition_result[0],
+    ]
+    assert {answer.error_code for answer in answers} == {ErrorCode.NOT_CONTROLLER}
+
+
+async def test_who_waits_when_the_term_ends_is_told_so() -> None:
+    told: list[events.Event] = []
+    here = calls(True, told)
+    waiting = asyncio.create_task(here.alter_partition(ALTER, 3))
+    await asyncio.sleep(0)
+    assert isinstance(told[0], events.AlterPartitionCalled)
+    here.end()
+    assert (await waiting).error_code == ErrorCode.NOT_CONTROLLER
+
+
+async def test_an_answer_to_nobody_is_dropped() -> None:
+    calls(True, []).answer(9, None)

@@ -1,0 +1,72 @@
+"""Moves of replicas that are interrupted, replaced, listed. The transcripts show those that go well."""
+
+from __future__ import annotations
+
+from controller import events
+from controller.reassignment import list_reassignments
+from controller.znodes import PartitionState, ReplicaAssignment, TopicPartition
+from protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
+from tests.controller.play import Play
+
+T0 = TopicPartition("t", 0)
+
+
+def moving(target: list[int]) -> Play:
+    play = Play((1, 2, 3, 4))
+    play.elect()
+    play.create_topic("t", (1, 2))
+    play.tell_topics()
+    move(play, target)
+    play.answer_all()
+    return play
+
+
+def move(play: Play, target: list[int]) -> None:
+    request = AlterPartitionReassignmentsRequest
+    moved = request.ReassignablePartition(partition_index=0, replicas=target)
+    asked = request(topics=[request.ReassignableTopic(name="t", partitions=[moved])])
+    play.tell(events.ReassignmentsCalled(1, asked))
+
+
+def test_a_move_is_listed_while_it_lasts() -> None:
+    play = moving([3, 2])
+    everything = ListPartitionReassignmentsRequest(timeout_ms=1, topics=None)
+    listed = list_reassignments(play.machine.state, everything).topics[0]
+    each = listed.partitions[0]
+    assert (listed.name, each.replicas, each.adding_replicas, each.removing_replicas) == ("t", [3, 2, 1], [3], [1])
+    asked = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics(name="t", partition_indexes=[1])
+    other = ListPartitionReassignmentsRequest(timeout_ms=1, topics=[asked])
+    assert list(list_reassignments(play.machine.state, other).topics) == []
+
+
+def test_another_target_replaces_a_move_and_drops_what_it_had_added() -> None:
+    play = moving([3, 2])
+    play.text()
+    move(play, [4, 2])
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((4, 2, 1), (4,), (1,))
+    assert "tell 3 StopReplica t-0 delete" in play.text()
+
+
+def test_a_new_controller_finishes_a_move() -> None:
+    play = moving([3, 2])
+    known = play.states[T0]
+    play.states[T0] = PartitionState(1, known.leader_epoch, (1, 2, 3), 1, known.partition_epoch + 1)
+    play.elect(2)
+    play.answer_all()
+    assert play.topics["t"].partitions[0] == ReplicaAssignment((3, 2))
+    assert set(play.states[T0].isr) == {2, 3}
+    assert play.states[T0].leader == 3
+    assert not play.machine.state.reassigning
+
+
+def test_a_topic_that_moves_is_deleted_when_the_move_is_over() -> None:
+    play = moving([3, 2])
+    play.marked.add("t")
+    play.tell_deletions()
+    play.answer_all()
+    assert "t" in play.topics
+    known = play.states[T0]
+    play.states[T0] = PartitionState(1, known.leader_epoch, (1, 2, 3), 1, known.partition_epoch + 1)
+    play.tell(events.IsrChangesNotified((T0,)))
+    play.answer_all()
+    assert "t" not in play.topics

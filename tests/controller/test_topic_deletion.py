@@ -1,0 +1,74 @@
+"""Deletions that are refused, fail, wait. The transcripts show those that go well."""
+
+from __future__ import annotations
+
+from controller import events
+from controller.controller_config import ControllerConfig
+from controller.state import ReplicaStatus
+from controller.znodes import TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.replication import StopReplicaResponse
+from tests.controller.play import Play
+
+T0 = TopicPartition("t", 0)
+
+
+def deleting(config: ControllerConfig | None = None) -> Play:
+    play = Play((1, 2), config)
+    play.elect()
+    play.create_topic("t", (1, 2))
+    play.tell_topics()
+    play.answer_all()
+    play.marked.add("t")
+    play.tell_deletions()
+    return play
+
+
+def test_a_mark_is_removed_where_deletion_is_turned_off() -> None:
+    play = deleting(ControllerConfig(delete_topic_enable=False))
+    assert not play.marked
+    assert not play.machine.state.topics_to_delete
+    play.marked.add("t")
+    play.elect(2)
+    assert not play.marked
+
+
+def test_a_replica_that_could_not_be_deleted_waits_for_its_broker_to_start_again() -> None:
+    play = deleting()
+    while play.answers:
+        event = play.answers.popleft()
+        if isinstance(event, events.StopReplicaAnswered) and event.broker_id == 2:
+            failed = StopReplicaResponse.StopReplicaPartitionError(
+                topic_name="t", partition_index=0, error_code=ErrorCode.KAFKA_STORAGE_ERROR
+            )
+            response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[failed])
+            event = events.StopReplicaAnswered(2, event.request, response)
+        play.tell(event)
+    assert play.machine.state.replica_state((T0, 2)) is ReplicaStatus.DELETION_INELIGIBLE
+    assert play.machine.state.deletion_ineligible == {"t"}
+    play.register(2)
+    play.tell_brokers()
+    play.answer_all()
+    assert not play.topics
+
+
+def test_a_broker_that_dies_during_a_deletion_delays_it() -> None:
+    play = deleting()
+    del play.brokers[2]
+    play.tell_brokers()
+    play.answer_all()
+    assert "t" in play.topics
+    play.register(2)
+    play.tell_brokers()
+    play.answer_all()
+    assert not play.topics
+
+
+def test_an_answer_to_an_earlier_request_proves_nothing() -> None:
+    play = deleting()
+    stop_only = [each for each in play.answers if isinstance(each, events.StopReplicaAnswered)][:2]
+    topics = [topic for event in stop_only for topic in event.request.topic_states]
+    assert not any(each.delete_partition for topic in topics for each in topic.partition_states)
+    for event in stop_only:
+        play.tell(event)
+    assert play.machine.state.replica_state((T0, 1)) is ReplicaStatus.DELETION_STARTED
