@@ -4,7 +4,13 @@ import importlib
 import platform
 from pathlib import Path
 
-pytest_plugins = ("tests.fixtures.zookeeper", "tests.fixtures.brokers", "tests.fixtures.java")
+pytest_plugins = (
+    "tests.fixtures.zookeeper",
+    "tests.fixtures.brokers",
+    "tests.fixtures.data_path",
+    "tests.fixtures.java",
+    "tests.fixtures.spark",
+)
 
 
 def pytest_report_header() -> str:

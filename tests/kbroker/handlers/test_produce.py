@@ -11,7 +11,7 @@ from kbroker.handlers.produce import produce
 from protocol.errors import ErrorCode
 from protocol.messages.produce import ProduceRequest
 from segment.log_config import LogConfig
-from tests.kbroker.replica.conftest import TOPIC, TOPIC_ID, Played, one_batch
+from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 
 
 def request_for(*partitions: tuple[int, Any], acks: int = -1, topic: str = TOPIC, timeout_ms: int = 2_000) -> Any:

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from kbroker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
+from protocol.errors import ErrorCode
+from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from tests.kbroker.handlers.test_fetch import ask, fetch_request
+from tests.fixtures.data_path import TOPIC, Played, one_batch
+
+
+def list_one(played: Played, timestamp: int, version: int = 9, times: int = 1, **arguments: Any) -> Any:
+    wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp, **arguments)
+    request = ListOffsetsRequest(
+        replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=[wanted] * times)]
+    )
+    return list_offsets(played.services, played.ctx(version), request).topics[0].partitions[0]
+
+
+def fill(played: Played, *timestamps: int) -> None:
+    replica = played.replicas.replica(TOPIC, 0)
+    assert replica is not None
+    for timestamp in timestamps:
+        result = replica.log.append_as_leader(one_batch(timestamp=timestamp), replica.state.leader_epoch, 0)
+        replica.log_grew(result.last_offset + 1, 0, played.metadata.brokers)
+
+
+async def test_special_timestamps(played: Played) -> None:
+    await played.lead()
+    fill(played, 100, 300, 200)
+    found = {time: list_one(played, time) for time in (-1, -2, -3, -4, -5)}
+    assert {time: (each.offset, each.timestamp) for time, each in found.items()} == {
+        -1: (3, -1),
+        -2: (0, -1),
+        -3: (1, 300),
+        -4: (0, -1),
+        -5: (-1, -1),
+    }
+    assert found[-1].leader_epoch == 0
+
+
+async def test_a_time_finds_the_first_record_at_or_after_it(played: Played) -> None:
+    await played.lead()
+    fill(played, 100, 200, 300)
+    assert [list_one(played, time).offset for time in (0, 100, 101, 300, 301)] == [0, 0, 1, 2, -1]
+
+
+async def test_what_the_version_does_not_know_is_refused(played: Played) -> None:
+    await played.lead()
+    assert list_one(played, -3, version=6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert list_one(played, -6).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert list_one(played, -1, times=2).error_code == ErrorCode.INVALID_REQUEST
+    assert list_one(played, -1, current_leader_epoch=4).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+
+
+async def test_a_new_leader_does_not_guess_the_end(played: Played) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    fill(played, 100)
+    await played.lead(replicas=(1, 2), isr=(1, 2), leader_epoch=1, partition_epoch=1)
+    assert list_one(played, -1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert list_one(played, -1, version=4).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert list_one(played, -2).error_code == ErrorCode.NONE
+
+
+async def test_the_end_of_a_leader_epoch(played: Played) -> None:
+    await played.lead()
+    fill(played, 1, 2)
+    await played.lead(leader_epoch=5, partition_epoch=1)
+    fill(played, 3)
+
+    def end_of(epoch: int) -> tuple[int, int, int]:
+        request = OffsetForLeaderEpochRequest(
+            topics=[
+                OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+                    topic=TOPIC,
+                    partitions=[
+                        OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                            partition=0, current_leader_epoch=5, leader_epoch=epoch
+                        )
+                    ],
+                )
+            ]
+        )
+        found = offset_for_leader_epoch(played.services, played.ctx(4), request).topics[0].partitions[0]
+        return found.error_code, found.leader_epoch, found.end_offset
+
+    assert [end_of(epoch) for epoch in (0, 3, 5, 6)] == [(0, 0, 2), (0, 0, 2), (0, 5, 3), (0, -1, -1)]
+
+
+def deletion(offset: int, timeout_ms: int = 1000, topic: str = TOPIC) -> Any:
+    wanted = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[wanted])], timeout_ms=timeout_ms
+    )
+
+
+def delete(played: Played, offset: int) -> Any:
+    answer: Any = delete_records(played.services, played.ctx(2), deletion(offset))
+    return answer.topics[0].partitions[0]
+
+
+async def test_records_are_deleted_up_to_an_offset_or_the_high_watermark(played: Played) -> None:
+    await played.lead()
+    fill(played, 1, 2, 3)
+    assert (delete(played, 2).error_code, delete(played, 2).low_watermark) == (0, 2)
+    assert list_one(played, -2).offset == 2
+    assert delete(played, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert delete(played, -1).low_watermark == 3
+
+
+async def test_a_compacted_topic_refuses_deletion(tmp_path: Path) -> None:
+    played = Played(tmp_path, cleanup_policy=("compact",))
+    await played.lead()
+    fill(played, 1)
+    assert delete(played, 1).error_code == ErrorCode.POLICY_VIOLATION
+    await played.close()
+
+
+async def test_deletion_is_answered_when_the_followers_have_done_it_too(played: Played) -> None:
+    await played.lead(replicas=(1, 2))
+    fill(played, 1, 2)
+    follower: dict[str, Any] = {"replica_id": 2, "current_leader_epoch": 0}
+    ask(played, fetch_request((0, 2), log_start_offset=0, **follower))
+    waiting: Any = delete_records(played.services, played.ctx(2), deletion(1, timeout_ms=5_000))
+    assert asyncio.isfuture(waiting)
+    ask(played, fetch_request((0, 2), log_start_offset=1, **follower))
+    (topic,) = (await asyncio.wait_for(waiting, 2)).topics
+    assert (topic.partitions[0].error_code, topic.partitions[0].low_watermark) == (0, 1)
