@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 from controller import events
 from controller.api_calls import ApiCalls
@@ -30,7 +30,7 @@ async def test_elsewhere_everything_is_refused_as_not_the_controller() -> None:
     here = calls(False, [])
     topics = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]
     elected = await here.elect_leaders(ElectLeadersRequest(election_type=0, topic_partitions=topics))
-    answers = [
+    answers: list[Any] = [
         await here.alter_partition(ALTER, 3),
         await here.alter_reassignments(AlterPartitionReassignmentsRequest(topics=[])),
         await here.list_reassignments(ListPartitionReassignmentsRequest(timeout_ms=1, topics=None)),

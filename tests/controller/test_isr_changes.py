@@ -40,7 +40,7 @@ def play() -> Play:
         ({"isr": (1, 9)}, ErrorCode.INELIGIBLE_REPLICA),
     ],
 )
-def test_refusals(play: Play, changes: dict[str, object], code: ErrorCode) -> None:
+def test_changes_that_are_refused(play: Play, changes: dict[str, object], code: ErrorCode) -> None:
     assert judge(play.machine.state, replace(WANTED, **changes), 3) is code  # type: ignore[arg-type]
 
 

@@ -18,7 +18,9 @@ STOP = StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=1, t
 
 
 async def test_channels_are_used_and_their_answers_become_events(connect: Connect) -> None:
-    channels, told, answers = FakeChannels(), [], {}
+    channels = FakeChannels()
+    told: list[Any] = []
+    answers: dict[int, Any] = {}
 
     def answer(call: int, response: Any) -> None:
         answers[call] = response
@@ -36,7 +38,8 @@ async def test_channels_are_used_and_their_answers_become_events(connect: Connec
 
 
 async def test_nothing_is_told_after_the_term(connect: Connect) -> None:
-    channels, told = FakeChannels(), []
+    channels = FakeChannels()
+    told: list[Any] = []
     orders = Orders(
         await connect(), channels, ElectedController(1, 1), told.append, lambda _name: None, lambda _call, _answer: None
     )

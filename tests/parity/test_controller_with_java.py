@@ -102,6 +102,7 @@ class ControllerOnly:
                 self.seen.append(request)
                 answer = await self.answer(request, header.api_version)
                 for part in encode_response(answer, header.api_version, header.correlation_id):
+                    assert isinstance(part, bytes | bytearray | memoryview)
                     writer.write(part)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
