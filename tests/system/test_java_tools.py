@@ -84,7 +84,8 @@ def assert_dump_reads(java_tool: JavaTool, partition: Path, records: int) -> Non
     assert "isvalid: false" not in dumped
     for index in (*partition.glob("*.index"), *partition.glob("*.timeindex")):
         checked = java_tool(DUMP_LOG, "--index-sanity-check", "--files", str(index))
-        assert "passed sanity check" in checked, checked
+        # An index of a small segment has no entry yet.
+        assert "passed sanity check" in checked or "is empty" in checked, checked
 
 
 def test_the_performance_producers_records_are_all_there(
@@ -100,6 +101,7 @@ def test_the_performance_producers_records_are_all_there(
     assert "20000 records sent" in written
     offsets = java_tool(OFFSET_SHELL, *server, "--topic", topic_name)
     assert offsets.strip() == f"{topic_name}:0:20000"
+    assert_dump_reads(java_tool, broker.log_dir / f"{topic_name}-0", records=20_000)
 
 
 def test_the_apis_of_the_broker_are_understood(java_tool: JavaTool, broker: BrokerProcess) -> None:
