@@ -1,0 +1,188 @@
+"""Round trips of every message in every version, on both forms of the codec; damaged bytes; the codec's rules."""
+
+import random
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from protocol import codec, schema
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.api_versions import ApiVersionsResponse
+from protocol.messages.fetch import FetchRequest, FetchResponse
+from protocol.messages.groups import HeartbeatRequest, JoinGroupRequest
+from protocol.messages.internal_topics import ConsumerGroupMemberMetadataValue
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import ProduceRequest
+from protocol.schema import Message, schema_of
+from tests.protocol.interpreted import load_interpreted
+from tests.protocol.values import structs
+
+INTERPRETED = load_interpreted()
+MESSAGES = [*schema.REQUESTS.values(), *schema.RESPONSES.values(), *schema.DATA]
+
+
+def versions_of(message_type: type[Message]) -> range:
+    versions = schema_of(message_type).versions
+    return range(versions.first, versions.last + 1)
+
+
+def outcome(function: Any, *arguments: Any) -> Any:
+    """What a call returns or raises, for comparison."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("message_type", MESSAGES, ids=lambda message_type: message_type.__name__)
+@settings(max_examples=12, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_what_is_written_is_read_again_by_both_forms(message_type: type[Message], data: st.DataObject) -> None:
+    version = data.draw(st.sampled_from(versions_of(message_type)))
+    message = data.draw(structs(message_type, version))
+    encoded = codec.encode(message, version)
+    assert INTERPRETED.encode(message, version) == encoded
+    assert b"".join(codec.encode_parts(message, version)) == encoded
+    for decode in (codec.decode, INTERPRETED.decode):
+        assert decode(message_type, encoded, version) == message
+        assert decode(message_type, bytearray(b"xx" + encoded + b"behind"), version, 2) == message
+
+
+@pytest.mark.parametrize("message_type", MESSAGES, ids=lambda message_type: message_type.__name__)
+@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_damaged_bytes_are_malformed_in_both_forms_alike(message_type: type[Message], data: st.DataObject) -> None:
+    version = versions_of(message_type)[-1] if data.draw(st.booleans()) else versions_of(message_type)[0]
+    encoded = codec.encode(data.draw(structs(message_type, version)), version)[:400]
+    rng = random.Random(data.draw(st.integers(0, 1 << 30)))
+    for _ in range(12):
+        damaged = bytearray(encoded[: rng.randrange(len(encoded) + 1)])
+        for _ in range(rng.randrange(4) if damaged else 0):
+            damaged[rng.randrange(len(damaged))] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        found = outcome(codec.decode, message_type, damaged, version)
+        assert found == outcome(INTERPRETED.decode, message_type, damaged, version) or has_nan(found)
+        if isinstance(found, tuple):
+            assert found[0] is MalformedMessage
+
+
+def has_nan(found: Any) -> bool:
+    return "nan" in repr(found)
+
+
+def test_a_huge_count_is_refused_before_anything_is_allocated() -> None:
+    body = bytes.fromhex("ffff 0001 00000001 7fffffff")
+    tracemalloc.start()
+    with pytest.raises(MalformedMessage, match="2147483647 elements announced in topic_data"):
+        codec.decode(ProduceRequest, body, 3)
+    assert tracemalloc.get_traced_memory()[1] < 100_000
+    tracemalloc.stop()
+
+
+def test_bad_text_and_null_are_malformed() -> None:
+    with pytest.raises(MalformedMessage, match="not UTF-8"):
+        codec.decode(HeartbeatRequest, bytes.fromhex("0002 c3 28 00000001 0000"), 0)
+    with pytest.raises(MalformedMessage, match="null in group_id"):
+        codec.decode(HeartbeatRequest, bytes.fromhex("ffff 00000001 0000"), 0)
+
+
+def test_golden_bytes_of_a_heartbeat() -> None:
+    message = HeartbeatRequest(group_id="g", generation_id=5, member_id="me")
+    assert codec.encode(message, 0).hex(" ") == "00 01 67 00 00 00 05 00 02 6d 65"
+    assert codec.encode(message, 3).hex(" ") == "00 01 67 00 00 00 05 00 02 6d 65 ff ff"
+    assert codec.encode(message, 4).hex(" ") == "02 67 00 00 00 05 03 6d 65 00 00"
+
+
+def test_a_field_the_version_lacks_is_dropped_only_when_it_may_be() -> None:
+    with pytest.raises(KafkaError, match="group_instance_id") as refused:
+        codec.encode(HeartbeatRequest(group_id="g", generation_id=5, member_id="m", group_instance_id="i"), 2)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+    asked = FetchRequest(max_wait_ms=1, min_bytes=1, topics=[], rack_id="r1")
+    assert codec.decode(FetchRequest, codec.encode(asked, 10), 10).rack_id == ""
+
+
+def test_an_unknown_version_is_refused() -> None:
+    with pytest.raises(KafkaError) as refused:
+        codec.encode(HeartbeatRequest(group_id="g", generation_id=5, member_id="m"), 5)
+    assert refused.value.code is ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_null_is_refused_in_a_version_without_it() -> None:
+    everything = MetadataRequest(topics=None)
+    assert codec.decode(MetadataRequest, codec.encode(everything, 1), 1).topics is None
+    with pytest.raises(KafkaError, match="null"):
+        codec.encode(everything, 0)
+
+
+def test_unknown_tags_are_skipped_and_known_ones_must_have_their_size() -> None:
+    encoded = codec.encode(HeartbeatRequest(group_id="g", generation_id=5, member_id="m"), 4)
+    tagged = encoded[:-1] + bytes.fromhex("01 63 02 abcd")
+    assert codec.decode(HeartbeatRequest, tagged, 4).member_id == "m"
+    with pytest.raises(MalformedMessage):
+        codec.decode(HeartbeatRequest, tagged[:-1], 4)
+    answer = codec.encode(ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=[], finalized_features_epoch=7), 3)
+    assert codec.decode(ApiVersionsResponse, answer, 3).finalized_features_epoch == 7
+    with pytest.raises(MalformedMessage, match="finalized_features_epoch"):
+        codec.decode(ApiVersionsResponse, answer.replace(b"\x01\x08", b"\x01\x09") + b"\x00", 3)
+
+
+def test_a_tagged_nullable_struct_has_a_varint_before_it() -> None:
+    classic = ConsumerGroupMemberMetadataValue.ClassicMemberMetadata(session_timeout_ms=9, supported_protocols=[])
+    value = ConsumerGroupMemberMetadataValue(
+        instance_id=None, rack_id=None, client_id="c", client_host="h", subscribed_topic_names=[],
+        subscribed_topic_regex=None, rebalance_timeout_ms=1, server_assignor=None, classic_member_metadata=classic,
+    )  # fmt: skip
+    encoded = codec.encode(value, 0)
+    assert encoded.endswith(bytes.fromhex("01 00 07 01 00000009 01 00"))
+    assert codec.decode(ConsumerGroupMemberMetadataValue, encoded, 0) == value
+
+
+class FileSlice:
+    """Stands for record batches that are sent from a file."""
+
+    size = 5
+
+    def read(self) -> bytes:
+        return b"12345"
+
+
+def test_records_from_elsewhere_are_a_part_of_their_own() -> None:
+    records = FileSlice()
+    partition = FetchResponse.PartitionData(
+        partition_index=0, error_code=ErrorCode.NONE, high_watermark=1, aborted_transactions=None, records=records
+    )
+    topic = FetchResponse.FetchableTopicResponse(topic_id=bytes(15) + b"1", partitions=[partition])
+    message = FetchResponse(responses=[topic])
+    parts = codec.encode_parts(message, 13)
+    assert [part for part in parts if part is records] == [records]
+    found = codec.decode(FetchResponse, codec.encode(message, 13), 13)
+    assert found.responses[0].partitions[0].records == b"12345"
+
+
+def test_records_read_from_a_frame_can_be_changed_in_place() -> None:
+    partition = ProduceRequest.PartitionProduceData(index=0, records=b"batch")
+    topic = ProduceRequest.TopicProduceData(name="orders", partition_data=[partition])
+    frame = bytearray(codec.encode(ProduceRequest(acks=-1, timeout_ms=1, topic_data=[topic]), 9))
+    records = codec.decode(ProduceRequest, frame, 9).topic_data[0].partition_data[0].records
+    records[0:1] = b"B"
+    assert b"Batch" in frame
+
+
+@pytest.mark.parametrize("form", [codec, INTERPRETED], ids=["installed", "interpreted"])
+def test_numbers_that_do_not_fit_are_refused(form: Any) -> None:
+    for generation in (1 << 31, -(1 << 31) - 1, 1 << 70):
+        with pytest.raises(OverflowError):
+            form.encode(HeartbeatRequest(group_id="g", generation_id=generation, member_id="m"), 0)
+    with pytest.raises(ValueError, match="32767"):
+        form.encode(HeartbeatRequest(group_id="g" * 40000, generation_id=1, member_id="m"), 0)
+
+
+def test_bytes_are_a_copy_that_outlives_the_frame() -> None:
+    protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"topics")]
+    asked = JoinGroupRequest(
+        group_id="g", session_timeout_ms=1, member_id="", protocol_type="consumer", protocols=protocols
+    )
+    found = codec.decode(JoinGroupRequest, bytearray(codec.encode(asked, 0)), 0)
+    assert type(found.protocols[0].metadata) is bytes
