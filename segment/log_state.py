@@ -84,7 +84,7 @@ class LogState:
         self.producer_state = ProducerState()
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
         self.snapshots = ProducerSnapshots(pool.files, folder)
-        self._trash = trash or Trash(pool.files)
+        self._trash = trash if trash is not None else Trash(pool.files)
         self._on_failure = on_failure
         self._lock = threading.Lock()
         self._failure: str | None = None

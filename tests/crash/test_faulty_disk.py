@@ -1,4 +1,4 @@
-"""A disk that fails in the middle of anything: what was acknowledged is there after the restart, nothing torn is served."""
+"""A disk that fails in the middle of anything: what was acknowledged is there afterwards, nothing torn is served."""
 
 import errno
 from pathlib import Path
@@ -29,8 +29,8 @@ def run_until_failure(log: Log) -> int:
                 log.flush()
         log.close()
     except KafkaError as error:
-        assert error.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert log.failure
+        if error.code is not ErrorCode.KAFKA_STORAGE_ERROR or not log.failure:
+            raise
         with pytest.raises(KafkaError):
             log.append_as_leader(batch(), 1, NOW)
         log.discard()
@@ -65,7 +65,7 @@ def test_every_call_may_fail_and_nothing_acknowledged_is_lost(tmp_path: Path, co
     calls = FaultyFiles()
     (tmp_path / "all").mkdir()
     run_until_failure(new_log(tmp_path / "all", SMALL, calls))
-    for fail_at in range(5, calls.calls + 1, 1 if keep == 40 else 4):
+    for fail_at in range(5, calls.calls + 1, 3 if keep == 40 else 7):
         path = tmp_path / str(fail_at)
         path.mkdir()
         files = FaultyFiles(fail_at, code, keep)

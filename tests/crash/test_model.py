@@ -84,7 +84,8 @@ class LogMachine(RuleBasedStateMachine):
         assert self.flushed <= end <= self.end
         self.batches = [each for each in self.batches if each[0] < end]
         self.end = end
-        self.start = min(self.start, end)
+        if self.start > end:  # it was moved into what is lost now
+            self.start = self.log.log_start_offset
 
     @rule()
     def stop_and_start(self) -> None:

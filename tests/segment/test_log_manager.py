@@ -83,9 +83,9 @@ def test_another_brokers_or_clusters_directory_is_refused(tmp_path: Path) -> Non
     start(tmp_path).shutdown()
     assert LogManager([tmp_path]).stored_broker_id() == 1
     assert LogManager([tmp_path]).stored_cluster_id() == CLUSTER
-    with pytest.raises(LogDirError, match="broker.id=1, but this broker's broker id is 2"):
+    with pytest.raises(LogDirError, match=r"broker\.id=1, but this broker's broker id is 2"):
         start(tmp_path, broker_id=2)
-    with pytest.raises(LogDirError, match=f"cluster.id={CLUSTER}, but this broker's cluster id is other"):
+    with pytest.raises(LogDirError, match=f"id={CLUSTER}, but this broker's cluster id is other"):
         start(tmp_path, cluster_id="other")
     start(tmp_path).shutdown()
 
