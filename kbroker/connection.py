@@ -249,20 +249,21 @@ class Connection:
 
     def _send(self, parts: list[Any]) -> bool:
         """Send the parts now, as far as the socket takes them. True when all are out."""
-        sent = 0
-        if len(parts) == 1 and type(parts[0]) is bytes:
+        self._out_index = self._out_offset = 0
+        if len(parts) <= MOST_PARTS_AT_ONCE:
             try:
-                sent = self._send_parts(parts)
+                wanted = in_memory(parts)
+                if wanted >= 0:
+                    sent = self._send_parts(parts)
+                    if sent == wanted:
+                        return True
+                    self._advance(parts, sent)
             except (BlockingIOError, InterruptedError):
                 pass
             except OSError as error:
                 self.close(f"sending failed: {error}", logging.DEBUG)
                 return False
-            if sent == len(parts[0]):
-                return True
         self._out = parts
-        self._out_index = 0
-        self._out_offset = sent
         if self._flush():
             return True
         if self.state is not CLOSED:
@@ -343,6 +344,23 @@ class Connection:
             self._frame = None
         self._release()
         self._server.forget(self)
+
+
+def in_memory(parts: list[Any]) -> int:
+    """Read the small slices of files in place and return the size of all parts; -1 when one is for sendfile."""
+    total = 0
+    for index, part in enumerate(parts):
+        kind = type(part)
+        if kind is bytearray or kind is bytes:
+            total += len(part)
+        elif kind is memoryview:
+            total += part.nbytes
+        elif part.size <= SMALL_FILE_PART:
+            parts[index] = read_small(part)
+            total += part.size
+        else:
+            return -1
+    return total
 
 
 def part_size(part: Any) -> int:

@@ -68,7 +68,7 @@ def handles(request_type: type[Message]) -> Callable[[HandlerFunction], HandlerF
 class _Api:
     """What dispatch needs to know of one API, looked up once."""
 
-    __slots__ = ("flexible_from", "handler", "max_version", "min_version", "name", "request_type")
+    __slots__ = ("client_id_from", "flexible_from", "handler", "max_version", "min_version", "name", "request_type")
 
     def __init__(self, api_key: int, handler: Handler) -> None:
         api = API_BY_KEY[api_key]
@@ -78,12 +78,12 @@ class _Api:
         self.min_version = api.min_version
         self.max_version = api.max_version
         self.flexible_from = api.flexible_from
+        self.client_id_from = 1 if api_key == CONTROLLED_SHUTDOWN else 0
 
 
-API_VERSIONS = 18
-PRODUCE = 0
+PRODUCE, CONTROLLED_SHUTDOWN, API_VERSIONS = 0, 7, 18
 
-_read_key_and_version = Struct(">hhi").unpack_from
+_read_fixed_header = Struct(">hhih").unpack_from
 
 
 class Dispatcher:
@@ -95,9 +95,9 @@ class Dispatcher:
 
     def __call__(self, connection: Connection, frame: memoryview) -> Any:
         """Return the parts of the answer (size first), None for none, or PENDING; raise CloseConnection."""
-        if len(frame) < 8:
+        if len(frame) < 10:
             raise CloseConnection(f"a frame of {len(frame)} bytes is too short for a request header")
-        key, version, correlation_id = _read_key_and_version(frame)
+        key, version, correlation_id, length = _read_fixed_header(frame)
         api = self.apis.get(key)
         if api is None:
             raise CloseConnection(f"unknown or unsupported API key {key} (version {version})")
@@ -107,11 +107,23 @@ class Dispatcher:
             supported = f"{api.min_version} to {api.max_version}"
             raise CloseConnection(f"{api.name} version {version} is not supported ({supported} are)")
         try:
-            header, position = read_request_header(frame)
+            position = 10 + length
+            flexible = version >= api.flexible_from
+            if (
+                version >= api.client_id_from
+                and length >= 0
+                and position < len(frame)
+                and (not flexible or frame[position] == 0)
+            ):
+                client_id: str | None = str(frame[10:position], "utf-8", "replace")
+                position += flexible
+            else:  # no client id, tagged fields, or nonsense
+                header, position = read_request_header(frame)
+                client_id = header.client_id
             request = decode(api.request_type, frame, version, position)
         except MalformedMessage as error:
             raise CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}") from error
-        ctx = RequestContext(key, version, correlation_id, header.client_id, time_ns() // 1_000_000, connection)
+        ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
         try:
             answer = api.handler(self.services, ctx, request)
         except CloseConnection:

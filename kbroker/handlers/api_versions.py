@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 
 from kbroker.context import RequestContext, Services
 from kbroker.dispatch import HANDLERS, handles
@@ -11,6 +12,16 @@ from protocol.errors import ErrorCode
 from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+@cache
+def _served(keys: tuple[int, ...]) -> list[ApiVersionsResponse.ApiVersion]:
+    return [
+        ApiVersionsResponse.ApiVersion(
+            api_key=key, min_version=API_BY_KEY[key].min_version, max_version=API_BY_KEY[key].max_version
+        )
+        for key in keys
+    ]
 
 
 @handles(ApiVersionsRequest)
@@ -24,11 +35,6 @@ def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRe
         ctx.connection.client_software_version = version
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
-        api_keys=[
-            ApiVersionsResponse.ApiVersion(
-                api_key=key, min_version=API_BY_KEY[key].min_version, max_version=API_BY_KEY[key].max_version
-            )
-            for key in sorted(HANDLERS)
-        ],
+        api_keys=_served(tuple(sorted(HANDLERS))),
         finalized_features_epoch=services.feature_epoch,
     )

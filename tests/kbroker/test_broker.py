@@ -86,7 +86,9 @@ def test_a_directory_of_another_cluster_is_refused(
 def test_an_id_that_a_live_broker_has_is_refused(
     own_broker: BrokerProcess, zookeeper: ZooKeeperAddress, tmp_path: Path
 ) -> None:
-    assert "broker id 1 is in use" in last_line(run_to_its_end(tmp_path, zookeeper__connect=zookeeper.connect_string))
+    assert "broker id 1 is in use" in last_line(
+        run_to_its_end(tmp_path, zookeeper__connect=zookeeper.connect_string, zookeeper__session__timeout__ms="2000")
+    )
 
 
 def test_an_unreachable_zookeeper_is_named_after_the_connection_timeout(tmp_path: Path) -> None:
@@ -158,7 +160,9 @@ def test_sigterm_stops_it_in_order(own_broker: BrokerProcess) -> None:
     assert (own_broker.log_dir / ".kafka_cleanshutdown").exists()
 
 
-def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(own_broker: BrokerProcess) -> None:
+def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(make_broker: MakeBroker) -> None:
+    own_broker = make_broker(properties={"zookeeper.session.timeout.ms": "2000"})
+
     async def names() -> list[str]:
         async with asking(own_broker) as ask:
             answer = await ask(MetadataRequest(topics=None), 12)
