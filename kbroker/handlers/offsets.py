@@ -28,6 +28,7 @@ DEBUGGING_CONSUMER = -2
 READ_COMMITTED = 1
 NOT_FOUND = TimestampOffset(-1, -1, -1)
 FIRST_NOT_AVAILABLE_VERSION = 5
+FIRST_VERSION_WITH_EPOCH = 4
 
 ListedPartition = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
@@ -55,7 +56,7 @@ def list_offsets(services: Services, ctx: RequestContext, request: ListOffsetsRe
                     error_code=ErrorCode.NONE,
                     timestamp=found.timestamp_ms,
                     offset=found.offset,
-                    leader_epoch=found.leader_epoch,
+                    leader_epoch=found.leader_epoch if ctx.api_version >= FIRST_VERSION_WITH_EPOCH else -1,
                 )
             )
         topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))

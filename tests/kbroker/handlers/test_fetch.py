@@ -9,8 +9,8 @@ from kbroker.handlers.fetch import fetch
 from kbroker.handlers.produce import produce
 from protocol.errors import ErrorCode
 from protocol.messages.fetch import FetchRequest
-from tests.kbroker.handlers.test_produce import request_for
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
+from tests.kbroker.handlers.test_produce import request_for
 
 NO_SESSION = (0, -1)
 

@@ -7,8 +7,8 @@ from typing import Any
 from kbroker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from protocol.errors import ErrorCode
 from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from tests.kbroker.handlers.test_fetch import ask, fetch_request
 from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.kbroker.handlers.test_fetch import ask, fetch_request
 
 
 def list_one(played: Played, timestamp: int, version: int = 9, times: int = 1, **arguments: Any) -> Any:

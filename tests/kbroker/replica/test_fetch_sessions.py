@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from kbroker.replica.fetch_sessions import EVICTION_MS, MAX_EPOCH, FetchSessions
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.fetch import FetchRequest, FetchResponse
+
+IDS = {b"a" * 16: "orders", b"b" * 16: "bills"}
+
+
+def sessions(slots: int = 2) -> FetchSessions:
+    return FetchSessions(slots, count(1).__next__)
+
+
+def request(session: int, epoch: int, *offsets: tuple[int, int], forget: tuple[int, ...] = ()) -> Any:
+    wanted = [FetchRequest.FetchPartition(partition=p, fetch_offset=o, partition_max_bytes=100) for p, o in offsets]
+    forgotten = FetchRequest.ForgottenTopic(topic="orders", topic_id=b"a" * 16, partitions=list(forget))
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        session_id=session,
+        session_epoch=epoch,
+        topics=[FetchRequest.FetchTopic(topic="orders", topic_id=b"a" * 16, partitions=wanted)],
+        forgotten_topics_data=[forgotten] if forget else [],
+    )
+
+
+def opened(cache: FetchSessions, asked: Any, version: int = 13, follower: bool = False, now: int = 0) -> Any:
+    return cache.open(asked, version, follower, now, IDS.get)
+
+
+def answer(target: Any, high_watermark: int = 0, records: bytes = b"", error: int = 0) -> Any:
+    return FetchResponse.PartitionData(
+        partition_index=target.partition,
+        error_code=ErrorCode(error),
+        high_watermark=high_watermark,
+        aborted_transactions=None,
+        records=records,
+    )
+
+
+def sent(context: Any, **changes: Any) -> list[int]:
+    selected = context.select([(target, answer(target, **changes)) for target in context.targets])
+    return [target.partition for target, _ in selected]
+
+
+def test_epoch_0_opens_a_session_and_answers_everything() -> None:
+    context = opened(sessions(), request(0, 0, (0, 5), (1, 6)))
+    assert context.session_id == 1
+    assert sent(context) == [0, 1]
+
+
+def test_epoch_minus_1_has_no_session_and_closes_the_old_one() -> None:
+    cache = sessions()
+    opened(cache, request(0, 0, (0, 5)))
+    assert opened(cache, request(1, -1, (0, 5))).session_id == 0
+    assert not cache.sessions
+
+
+def test_an_incremental_answer_holds_only_news() -> None:
+    cache = sessions()
+    sent(opened(cache, request(0, 0, (0, 5), (1, 6))))
+    assert sent(opened(cache, request(1, 1))) == []
+    assert sent(opened(cache, request(1, 2)), high_watermark=3) == [0, 1]
+    assert sent(opened(cache, request(1, 3)), high_watermark=3) == []
+    assert sent(opened(cache, request(1, 4)), high_watermark=-1, error=6) == [0, 1]
+    assert sent(opened(cache, request(1, 5)), high_watermark=3) == [0, 1]
+
+
+def test_partitions_are_changed_added_and_forgotten() -> None:
+    cache = sessions()
+    opened(cache, request(0, 0, (0, 5), (1, 6)))
+    context = opened(cache, request(1, 1, (1, 9), (2, 0), forget=(0,)))
+    assert [(target.partition, target.fetch_offset) for target in context.targets] == [(1, 9), (2, 0)]
+
+
+def test_partitions_that_had_records_move_to_the_end() -> None:
+    cache = sessions()
+    opened(cache, request(0, 0, (0, 0), (1, 0), (2, 0)))
+    context = opened(cache, request(1, 1))
+    context.select([(context.targets[0], answer(context.targets[0], records=b"x"))])
+    assert [target.partition for target in opened(cache, request(1, 2)).targets] == [1, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("session", "epoch", "version", "error"),
+    [
+        (9, 1, 13, ErrorCode.FETCH_SESSION_ID_NOT_FOUND),
+        (1, 2, 13, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+        (1, 1, 12, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+    ],
+)
+def test_what_does_not_fit_the_session_is_refused(session: int, epoch: int, version: int, error: ErrorCode) -> None:
+    cache = sessions()
+    opened(cache, request(0, 0, (0, 0)))
+    with pytest.raises(KafkaError) as refusal:
+        opened(cache, request(session, epoch), version)
+    assert refusal.value.code is error
+
+
+def test_a_session_without_partitions_ends() -> None:
+    cache = sessions()
+    opened(cache, request(0, 0, (0, 0)))
+    assert opened(cache, request(1, 1, forget=(0,))).session_id == 0
+    assert not cache.sessions
+
+
+def test_epochs_wrap_to_1() -> None:
+    cache = sessions()
+    opened(cache, request(0, 0, (0, 0)))
+    cache.sessions[1].epoch = MAX_EPOCH
+    opened(cache, request(1, MAX_EPOCH))
+    assert cache.sessions[1].epoch == 1
+
+
+def test_a_full_cache_evicts_the_unused_then_the_less_valuable() -> None:
+    cache = sessions(slots=1)
+    opened(cache, request(0, 0, (0, 0), (1, 0)))
+    assert opened(cache, request(0, 0, (0, 0)), now=10).session_id == 0
+    assert opened(cache, request(0, 0, (0, 0)), follower=True, now=10).session_id == 2
+    assert opened(cache, request(0, 0, (0, 0), (1, 0)), now=EVICTION_MS + 10).session_id == 0
+    assert opened(cache, request(0, 0, (0, 0)), now=EVICTION_MS + 11).session_id == 3
+
+
+def test_a_topic_id_unknown_today_is_resolved_later() -> None:
+    cache = sessions()
+    context = cache.open(request(0, 0, (0, 0)), 13, False, 0, lambda topic_id: None)
+    assert context.targets[0].topic is None
+    assert context.targets[0].topic_id == b"a" * 16

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from kbroker.replica.flusher import Flusher
+from protocol.errors import ErrorCode, KafkaError
+
+
+class Log:
+    def __init__(self) -> None:
+        self.log_end_offset = 1
+        self.flushes = 0
+        self.go = threading.Event()
+        self.go.set()
+        self.error: KafkaError | None = None
+
+    def flush(self) -> None:
+        assert self.go.wait(5)
+        self.flushes += 1
+        if self.error:
+            raise self.error
+
+
+class Hosted:
+    def __init__(self) -> None:
+        self.log = Log()
+
+
+def flusher() -> tuple[Any, list[Any], list[Any]]:
+    done: list[Any] = []
+    failed: list[Any] = []
+    return (
+        Flusher(
+            None, lambda hosted, end: done.append((hosted, end)), lambda hosted, e: failed.append((hosted, e.code))
+        ),
+        done,
+        failed,
+    )
+
+
+async def test_all_who_wait_at_that_moment_share_one_flush() -> None:
+    shared, done, _ = flusher()
+    first, second = Hosted(), Hosted()
+    for _ in range(10):
+        shared.add(first)
+        shared.add(second)
+    first.log.log_end_offset = 9
+    await asyncio.wait_for(shared.finish(), 5)
+    assert sorted(end for _, end in done) == [1, 9]
+    assert (first.log.flushes, second.log.flushes, shared.rounds) == (1, 1, 1)
+
+
+async def test_what_comes_during_a_round_waits_for_the_next() -> None:
+    shared, done, _ = flusher()
+    hosted = Hosted()
+    hosted.log.go.clear()
+    shared.add(hosted)
+    await asyncio.sleep(0.02)
+    hosted.log.log_end_offset = 5
+    shared.add(hosted)
+    hosted.log.go.set()
+    await asyncio.wait_for(shared.finish(), 5)
+    assert [end for _, end in done] == [1, 5]
+    assert shared.rounds == 2
+
+
+async def test_a_failing_log_does_not_hold_up_the_others() -> None:
+    shared, done, failed = flusher()
+    good, bad = Hosted(), Hosted()
+    bad.log.error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    shared.add(bad)
+    shared.add(good)
+    await asyncio.wait_for(shared.finish(), 5)
+    assert done == [(good, 1)]
+    assert failed == [(bad, ErrorCode.KAFKA_STORAGE_ERROR)]

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+from kbroker.replica.partition import Role
+from protocol.errors import ErrorCode
+from protocol.primitives import ZERO_UUID
+from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played
+
+
+def errors_of(answer: object) -> list[int]:
+    return [each.error_code for topic in answer.topics for each in topic.partition_errors]  # type: ignore[attr-defined]
+
+
+async def test_a_new_partition_gets_a_log_and_a_leader(played: Played) -> None:
+    answer = await played.lead((0, 1))
+    assert [topic.topic_id for topic in answer.topics] == [TOPIC_ID]
+    assert errors_of(answer) == [0, 0]
+    assert played.replicas.leader_count == 2
+    assert played.changes == [([(TOPIC, 0), (TOPIC, 1)], [])]
+    log = played.logs.get(TOPIC, 0)
+    assert log is not None
+    assert (log.topic_id, log.latest_epoch) == (TOPIC_ID, 0)
+
+
+async def test_orders_of_no_newer_epoch_are_refused_per_partition(played: Played) -> None:
+    await played.lead(leader_epoch=4)
+    assert errors_of(await played.lead(leader_epoch=4)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert errors_of(await played.lead(leader_epoch=3)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+    assert errors_of(await played.lead(leader_epoch=5, partition_epoch=1)) == [0]
+
+
+async def test_another_topic_id_is_refused(played: Played) -> None:
+    await played.lead()
+    answer = await played.lead(leader_epoch=1, topic_id=b"x" * 16)
+    assert errors_of(answer) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+
+
+async def test_a_topic_id_that_comes_later_is_stored(played: Played) -> None:
+    await played.lead(topic_id=ZERO_UUID)
+    assert errors_of(await played.lead(topic_id=TOPIC_ID)) == [0]
+    log = played.logs.get(TOPIC, 0)
+    assert log is not None
+    assert log.topic_id == TOPIC_ID
+
+
+async def test_a_broker_that_is_no_replica_refuses(played: Played) -> None:
+    answer = await played.lead(leader=2, replicas=(2, 3))
+    assert errors_of(answer) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+async def test_a_leader_becomes_a_follower(played: Played) -> None:
+    await played.lead(replicas=(1, 2))
+    await played.lead(leader=2, replicas=(1, 2), leader_epoch=1, partition_epoch=1)
+    assert played.replicas.hosted[TOPIC, 0].state.role is Role.FOLLOWER
+    assert played.changes[-1] == ([], [(TOPIC, 0)])
+
+
+async def test_no_empty_log_replaces_one_that_may_be_offline(tmp_path: Path) -> None:
+    played = Played(tmp_path)
+    played.logs.mark_offline(played.logs.live_dirs[0], OSError(5, "no disk"))
+    assert errors_of(await played.lead(is_new=False)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    await played.close()
+
+
+async def test_the_loop_goes_on_while_a_thousand_logs_are_made(played: Played) -> None:
+    longest = 0.0
+    done = asyncio.Event()
+
+    async def watch() -> None:
+        nonlocal longest
+        while not done.is_set():
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, time.perf_counter() - began)
+
+    watching = asyncio.create_task(watch())
+    await played.lead(range(1000))
+    done.set()
+    await watching
+    assert played.replicas.leader_count == 1000
+    assert longest < 0.5

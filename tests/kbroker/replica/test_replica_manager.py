@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from protocol.errors import ErrorCode
+from tests.fixtures.data_path import BROKER, TOPIC, TOPIC_ID, Played
+from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
+
+
+async def test_where_a_partition_is_not_found(played: Played) -> None:
+    await played.lead()
+    played.tell(TOPIC, TOPIC_ID, [1], leader=2)
+    find = played.replicas.find
+    assert find("nowhere", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert find(TOPIC, 9) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert find(TOPIC, 1) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert find(TOPIC, 0) is played.replicas.hosted[TOPIC, 0]
+    assert played.replicas.leader_replica(TOPIC, 0) is played.replicas.hosted[TOPIC, 0]
+
+
+async def test_a_lost_directory_takes_its_partitions_along_and_is_told_once(played: Played) -> None:
+    await played.replicas.start()
+    await played.lead((0, 1))
+    append(played)
+    waiting = ask(played, fetch_request((0, 1), max_wait_ms=5_000))
+    await asyncio.get_running_loop().run_in_executor(
+        None, played.logs.mark_offline, played.logs.live_dirs[0], OSError(5, "the disk is gone")
+    )
+    (found,) = partitions_of(await asyncio.wait_for(waiting, 2))
+    assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert played.replicas.find(TOPIC, 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert played.failures == 1
+
+
+async def test_the_high_watermark_survives_a_restart(tmp_path: Path) -> None:
+    played = Played(tmp_path)
+    await played.lead()
+    append(played, 0, b"a", b"b")
+    await played.replicas.shutdown()
+    played.logs.shutdown()
+    again = Played(tmp_path)
+    await again.lead(leader_epoch=1, partition_epoch=1, is_new=False)
+    assert again.replicas.hosted[TOPIC, 0].log.high_watermark == 2
+    await again.close()
+
+
+async def test_records_that_were_deleted_by_age_are_seen_by_who_waits(played: Played) -> None:
+    await played.lead()
+    append(played)
+    session = ask(played, fetch_request((0, 1), session=(0, 0))).session_id
+    hosted = played.replicas.hosted[TOPIC, 0]
+    hosted.log.update_log_start_offset(1)
+    await played.replicas.start()
+    for _ in range(200):
+        if hosted.log_start_offset == 1:
+            break
+        await asyncio.sleep(0.01)
+    answer = ask(played, fetch_request(session=(session, 1)))
+    assert [each.log_start_offset for each in partitions_of(answer)] == [1]
+
+
+async def test_log_directories_are_described_with_sizes(played: Played) -> None:
+    await played.lead((0, 1))
+    append(played)
+    (found,) = played.replicas.describe_log_dirs(None)
+    assert (found.error, found.path) == (ErrorCode.NONE, played.logs.live_dirs[0])
+    assert sorted((partition, size > 0) for _, partition, size, _, _ in found.replicas) == [(0, True), (1, False)]
+    (some,) = played.replicas.describe_log_dirs({TOPIC: {1}})
+    assert [partition for _, partition, *_ in some.replicas] == [1]
+
+
+async def test_update_metadata_of_an_older_controller_changes_nothing(played: Played) -> None:
+    played.tell(TOPIC, TOPIC_ID, [0], controller_epoch=3)
+    assert played.tell(TOPIC, TOPIC_ID, [1], controller_epoch=2).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert list(played.metadata.topics[TOPIC].partitions) == [0]
+    assert played.metadata.controller_id == BROKER
