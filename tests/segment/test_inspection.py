@@ -1,0 +1,55 @@
+"""Reading and checking files offline."""
+
+from pathlib import Path
+
+import pytest
+
+from segment.inspection import dump, find_files, verify
+from segment.log_config import LogConfig
+from tests.segment.batches import batch, fill, new_log
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    log = new_log(tmp_path, LogConfig(segment_bytes=1000, index_interval_bytes=100))
+    fill(log, 20)
+    log.append_as_leader(batch(2, producer_id=8, producer_epoch=0, base_sequence=0), 1, 0)
+    log.close()
+    return log.directory
+
+
+def test_every_file_can_be_dumped_and_is_sound(folder: Path) -> None:
+    files = find_files(folder.parent)
+    assert {file.suffix for file in files} >= {".log", ".index", ".timeindex", ".snapshot", ".metadata"}
+    for file in files:
+        assert verify(file) == []
+        assert file.suffix == ".snapshot" or list(dump(file))
+    batches = [row for file in files if file.suffix == ".log" for row in dump(file)]
+    assert [row["base_offset"] for row in batches] == list(range(21))
+    records = [row for file in files if file.suffix == ".log" for row in dump(file, with_records=True)]
+    assert [row["offset"] for row in records] == list(range(22))
+    assert records[0]["key"] == "key"
+
+
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", ".snapshot"])
+def test_a_flipped_bit_is_found_in_every_kind_of_file(folder: Path, suffix: str) -> None:
+    file = next(file for file in sorted(folder.glob(f"*{suffix}"), reverse=True) if file.stat().st_size > 20)
+    data = bytearray(file.read_bytes())
+    data[0 if suffix == ".timeindex" else 7] ^= 0x40
+    file.write_bytes(data)
+    assert verify(file)
+
+
+def test_a_torn_log_names_the_position(folder: Path) -> None:
+    file = folder / f"{0:020d}.log"
+    size = file.stat().st_size
+    file.write_bytes(file.read_bytes()[:-1])
+    (damage,) = verify(file)
+    assert 0 < damage.position < size
+
+
+def test_the_zeros_at_the_end_of_a_running_java_brokers_index_are_no_damage(folder: Path) -> None:
+    for suffix in (".index", ".timeindex"):
+        file = folder / f"{0:020d}{suffix}"
+        file.write_bytes(file.read_bytes() + bytes(1200))
+        assert verify(file) == []

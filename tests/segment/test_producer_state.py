@@ -1,0 +1,102 @@
+"""The rules for idempotent producers, and snapshots."""
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import BatchHeader, read_header
+from segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
+from tests.segment.batches import NOW, batch
+
+
+def header(sequence: int, count: int = 1, epoch: int = 0, transactional: bool = False) -> BatchHeader:
+    return read_header(
+        batch(count, producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
+    )
+
+
+def state_after(*sequences: int, epoch: int = 0) -> ProducerState:
+    state = ProducerState()
+    for offset, sequence in enumerate(sequences):
+        state.append_batch(header(sequence, epoch=epoch), offset, NOW)
+    return state
+
+
+def code_of(state: ProducerState, batch_header: BatchHeader) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        state.check(batch_header, from_client=True)
+    return caught.value.code
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    assert ProducerState().check(header(42), from_client=True) is None
+
+
+def test_the_next_sequence_is_taken_and_a_gap_refused() -> None:
+    state = state_after(0, 1, 2)
+    assert state.check(header(3), from_client=True) is None
+    assert code_of(state, header(4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(header(9), from_client=False) is None
+
+
+def test_each_of_the_last_five_batches_is_recognised() -> None:
+    state = state_after(*range(7))
+    for sequence in range(2, 7):
+        repeated = state.check(header(sequence), from_client=True)
+        assert repeated is not None
+        assert repeated.first_offset == sequence
+    assert code_of(state, header(1)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
+    state = state_after(0, 1, epoch=3)
+    assert code_of(state, header(2, epoch=2)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert code_of(state, header(2, epoch=4)) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert state.check(header(0, epoch=4), from_client=True) is None
+
+
+def test_sequences_wrap_around_to_zero() -> None:
+    state = ProducerState()
+    state.append_batch(header(2**31 - 2, count=4), 0, NOW)
+    assert state.check(header(2), from_client=True) is None
+    repeated = state.check(header(2**31 - 2, count=4), from_client=True)
+    assert repeated is not None
+    assert repeated.first_sequence == 2**31 - 2
+
+
+def test_a_batch_outside_of_an_open_transaction_is_refused() -> None:
+    state = ProducerState()
+    state.append_batch(header(0, transactional=True), 10, NOW)
+    assert state.first_unstable_offset == 10
+    assert code_of(state, header(1)) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
+    state = state_after(0)
+    state.remove_expired(NOW + 999, 1000)
+    assert 7 in state.producers
+    state.remove_expired(NOW + 1000, 1000)
+    assert not state.producers
+    state.append_batch(header(0, transactional=True), 5, NOW)
+    state.remove_expired(NOW + 5000, 1000)
+    assert 7 in state.producers
+
+
+def test_a_snapshot_brings_back_the_last_batch_and_the_open_transaction() -> None:
+    state = state_after(0, 1)
+    state.append_batch(header(2, count=3, transactional=True), 20, NOW)
+    again = ProducerState()
+    again.load(read_snapshot(snapshot_bytes(state.producers.values())), 23, NOW, 1000)
+    assert again.first_unstable_offset == 20
+    repeated = again.check(header(2, count=3, transactional=True), from_client=True)
+    assert repeated is not None
+    assert (repeated.first_offset, repeated.last_offset) == (20, 22)
+    assert again.check(header(5, transactional=True), from_client=True) is None
+
+
+@pytest.mark.parametrize("position", range(0, 56, 5))
+def test_a_damaged_snapshot_is_refused(position: int) -> None:
+    data = bytearray(snapshot_bytes(state_after(0).producers.values()))
+    assert len(data) == 10 + 46
+    data[position] ^= 0x10
+    with pytest.raises(ValueError, match=r"version|checksum|entries"):
+        read_snapshot(bytes(data))

@@ -1,0 +1,125 @@
+"""Which batches may be appended, and with which error the others are refused."""
+
+import pytest
+
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import read_header, verify_crc
+from protocol.records.compression import CompressionType
+from protocol.records.control import ControlType, control_batch
+from protocol.records.record import decode_batch
+from segment.log_config import LogConfig
+from segment.validator import RecordErrors, validate
+from tests.segment.batches import NOW, batch
+
+
+def refused(data: bytearray, config: LogConfig | None = None) -> KafkaError:
+    with pytest.raises(KafkaError) as caught:
+        validate(data, config or LogConfig(), NOW)
+    return caught.value
+
+
+def test_a_good_batch_passes_untouched() -> None:
+    data = batch(3)
+    before = bytes(data)
+    _, header, max_timestamp, append_time = validate(data, LogConfig(), NOW)
+    assert (header.count, max_timestamp, append_time, bytes(data)) == (3, NOW + 2, -1, before)
+
+
+def test_partial_bytes_behind_the_batch_are_cut_off() -> None:
+    data = batch()
+    size = len(data)
+    assert len(validate(data + data[:30], LogConfig(), NOW)[0]) == size
+
+
+@pytest.mark.parametrize("data", [bytearray(), bytearray(30), batch() + batch(), batch()[:-1]])
+def test_anything_but_exactly_one_batch_is_refused(data: bytearray) -> None:
+    assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+def test_older_formats_are_refused() -> None:
+    data = batch()
+    data[16] = 1
+    assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+def test_size_is_checked_before_the_checksum() -> None:
+    data = batch(size=500)
+    data[-1] ^= 1
+    assert refused(data, LogConfig(max_message_bytes=100)).code is ErrorCode.MESSAGE_TOO_LARGE
+    assert refused(data).code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("position", [21, 23, 30, 40, 57, 61, 70])
+def test_a_flipped_bit_is_found(position: int) -> None:
+    data = batch(3)
+    data[position] ^= 4
+    assert refused(data).code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_clients_may_not_send_markers_sequences_below_zero_or_append_times() -> None:
+    assert refused(control_batch(ControlType.COMMIT, 1, 0, 0, NOW)).code is ErrorCode.INVALID_RECORD
+    assert refused(batch(producer_id=4, producer_epoch=0, base_sequence=-1)).code is ErrorCode.INVALID_RECORD
+    stamped = batch()
+    validate(stamped, LogConfig(message_timestamp_type="LogAppendTime"), NOW)
+    assert refused(stamped).code is ErrorCode.INVALID_TIMESTAMP
+
+
+def test_a_base_offset_other_than_zero_is_refused() -> None:
+    data = batch()
+    data[7] = 1
+    assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.ZSTD])
+def test_compacted_topics_want_keys_and_name_the_records_without(compression: CompressionType) -> None:
+    config = LogConfig(cleanup_policy=("compact",))
+    validate(batch(3, compression=compression), config, NOW)
+    error = refused(batch(3, key=None, compression=compression), config)
+    assert isinstance(error, RecordErrors)
+    assert error.code is ErrorCode.INVALID_RECORD
+    assert [number for number, _ in error.record_errors] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("timestamp", [NOW - 1001, NOW + 501])
+def test_timestamps_outside_of_the_limits_are_refused(timestamp: int) -> None:
+    config = LogConfig(message_timestamp_before_max_ms=1000, message_timestamp_after_max_ms=500)
+    validate(batch(timestamp=NOW - 1000), config, NOW)
+    validate(batch(timestamp=NOW + 500), config, NOW)
+    error = refused(batch(timestamp=timestamp), config)
+    assert error.code is ErrorCode.INVALID_TIMESTAMP
+    assert isinstance(error, RecordErrors)
+    assert error.record_errors[0][0] == 0
+
+
+def test_log_append_time_stamps_the_batch() -> None:
+    data = batch(2, timestamp=5)
+    _, _, max_timestamp, append_time = validate(data, LogConfig(message_timestamp_type="LogAppendTime"), NOW)
+    assert (max_timestamp, append_time) == (NOW, NOW)
+    assert [record.timestamp for record in decode_batch(data)] == [NOW, NOW]
+
+
+@pytest.mark.parametrize("source", list(CompressionType))
+@pytest.mark.parametrize("target", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_are_converted_to_the_topics_compression(source: CompressionType, target: str) -> None:
+    data = batch(20, compression=source)
+    records = decode_batch(data)
+    converted = validate(data, LogConfig(compression_type=target), NOW)[0]
+    header = read_header(converted)
+    assert CompressionType(header.compression).name.lower() == target.replace("uncompressed", "none")
+    assert verify_crc(converted, 0, len(converted))
+    assert decode_batch(converted) == records
+
+
+def test_a_converted_batch_must_not_be_too_large_either() -> None:
+    data = batch(100, size=100, compression=CompressionType.ZSTD)
+    config = LogConfig(compression_type="uncompressed", max_message_bytes=2000)
+    assert refused(data, config).code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_wrong_max_timestamp_is_put_right() -> None:
+    from protocol.records.batch import set_max_timestamp
+
+    data = batch(3)
+    set_max_timestamp(data, 0, NOW + 10_000)
+    assert validate(data, LogConfig(), NOW)[2] == NOW + 2
+    assert read_header(data).max_timestamp == NOW + 2
