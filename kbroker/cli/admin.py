@@ -1,0 +1,102 @@
+"""What the commands about topics, settings and the cluster do with an Admin client."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+from kbroker.client.admin import Admin
+from kbroker.client.types import EARLIEST, LATEST, PartitionDescription, ResourceType, TopicPartition
+
+T = TypeVar("T")
+REQUEST_TIMEOUT_MS = 10_000
+
+
+def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
+    """Run the work on a connected Admin and return its value."""
+
+    async def run() -> T:
+        async with Admin(bootstrap, client_id="kbroker-cli", request_timeout_ms=REQUEST_TIMEOUT_MS) as admin:
+            return await work(admin)
+
+    return asyncio.run(run())
+
+
+async def topic_rows(admin: Admin, include_internal: bool) -> list[dict[str, Any]]:
+    """One row for each topic."""
+    topics = await admin.describe_topics()
+    return [
+        {
+            "topic": name,
+            "partitions": len(topic.partitions),
+            "replicas": max((len(partition.replicas) for partition in topic.partitions), default=0),
+        }
+        for name, topic in topics.items()
+        if include_internal or not topic.is_internal
+    ]
+
+
+async def partition_rows(admin: Admin, names: Sequence[str] | None) -> list[dict[str, Any]]:
+    """One row for each partition; offsets are None where no leader can be asked."""
+    topics = await admin.describe_topics(names)
+    partitions = [
+        (TopicPartition(name, partition.partition), partition)
+        for name, topic in topics.items()
+        if names is not None or not topic.is_internal
+        for partition in topic.partitions
+    ]
+    led = [key for key, partition in partitions if partition.leader is not None]
+    first = await admin.list_offsets(dict.fromkeys(led, EARLIEST)) if led else {}
+    last = await admin.list_offsets(dict.fromkeys(led, LATEST)) if led else {}
+    return [
+        {
+            "topic": key.topic,
+            "partition": key.partition,
+            "leader": partition.leader,
+            "replicas": list(partition.replicas),
+            "isr": list(partition.isr),
+            "start_offset": first[key].offset if key in first else None,
+            "end_offset": last[key].offset if key in last else None,
+            "state": partition_state(partition),
+        }
+        for key, partition in partitions
+    ]
+
+
+def partition_state(partition: PartitionDescription) -> str:
+    """Say in a word how a partition is."""
+    if partition.leader is None:
+        return "offline"
+    return "ok" if len(partition.isr) == len(partition.replicas) else "under-replicated"
+
+
+async def config_rows(
+    admin: Admin, resource: ResourceType, names: Sequence[str], include_defaults: bool
+) -> list[dict[str, Any]]:
+    """One row for each key of each resource; without defaults only what somebody set."""
+    described = await admin.describe_configs(resource, names)
+    return [
+        {
+            "name": name,
+            "key": entry.name,
+            "value": entry.value,
+            "source": entry.source.lower(),
+            "read_only": entry.is_read_only,
+        }
+        for name, entries in described.items()
+        for entry in sorted(entries.values(), key=lambda entry: entry.name)
+        if include_defaults or not entry.is_default
+    ]
+
+
+async def changed_configs(admin: Admin, resource: ResourceType) -> list[dict[str, Any]]:
+    """One row for each topic, or broker, with the number of keys that somebody set on it."""
+    if resource is ResourceType.TOPIC:
+        names = await admin.list_topics(include_internal=True)
+    else:
+        names = [str(broker.id) for broker in (await admin.describe_cluster()).brokers]
+    described = await admin.describe_configs(resource, names) if names else {}
+    own = f"DYNAMIC_{resource.name}_CONFIG"
+    return [
+        {"name": name, "changed_keys": sum(entry.source == own for entry in entries.values())}
+        for name, entries in described.items()
+    ]
