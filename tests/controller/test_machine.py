@@ -337,7 +337,7 @@ class History:
         self.check()
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, max_size=25))
 def test_every_history_keeps_the_invariants_and_settles(steps: list[tuple[str, object]]) -> None:
     history = History()
