@@ -45,11 +45,11 @@ cdef object _read_string(Reader reader, Step step)
 @cython.locals(length=Py_ssize_t)
 cdef object _read_blob(Reader reader, Step step)
 cdef object _null(Step step)
-@cython.locals(count=Py_ssize_t, index=Py_ssize_t, elements=list, kind="int", plan=Plan)
+@cython.locals(count=Py_ssize_t, _index=Py_ssize_t, elements=list, kind="int", plan=Plan)
 cdef object _read_array(Reader reader, Step step)
 @cython.locals(length=Py_ssize_t)
 cdef object _read_element(Reader reader, Step step)
-@cython.locals(step=Step, count=Py_ssize_t, index=Py_ssize_t, tag=int64_t, size=Py_ssize_t, start=Py_ssize_t)
+@cython.locals(step=Step, count=Py_ssize_t, _index=Py_ssize_t, tag=int64_t, size=Py_ssize_t, start=Py_ssize_t)
 cdef void _read_tagged(Reader reader, Plan plan, struct) except *
 cdef object _read_tagged_value(Reader reader, Step step)
 

@@ -236,13 +236,13 @@ def _read_array(reader: Reader, step: Step) -> Any:
     kind = step.kind
     if kind == STRUCT:
         plan = step.plan
-        for index in range(count):
+        for _index in range(count):
             elements.append(_read_struct(reader, plan))
     elif kind == INT32:
-        for index in range(count):
+        for _index in range(count):
             elements.append(reader.read_int32())
     else:
-        for index in range(count):
+        for _index in range(count):
             elements.append(_read_element(reader, step))
     return elements
 
@@ -264,7 +264,7 @@ def _read_tagged(reader: Reader, plan: Plan, struct: Any) -> None:
     count = reader.read_varint()
     if count > reader.remaining() // 2:
         raise MalformedMessage(f"{count} tagged fields announced, {reader.remaining()} bytes are left")
-    for index in range(count):
+    for _index in range(count):
         tag = reader.read_varint()
         size = reader.read_varint()
         start = reader.advance(size)
