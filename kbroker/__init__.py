@@ -1,0 +1,23 @@
+"""Kafka-compatible broker and clients. `from kbroker import Producer, Consumer, Admin` (blocking); asyncio: kbroker.aio."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kbroker.client.blocking import Admin, Consumer, Producer
+    from kbroker.client.types import NewTopic, RecordMetadata, TopicPartition
+
+__all__ = ["Admin", "Consumer", "NewTopic", "Producer", "RecordMetadata", "TopicPartition"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Load public names on first use: importing kbroker must load nothing heavy."""
+    if name in ("Admin", "Consumer", "Producer"):
+        from kbroker.client import blocking
+
+        return getattr(blocking, name)
+    if name in ("NewTopic", "RecordMetadata", "TopicPartition"):
+        from kbroker.client import types
+
+        return getattr(types, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -57,6 +57,11 @@ class Cluster:
         # Several wait for one connection: that one of them is cancelled does not concern the others.
         return await asyncio.shield(task)
 
+    def open_connection(self, node_id: int, channel: str = CONTROL) -> Connection | None:
+        """Return the connection to a broker if there is an open one."""
+        connection = self._connections.get((node_id, channel))
+        return None if connection is None or connection.is_closed else connection
+
     async def _connect(self, key: tuple[int, str]) -> Connection:
         node = self.metadata.nodes.get(key[0])
         if node is None:

@@ -1,0 +1,337 @@
+"""Records on their way out: batches per partition, filled by any thread, drained by the sender's.
+
+    send -> queue of the partition: [ready batch, ready batch, ...] open batch
+
+Per record there is one call into the compiled builder and one small handle; everything else happens per batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+from kbroker.client.client_config import ProducerConfig
+from kbroker.client.errors import error_for
+from kbroker.client.types import RecordMetadata
+from protocol.errors import ErrorCode
+from protocol.records.builder import BatchBuilder, Headers
+from protocol.records.compression import CompressionType
+from protocol.records.partitioner import partition_for_key
+
+log = logging.getLogger(__name__)
+
+OnDelivery = Callable[[RecordMetadata | None, Exception | None], None]
+RECORD_OVERHEAD = 61 + 40
+"""Batch header and the longest form of a record's numbers: bytes besides key, value and headers."""
+NEVER = float("inf")
+
+
+class Batch:
+    """Records of one partition that are sent as one; `done` once acknowledged or given up."""
+
+    __slots__ = (
+        "attempts", "base_offset", "base_sequence", "building", "builder", "count", "created", "data", "deadline",
+        "done", "error", "listeners", "partition", "size", "timestamp", "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, partition: int, builder: BatchBuilder, now: float, deadline: float) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.builder: BatchBuilder | None = builder
+        self.created = now
+        self.deadline = deadline
+        self.count = 0
+        self.size = 0
+        self.data: bytearray | None = None
+        self.building: asyncio.Future[bytearray] | None = None
+        self.base_sequence = -1
+        self.attempts = 0
+        self.done = False
+        self.error: Exception | None = None
+        self.base_offset = -1
+        self.timestamp = -1
+        """Of the broker, where it stamps (LogAppendTime)."""
+        self.listeners: list[Callable[[], None]] | None = []
+
+    def when_done(self, listener: Callable[[], None]) -> None:
+        """Call the listener once it is done, now if it is already."""
+        listeners = self.listeners
+        if listeners is not None:
+            listeners.append(listener)
+            # finish() may have taken the list between the two lines above.
+            if self.listeners is not None or listener not in listeners:
+                return
+            listeners.remove(listener)
+        listener()
+
+    def finish(self, base_offset: int, timestamp: int = -1, error: Exception | None = None) -> None:
+        """Record the outcome and tell everybody who waits; the records' bytes are let go."""
+        self.base_offset, self.timestamp, self.error = base_offset, timestamp, error
+        self.builder = self.data = None
+        self.done = True
+        listeners, self.listeners = self.listeners, None
+        while listeners:
+            try:
+                listeners.pop(0)()
+            except Exception:
+                log.exception("a delivery callback raised")
+
+
+class Delivery:
+    """A record's future: `result(timeout)`, `exception()`, `done()`, `add_done_callback`, and `await` on asyncio.
+
+    Waiting with `result` from the event loop of an asyncio producer would wait for ever: await it there.
+    """
+
+    __slots__ = ("_batch", "_index", "_timestamp")
+
+    def __init__(self, batch: Batch, index: int, timestamp: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp = timestamp
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        return self._batch.done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait and return where the record was written, or raise why it was not; TimeoutError after `timeout` s."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Wait and return the error, None when the record was written."""
+        batch = self._batch
+        if not batch.done:
+            event = threading.Event()
+            batch.when_done(event.set)
+            if not event.wait(timeout):
+                raise TimeoutError(f"not acknowledged within {timeout:g} s")
+        return batch.error
+
+    def add_done_callback(self, callback: Callable[[Delivery], None]) -> None:
+        """Call back with this handle once the outcome is known, on the client's own thread."""
+        self._batch.when_done(lambda: callback(self))
+
+    def _metadata(self) -> RecordMetadata:
+        batch = self._batch
+        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
+        timestamp = batch.timestamp if batch.timestamp >= 0 else self._timestamp
+        return RecordMetadata(batch.topic, batch.partition, offset, timestamp)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        batch = self._batch
+        if not batch.done:
+            future = asyncio.get_running_loop().create_future()
+            batch.when_done(lambda: None if future.done() else future.set_result(None))
+            yield from future
+        if batch.error is not None:
+            raise batch.error
+        return self._metadata()
+
+    def __repr__(self) -> str:
+        state = "waiting" if not self._batch.done else repr(self._batch.error or self._metadata())
+        return f"<Delivery {self._batch.topic}-{self._batch.partition} {state}>"
+
+
+class PartitionQueue:
+    """One partition's batches: the open one, those ready to go, in flight, and to be sent again."""
+
+    __slots__ = ("epoch", "in_flight", "next_sequence", "open", "partition", "ready", "retry", "retry_at", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.open: Batch | None = None
+        self.ready: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.retry: list[Batch] = []
+        self.retry_at = 0.0
+        self.epoch = (-1, -1)
+        """Producer id and epoch that the sequences count for."""
+        self.next_sequence = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is in it."""
+        return self.open is None and not (self.ready or self.in_flight or self.retry)
+
+
+class TopicQueues:
+    """A topic's queues by partition, and the one that records without a key go to now."""
+
+    __slots__ = ("count", "queues", "sticky")
+
+    def __init__(self, topic: str, partitions: int) -> None:
+        self.queues = [PartitionQueue(topic, index) for index in range(partitions)]
+        self.count = partitions
+        self.sticky = self.queues[random.randrange(partitions)]
+
+
+class Accumulator:
+    """All queues of a producer, behind one lock."""
+
+    def __init__(self, config: ProducerConfig, wake_sender: Callable[[], None]) -> None:
+        self.lock = threading.Lock()
+        self.room = threading.Condition(self.lock)
+        self.used = 0
+        """Bytes of records not acknowledged yet."""
+        self.topics: dict[str, TopicQueues] = {}
+        self.active: set[PartitionQueue] = set()
+        """Queues that hold anything."""
+        self.sleeping_until = NEVER
+        """When the sender wakes by itself; 0 while it is awake or has been woken."""
+        self.is_flushing = 0
+        self.waiting_for_room = 0
+        self.closed: Exception | None = None
+        self._wake_sender = wake_sender
+        self._limit = config.buffer_memory
+        self._batch_size = min(config.batch_size, config.max_request_size)
+        self._max_request_size = config.max_request_size
+        self._linger = config.linger_ms / 1000
+        self._delivery_timeout = config.delivery_timeout_ms / 1000
+        self._compression = int(CompressionType.of_name(config.compression))
+        self._level = config.compression_level
+        self._partitioner = config.partitioner
+        self.room_listeners: list[Callable[[], None]] = []
+
+    def append(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int | None,
+        timestamp: int | None,
+        headers: Headers,
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery | None:
+        """Add a record; None when the topic is not known here yet or the buffer is full."""
+        if timestamp is None:
+            timestamp = int(time.time() * 1000)
+        with self.lock:
+            if self.used >= self._limit:
+                self._wake(0)
+                return None
+            known = self.topics.get(topic)
+            if known is None:
+                return None
+            if partition is not None or self._partitioner is not None:
+                queue = known.queues[self._chosen(topic, known.count, key, value, partition)]
+            elif key is None:
+                queue = known.sticky
+            else:
+                queue = known.queues[partition_for_key(key, known.count)]
+            batch = queue.open
+            if batch is not None:
+                builder = batch.builder
+                size = builder.size  # type: ignore[union-attr]
+                if builder.append(key, value, headers, timestamp):  # type: ignore[union-attr]
+                    self.used += builder.size - size  # type: ignore[union-attr]
+                    batch.count = count = builder.count  # type: ignore[union-attr]
+                else:
+                    batch = None
+            if batch is None:
+                batch = self._open_batch(known, queue, key, value, headers, timestamp)
+                count = 1
+            delivery = Delivery(batch, count - 1, timestamp)
+        if on_delivery is not None:
+            delivery.add_done_callback(lambda done: _call_back(on_delivery, done))
+        return delivery
+
+    def _chosen(self, topic: str, count: int, key: Any, value: Any, partition: int | None) -> int:
+        """Check the partition that the caller, or the caller's partitioner, wants."""
+        if partition is None:
+            assert self._partitioner is not None
+            partition = self._partitioner(topic, key, value, count)
+        if type(partition) is not int:
+            raise TypeError(f"a partition is a whole number, not {partition!r}")
+        if not 0 <= partition < count:
+            text = f"the topic has {count} partitions"
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=topic, partition=partition)
+        return partition
+
+    def _open_batch(
+        self, known: TopicQueues, queue: PartitionQueue, key: Any, value: Any, headers: Headers, timestamp: int
+    ) -> Batch:
+        """Put the record into a new batch; the one that has no room for it becomes ready."""
+        size = (len(key) if key else 0) + (len(value) if value else 0) + RECORD_OVERHEAD
+        if size > self._max_request_size:
+            text = f"a record of about {size} bytes, max_request_size is {self._max_request_size}"
+            raise error_for(ErrorCode.MESSAGE_TOO_LARGE, text, topic=queue.topic, partition=queue.partition)
+        builder = BatchBuilder(self._batch_size, self._compression, self._level)
+        builder.append(key, value, headers, timestamp)  # raises for wrong types, and then nothing has changed
+        if queue.open is not None:
+            self.seal(queue)
+            if known.sticky is queue:
+                known.sticky = known.queues[random.randrange(known.count)]
+            self._wake(0)
+        now = time.monotonic()
+        batch = Batch(queue.topic, queue.partition, builder, now, now + self._delivery_timeout)
+        batch.count = 1
+        self.used += builder.size
+        queue.open = batch
+        self.active.add(queue)
+        self._wake(now + self._linger)
+        return batch
+
+    def seal(self, queue: PartitionQueue) -> None:
+        """The open batch takes no more records; with the lock held."""
+        batch, queue.open = queue.open, None
+        if batch is not None and batch.builder is not None:
+            batch.size = batch.builder.size
+            queue.ready.append(batch)
+
+    def leave_sticky(self, queue: PartitionQueue) -> None:
+        """Send records without a key elsewhere from now on; with the lock held."""
+        known = self.topics.get(queue.topic)
+        if known is not None and known.sticky is queue:
+            known.sticky = known.queues[random.randrange(known.count)]
+
+    def _wake(self, when: float) -> None:
+        """Have the sender look at the queues at `when`, unless it will do so earlier; with the lock held."""
+        if when < self.sleeping_until:
+            self.sleeping_until = when
+            self._wake_sender()
+
+    def learn(self, topic: str, partitions: int) -> None:
+        """Make queues for a topic, or for the partitions that it has got besides."""
+        with self.lock:
+            known = self.topics.get(topic)
+            if known is None:
+                self.topics[topic] = TopicQueues(topic, partitions)
+            elif partitions > known.count:
+                known.queues += [PartitionQueue(topic, index) for index in range(known.count, partitions)]
+                known.count = partitions
+
+    def release(self, batch: Batch) -> None:
+        """Give a finished batch's bytes back."""
+        with self.room:
+            self.used -= batch.size
+            if self.waiting_for_room:
+                self.room.notify_all()
+            listeners, self.room_listeners = self.room_listeners, []
+        for listener in listeners:
+            listener()
+
+    def unfinished(self) -> list[Batch]:
+        """Every batch that is not done; the open ones become ready."""
+        with self.lock:
+            batches: list[Batch] = []
+            for queue in self.active:
+                self.seal(queue)
+                batches += [*queue.in_flight, *queue.retry, *queue.ready]
+            self._wake(0)
+            return batches
+
+
+def _call_back(on_delivery: OnDelivery, delivery: Delivery) -> None:
+    error = delivery.exception(0)
+    on_delivery(None if error else delivery.result(0), error)

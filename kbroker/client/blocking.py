@@ -1,0 +1,276 @@
+"""Producer, Consumer and Admin for code without an event loop: the asyncio ones, run in a background thread.
+
+One thread with one loop per client, started by the constructor, ended by `close` (which `with`, and the interpreter's
+end, call too). A client belongs to the process that made it: after a fork the child gets an error instead of answers
+meant for its parent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from kbroker.client import admin as asyncio_admin
+from kbroker.client import consumer as asyncio_consumer
+from kbroker.client import producer as asyncio_producer
+from kbroker.client.accumulator import Delivery, OnDelivery
+from kbroker.client.errors import BufferFull, ClientClosed
+from kbroker.client.types import OffsetAndTimestamp, TopicPartition
+from protocol.records.builder import Headers
+from protocol.records.record import Record
+
+T = TypeVar("T")
+
+_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+class Client:
+    """A background loop and the asyncio client that lives on it."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kbroker-client", daemon=True)
+        self._thread.start()
+        self._closed = False
+        try:
+            self._client = self.run(_call(make))
+        except BaseException:
+            self._stop_loop()
+            raise
+        _open_clients.add(self)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop and wait; an exception here (KeyboardInterrupt) cancels it."""
+        try:
+            self._check()
+        except BaseException:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _check(self) -> None:
+        if self._closed:
+            raise ClientClosed("this client is closed")
+        if os.getpid() != self._process:
+            raise ClientClosed("this client was made before a fork: make another one in the child process")
+
+    def close(self, timeout: float | None = 30.0) -> None:
+        """Close the client and end its thread; safe to call again."""
+        if self._closed or os.getpid() != self._process:
+            return
+        try:
+            self.run(self._close(timeout))
+        finally:
+            self._stop_loop()
+
+    async def _close(self, timeout: float | None) -> None:
+        await self._client.close()
+
+    def _stop_loop(self) -> None:
+        self._closed = True
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+async def _call(make: Callable[[], T]) -> T:
+    return make()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_open_clients):
+        client.close(timeout=5.0)
+
+
+class Producer(Client):
+    """`with Producer("127.0.0.1:9092", acks="all") as producer`; arguments are those of ProducerConfig."""
+
+    def __init__(self, bootstrap: str, **arguments: Any) -> None:
+        super().__init__(lambda: asyncio_producer.Producer(bootstrap, **arguments))
+        self._accumulator = self._client.accumulator
+        self._append = self._accumulator.append
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Put a record into its partition's batch and return its future, at once unless the buffer is full."""
+        if not self._closed and self._accumulator.closed is None and os.getpid() == self._process:
+            delivery = self._append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+            if delivery is not None:
+                return delivery
+        return self._send_slowly(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+
+    def _send_slowly(self, topic: str, *record: Any) -> Delivery:
+        """Learn about the topic, or wait for room."""
+        deadline = time.monotonic() + self._client.config.max_block_ms / 1000
+        while True:
+            self._check()
+            if not isinstance(topic, str):
+                raise TypeError(f"a topic is a text, not {topic!r}")
+            if topic not in self._accumulator.topics:
+                self.run(self._client.learn(topic))
+            delivery = self._append(topic, *record)
+            if delivery is not None:
+                return delivery
+            self._wait_for_room(deadline)
+
+    def _wait_for_room(self, deadline: float) -> None:
+        accumulator = self._accumulator
+        with accumulator.room:
+            accumulator.waiting_for_room += 1
+            try:
+                self._client.sender.wake()
+                while accumulator.used >= self._client.config.buffer_memory:
+                    if accumulator.closed is not None:
+                        raise accumulator.closed
+                    if not accumulator.room.wait(deadline - time.monotonic()):
+                        raise BufferFull(self._client.buffer_full_text())
+            finally:
+                accumulator.waiting_for_room -= 1
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """Return the topic's partitions."""
+        return self.run(self._client.partitions_for(topic))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Send everything now and wait until each record is acknowledged or given up."""
+        self.run(self._client.flush(timeout))
+
+    def statistics(self) -> dict[str, int]:
+        """Return counters: records, bytes, batches, requests, retries, failed_records, buffered_bytes."""
+        result: dict[str, int] = self._client.statistics()
+        return result
+
+    async def _close(self, timeout: float | None) -> None:
+        await self._client.close(timeout)
+
+
+class Consumer(Client):
+    """`with Consumer("127.0.0.1:9092") as consumer`; arguments are those of ConsumerConfig."""
+
+    def __init__(self, bootstrap: str, **arguments: Any) -> None:
+        super().__init__(lambda: asyncio_consumer.Consumer(bootstrap, **arguments))
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Read all partitions of the topics (without a group nobody shares them out)."""
+        self.run(self._client.subscribe(topics))
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Read these partitions."""
+        self.run(self._client.assign(partitions))
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        self._check()
+        return list(self._client.positions)
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """Go on from an offset."""
+        self.run(_call(lambda: self._client.seek(partition, offset)))
+
+    def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Go back to the first record of these partitions, or all."""
+        self.run(self._client.seek_to_beginning(*partitions))
+
+    def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Skip to the end of these partitions, or all."""
+        self.run(self._client.seek_to_end(*partitions))
+
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Go to the first record that is at least so young, else to the end."""
+        self.run(self._client.seek_to_timestamp(timestamp_ms, *partitions))
+
+    def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Deliver nothing of these partitions until they are resumed."""
+        self.run(_call(lambda: self._client.pause(*partitions)))
+
+    def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Deliver them again."""
+        self.run(_call(lambda: self._client.resume(*partitions)))
+
+    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """Return the offset of the next record to be delivered."""
+        return self.run(self._client.position(partition))
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return self.run(self._client.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the offset after the last readable record of each partition."""
+        return self.run(self._client.end_offsets(partitions))
+
+    def offsets_for_times(
+        self, timestamps_ms: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record at least so young in each partition."""
+        return self.run(self._client.offsets_for_times(timestamps_ms))
+
+    def lag(self) -> dict[TopicPartition, int]:
+        """Return how many offsets are not delivered yet, per partition."""
+        return self.run(self._client.lag())
+
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Record]:
+        """Return up to max_records (default max_poll_records) records; an empty list after `timeout` s without one."""
+        return self.run(self._client.poll(timeout, max_records))
+
+    def __iter__(self) -> Iterator[Record]:
+        """Yield records for ever."""
+        while True:
+            yield from self.poll(3600.0)
+
+    def batches(
+        self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True
+    ) -> Iterator[Any]:
+        """Yield pyarrow.RecordBatch of one partition's rows each; ends after `timeout` s without a record (None: never)."""
+        while True:
+            batch = self.run(self._client.next_batch(max_rows, timeout, headers=headers))
+            if batch is None:
+                return
+            yield batch
+
+
+class Admin(Client):
+    """`with Admin("127.0.0.1:9092") as admin`: the methods of kbroker.client.admin.Admin, without await."""
+
+    def __init__(self, bootstrap: str, **arguments: Any) -> None:
+        super().__init__(lambda: asyncio_admin.Admin(bootstrap, **arguments))
+
+    def __enter__(self) -> Admin:
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        method = getattr(self._client, name)
+        return lambda *args, **kwargs: self.run(method(*args, **kwargs))

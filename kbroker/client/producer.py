@@ -1,0 +1,118 @@
+"""The asyncio producer: records in, acknowledgements out.
+
+    async with Producer("127.0.0.1:9092", linger_ms=5, compression="zstd") as producer:
+        delivery = await producer.send("flights", value=b"…", key=b"UA")     # waits only while the buffer is full
+        metadata = await delivery                                            # topic, partition, offset, timestamp
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from kbroker.client.accumulator import Delivery, OnDelivery
+from kbroker.client.client_config import ProducerConfig
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import BufferFull
+from kbroker.client.sender import Sender
+from kbroker.client.types import RecordMetadata
+from protocol.records.builder import Headers
+
+
+class Producer:
+    """Arguments are those of ProducerConfig; make it inside a running event loop."""
+
+    def __init__(self, bootstrap: str, **arguments: Any) -> None:
+        self.config = ProducerConfig.read({"bootstrap": bootstrap, **arguments})
+        self.cluster = Cluster(self.config)
+        self.sender = Sender(self.config, self.cluster)
+        self.accumulator = self.sender.accumulator
+        self._is_closed = False
+
+    async def __aenter__(self) -> Producer:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.close()
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers = (),
+        on_delivery: OnDelivery | None = None,
+    ) -> Delivery:
+        """Put a record into its partition's batch and return its future.
+
+        Returns at once, but for a topic that is new here or a full buffer: for these it waits up to max_block_ms.
+        Raises what is wrong with the record itself: types, partition, size.
+        """
+        while True:
+            if self.accumulator.closed is not None:
+                raise self.accumulator.closed
+            delivery = self.accumulator.append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+            if delivery is not None:
+                return delivery
+            await self.prepare(topic)
+
+    async def send_and_wait(self, topic: str, value: bytes | None = None, **arguments: Any) -> RecordMetadata:
+        """Send a record and wait until it is acknowledged."""
+        return await (await self.send(topic, value, **arguments))
+
+    async def prepare(self, topic: str) -> None:
+        """Wait until the topic is known and the buffer has room, up to max_block_ms."""
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is a text, not {topic!r}")
+        if topic not in self.accumulator.topics:
+            await self.learn(topic)
+            return
+        loop = asyncio.get_running_loop()
+        room = loop.create_future()
+        with self.accumulator.lock:
+            if self.accumulator.used < self.config.buffer_memory:
+                return
+            self.accumulator.room_listeners.append(lambda: None if room.done() else room.set_result(None))
+            self.accumulator.waiting_for_room += 1
+        self.sender.wake()
+        try:
+            async with asyncio.timeout(self.config.max_block_ms / 1000):
+                await room
+        except TimeoutError:
+            raise BufferFull(self.buffer_full_text()) from None
+        finally:
+            with self.accumulator.lock:
+                self.accumulator.waiting_for_room -= 1
+
+    def buffer_full_text(self) -> str:
+        """Say what BufferFull says."""
+        memory, waited = self.config.buffer_memory, self.config.max_block_ms
+        return f"buffer_memory={memory} is used up, and no room came within max_block_ms={waited}"
+
+    async def learn(self, topic: str) -> None:
+        """Find a topic's partitions (it is created where the broker does so)."""
+        known = await self.cluster.topic(topic, self.config.max_block_ms)
+        self.accumulator.learn(topic, len(known.partitions))
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the topic's partitions."""
+        return sorted((await self.cluster.topic(topic, self.config.max_block_ms)).partitions)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Send everything now and wait until each record is acknowledged or given up."""
+        async with asyncio.timeout(timeout):
+            await self.sender.flush()
+
+    def statistics(self) -> dict[str, int]:
+        """Return counters: records, bytes, batches, requests, retries, failed_records, buffered_bytes."""
+        names = ("records", "bytes", "batches", "requests", "retries", "failed_records")
+        return {name: self.sender.statistics[name] for name in names} | {"buffered_bytes": self.accumulator.used}
+
+    async def close(self, timeout: float | None = 30.0) -> None:
+        """Send what is there for at most `timeout` s, give up the rest, close all connections."""
+        if not self._is_closed:
+            self._is_closed = True
+            await self.sender.close(timeout)
