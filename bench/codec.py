@@ -1,4 +1,4 @@
-"""How long the codec takes: Produce and Fetch with 1 and with 100 partitions, both directions, compiled and interpreted.
+"""How long the codec takes: Produce and Fetch with 1 and 100 partitions, both directions, compiled and interpreted.
 
 Run as `python -m bench.codec`. Microseconds per message, the best of three rounds.
 """
