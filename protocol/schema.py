@@ -228,7 +228,7 @@ class Struct(metaclass=SchemaType):
     """A group of fields inside a message."""
 
     def __init__(self, **values: Any) -> None:
-        # The first instance of a class gives it a constructor of its own: three times as quick as a loop over the fields,
+        # The first instance of a class gives it a constructor of its own: three times as quick as a loop over fields,
         # and answers are made by the thousand. Making all of them at import would cost every start 50 ms.
         cls = type(self)
         cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
