@@ -1,8 +1,8 @@
 """The asyncio producer: records in, acknowledgements out.
 
-    async with Producer("127.0.0.1:9092", linger_ms=5, compression="zstd") as producer:
-        delivery = await producer.send("flights", value=b"…", key=b"UA")     # waits only while the buffer is full
-        metadata = await delivery                                            # topic, partition, offset, timestamp
+async with Producer("127.0.0.1:9092", linger_ms=5, compression="zstd") as producer:
+    delivery = await producer.send("flights", value=b"…", key=b"UA")     # waits only while the buffer is full
+    metadata = await delivery                                            # topic, partition, offset, timestamp
 """
 
 from __future__ import annotations

@@ -316,9 +316,7 @@ class Sender:
     ) -> None:
         """Send a batch again where that may help, give it up where it does not."""
         code, leader = result.error_code, result.current_leader
-        error = error_for(
-            code, result.error_message, topic=queue.topic, partition=queue.partition, broker=node_id
-        )
+        error = error_for(code, result.error_message, topic=queue.topic, partition=queue.partition, broker=node_id)
         if code.refreshes_metadata:
             if leader.leader_id >= 0:
                 self.cluster.metadata.new_leader(queue.topic, queue.partition, leader.leader_id, leader.leader_epoch)
@@ -416,4 +414,3 @@ class Sender:
                 batch.finish(-1, error=self.accumulator.closed)
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
-
