@@ -100,6 +100,7 @@ class LogSegment:
         "_first_timestamp",
         "_index",
         "_interval",
+        "_lacks_indexes",
         "_max_index_bytes",
         "_max_timestamp",
         "_offset_of_max_timestamp",
@@ -139,6 +140,8 @@ class LogSegment:
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
+        self._lacks_indexes = False
+        """Whether the first batch came lately: making two files takes longer than appending, and may wait a second."""
         self._recent: dict[int, int] | None = None
         """Base offset -> position of the last few appends: readers at the end need no look-up."""
         self.apply_config(config)
@@ -195,8 +198,7 @@ class LogSegment:
         self.size = position + len(data)
         if not position:
             self._first_timestamp = max_timestamp
-            self.index.write_out()
-            self.time_index.write_out()
+            self._lacks_indexes = True
         if max_timestamp > self.max_timestamp:
             self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, max_at
         if self._bytes_since_entry > self._interval:
@@ -258,13 +260,15 @@ class LogSegment:
                 self.time_index.maybe_append(self.max_timestamp, self.offset_of_max_timestamp)
             self.index.write_out()
             self.time_index.write_out()
+            self._lacks_indexes = False
         self._recent = None
 
     def write_out(self) -> None:
         """Let the index entries that wait in memory reach their files."""
-        for index in (self._index, self._time_index):
-            if index is not None:
-                index.write_out()
+        if self._lacks_indexes or self._index is not None or self._time_index is not None:
+            self._lacks_indexes = False
+            self.index.write_out()
+            self.time_index.write_out()
 
     def sync(self, with_indexes: bool) -> None:
         """fsync what was written. Callable from any thread, without the log's lock.
@@ -474,18 +478,17 @@ class LogSegment:
         names = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
         known = (self._index, self._time_index, self._transaction_index)
         files: list[PooledFile] = [self.file]
-        for suffix, file in zip(names, known, strict=True):
-            if file is not None:
-                files.append(file)
-            else:
-                other = PooledFile(self.pool, self.folder, file_name(self.base_offset, suffix))
-                if os.path.exists(other.path):
-                    files.append(other)
+        for suffix, known_file in zip(names, known, strict=True):
+            name = file_name(self.base_offset, suffix)
+            if os.path.exists(f"{self.folder.path}/{name}"):
+                files.append(known_file or PooledFile(self.pool, self.folder, name))
         return files
 
     @property
     def has_pending(self) -> bool:
-        """Whether index entries wait in memory."""
+        """Whether index entries wait in memory, or the index files are still to be made."""
+        if self._lacks_indexes:
+            return True
         return (self._index is not None and self._index.has_pending) or (
             self._time_index is not None and self._time_index.has_pending
         )

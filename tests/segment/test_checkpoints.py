@@ -46,7 +46,7 @@ def test_partition_metadata_has_kafkas_text(tmp_path: Path) -> None:
             checkpoints.read_topic_id(FILES, str(path))
 
 
-def test_properties_survive(tmp_path: Path) -> None:
+def test_properties_survive_a_restart(tmp_path: Path) -> None:
     path = str(tmp_path / "meta.properties")
     assert checkpoints.read_properties(FILES, path) is None
     checkpoints.write_properties(FILES, path, {"version": "0", "broker.id": "3"})

@@ -20,7 +20,7 @@ def test_every_timestamp_leads_to_its_first_record(tmp_path: Path) -> None:
     log.close()
 
 
-def test_special_times(tmp_path: Path) -> None:
+def test_special_times_stand_for_the_ends_and_the_largest(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     assert log.offset_for_timestamp(-3) is None
     fill(log, 3, epoch=1)
