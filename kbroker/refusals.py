@@ -12,7 +12,7 @@ from typing import Any
 from protocol import primitives
 from protocol.apis import API_BY_KEY
 from protocol.errors import ErrorCode
-from protocol.schema import NEVER, REQUIRED, Field, schema_of
+from protocol.schema import REQUIRED, Field, schema_of
 
 Refuse = Callable[[Any, Any, int, ErrorCode, str | None], Any]
 """(response class, request, version, code, message) -> response"""
@@ -34,7 +34,7 @@ def blank(struct: Any, **values: Any) -> Any:
 
 
 def _empty(field: Field) -> Any:
-    if field.nullable != NEVER:
+    if field.nullable == field.versions:
         return None
     if field.array:
         return []

@@ -233,7 +233,7 @@ async def test_an_expired_session_is_followed_by_a_new_registration(
         await asyncio.sleep(5)
         os.kill(process.pid, signal.SIGCONT)
         async with asyncio.timeout(20):
-            while "registered again as broker 1" not in process.log_tail(200):
+            while "registered again as broker 1" not in process.log_tail(200):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         for _ in range(100):
             (created,) = await create(ask, topic("after"))

@@ -1,6 +1,7 @@
 """The server with a stub in dispatch's place: frames in, answers out, limits and bad input."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import resource
@@ -62,10 +63,8 @@ class Client:
 
     async def close(self) -> None:
         self.writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 @asynccontextmanager
@@ -79,7 +78,7 @@ async def connected(server: Server) -> AsyncIterator[Client]:
 
 async def until(condition: Callable[[], bool], timeout: float = 5) -> None:
     async with asyncio.timeout(timeout):
-        while not condition():
+        while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
