@@ -36,8 +36,22 @@ class Batch:
     """Records of one partition that are sent as one; `done` once acknowledged or given up."""
 
     __slots__ = (
-        "attempts", "base_offset", "base_sequence", "building", "builder", "count", "created", "data", "deadline",
-        "done", "error", "listeners", "partition", "size", "timestamp", "topic",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "builder",
+        "building",
+        "count",
+        "created",
+        "data",
+        "deadline",
+        "done",
+        "error",
+        "listeners",
+        "partition",
+        "size",
+        "timestamp",
+        "topic",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, builder: BatchBuilder, now: float, deadline: float) -> None:

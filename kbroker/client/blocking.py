@@ -250,7 +250,7 @@ class Consumer(Client):
             yield from self.poll(3600.0)
 
     def batches(self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatch of one partition's rows each; ends after `timeout` s without a record (None: never)."""
+        """Yield pyarrow.RecordBatch of one partition each; ends after `timeout` s without a record (None: never)."""
         while True:
             batch = self.run(self._client.next_batch(max_rows, timeout, headers=headers))
             if batch is None:
