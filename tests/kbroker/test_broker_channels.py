@@ -1,3 +1,5 @@
+"""The controller's lines to the brokers, over real sockets."""
+
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any

@@ -1,3 +1,5 @@
+"""Reading server.properties: defaults, files, listeners."""
+
 from pathlib import Path
 
 import pytest

@@ -1,3 +1,5 @@
+"""Contradicting keys and what the broker refuses to start with."""
+
 import pytest
 
 from kbroker.broker_config import read_broker_config

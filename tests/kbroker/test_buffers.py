@@ -1,3 +1,5 @@
+"""Buffers are used again, but never while somebody looks at them."""
+
 import mmap
 
 from kbroker.buffers import LARGEST_ON_HEAP, SMALLEST, BufferPool, Scratch

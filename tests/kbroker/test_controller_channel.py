@@ -1,3 +1,5 @@
+"""The line to the controller, over real sockets."""
+
 import asyncio
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""Overrides over server.properties over defaults, with ZooKeeper's nodes played."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""Producer ids out of blocks, with a controller that is played."""
+
 import asyncio
 from types import SimpleNamespace
 from typing import Any

@@ -1,3 +1,5 @@
+"""Every API that is served can say that it failed as a whole."""
+
 from typing import Any
 
 import pytest

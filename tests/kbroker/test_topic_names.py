@@ -1,3 +1,5 @@
+"""Kafka's rules for topic names."""
+
 import pytest
 
 from kbroker.topic_names import colliding, name_problem

@@ -1,3 +1,5 @@
+"""ApiVersions on a real broker: what is listed, and what a client of the future is told."""
+
 import struct
 
 import pytest

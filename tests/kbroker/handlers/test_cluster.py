@@ -1,3 +1,5 @@
+"""DescribeCluster on a real broker."""
+
 import pytest
 
 from kbroker.broker_process import BrokerProcess

@@ -1,3 +1,5 @@
+"""Configurations as a client reads and changes them on a real broker."""
+
 from collections.abc import AsyncIterator
 from typing import Any
 

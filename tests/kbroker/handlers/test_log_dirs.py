@@ -1,3 +1,5 @@
+"""DescribeLogDirs on a real broker."""
+
 import pytest
 
 from kbroker.broker_process import BrokerProcess

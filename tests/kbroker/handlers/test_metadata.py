@@ -1,3 +1,5 @@
+"""Metadata in all versions on a real broker."""
+
 import asyncio
 from typing import Any
 

@@ -1,3 +1,5 @@
+"""CreatePartitions on a real broker."""
+
 from typing import Any
 
 import pytest

@@ -1,3 +1,5 @@
+"""Producer ids on a real broker."""
+
 import pytest
 
 from protocol.errors import ErrorCode

@@ -1,3 +1,5 @@
+"""What tools and brokers ask of the controller, on a real broker."""
+
 from protocol.errors import ErrorCode
 from protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,

@@ -1,3 +1,5 @@
+"""Creating and deleting topics on a real broker."""
+
 from typing import Any
 
 import pytest
