@@ -106,8 +106,9 @@ class HostedPartition:
 
     def low_watermark(self, alive: Container[int]) -> int:
         """The lowest log start offset of the live replicas: what is below is gone everywhere."""
-        starts = [remote.log_start_offset for broker_id, remote in self.state.remotes.items() if broker_id in alive]
-        return min([self.log.log_start_offset, *starts])
+        starts = {remote.log_start_offset for broker_id, remote in self.state.remotes.items() if broker_id in alive}
+        starts.add(self.log.log_start_offset)
+        return min(starts)
 
     def settle_deletions(self, alive: Container[int]) -> None:
         """A follower told its log start: deletions that all replicas have done are answered."""
