@@ -104,7 +104,7 @@ class Producer(Client):
     def __init__(self, bootstrap: str, **arguments: Any) -> None:
         super().__init__(lambda: asyncio_producer.Producer(bootstrap, **arguments))
         self._accumulator = self._client.accumulator
-        self._append = self._accumulator.append
+        self._append: Callable[..., Delivery | None] = self._accumulator.append
 
     def __enter__(self) -> Producer:
         return self
@@ -220,7 +220,8 @@ class Consumer(Client):
 
     def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return the offset of the next record to be delivered."""
-        return self.run(self._client.position(partition))
+        result: int = self.run(self._client.position(partition))
+        return result
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
@@ -250,7 +251,7 @@ class Consumer(Client):
             yield from self.poll(3600.0)
 
     def batches(self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatch of one partition each; ends after `timeout` s without a record (None: never)."""
+        """Yield pyarrow.RecordBatch of one partition each; ends after `timeout` s without a record."""
         while True:
             batch = self.run(self._client.next_batch(max_rows, timeout, headers=headers))
             if batch is None:

@@ -1,6 +1,6 @@
 """Reads ranges of offsets straight from the leaders into Arrow, without an event loop: what a Spark task runs.
 
-    for batch in RangeReader(bootstrap, "flights", 0, start=0, end=10_000, max_rows=50_000): ...     # pyarrow.RecordBatch
+    for batch in RangeReader(bootstrap, "flights", 0, start=0, end=10_000): ...     # pyarrow.RecordBatch
 
 The next answer is under way while the last one is decoded: its request is sent as soon as the offsets of the last are
 known. Memory holds two answers of `max_partition_fetch_bytes` and one RecordBatch. `SyncCluster` answers a driver's
@@ -13,6 +13,7 @@ import random
 import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -263,7 +264,8 @@ class RangeReader:
         self.end = end
         self._bootstrap = bootstrap
         self._options = config
-        self._decoder_arguments = {"row_limit": max_rows, "with_headers": headers}
+        self._max_rows = max_rows
+        self._headers = headers
 
     def __iter__(self) -> Iterator[Any]:
         from kbroker.client import arrow
@@ -271,7 +273,7 @@ class RangeReader:
         if self.offset >= self.end:
             return
         with SyncCluster(self._bootstrap, self._options) as cluster:
-            decoder = ColumnDecoder(**self._decoder_arguments)
+            decoder = ColumnDecoder(self._max_rows, with_headers=self._headers)
             for item in self._answers(cluster):
                 for columns in self._decode(cluster.config, decoder, item):
                     yield arrow.record_batch(columns, self.key.topic)
@@ -282,7 +284,7 @@ class RangeReader:
         pending: tuple[int, int] | None = None
         while offset < self.end:
             asked = pending
-            item, leader = cluster.retry(lambda at=offset, sent=asked: self._one_answer(cluster, at, sent))
+            item, leader = cluster.retry(partial(self._one_answer, cluster, offset, asked))
             following = next_offset(item.records, offset) if item.records is not None else offset
             if following == offset and item.records is not None and len(item.records):
                 yield item  # a batch that makes no sense: the decoder names it
@@ -290,7 +292,10 @@ class RangeReader:
             pending = None
             offset = max(offset, following)
             if offset < self.end:
-                pending = (leader, self._send(cluster, leader, offset))
+                try:
+                    pending = (leader, self._send(cluster, leader, offset))
+                except OSError:
+                    cluster.drop(leader)  # asked again, of whoever leads then, when the answer is wanted
             yield item
 
     def _one_answer(
@@ -298,7 +303,7 @@ class RangeReader:
     ) -> tuple[FetchResponse.PartitionData, int]:
         leader = -1
         try:
-            if sent is not None and sent[1] >= 0 and not self._is_spent(sent):
+            if sent is not None and not self._is_spent(sent):
                 self._spent = sent
                 leader = sent[0]
                 answer = cluster.connection(leader).receive(sent[1])
@@ -322,7 +327,7 @@ class RangeReader:
         return self._spent == sent
 
     def _send(self, cluster: SyncCluster, leader: int, offset: int) -> int:
-        """Ask for records; -1 when that fails, which the next wait finds out about."""
+        """Ask for records; returns the correlation id."""
         config = cluster.config
         partition = FetchRequest.FetchPartition(
             partition=self.key.partition, fetch_offset=offset, partition_max_bytes=config.max_partition_fetch_bytes

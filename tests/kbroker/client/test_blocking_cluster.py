@@ -1,0 +1,52 @@
+"""Partitions, leaders and offsets, asked without an event loop."""
+
+from typing import Any
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.client.blocking_cluster import EARLIEST, LATEST, BlockingCluster
+from protocol.errors import ErrorCode, KafkaError
+from tests.kbroker.client.topics import create_topic, produce_values
+
+
+def test_partitions_and_offsets_of_a_topic(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    produce_values(broker.bootstrap, topic_name, 1, [b"a", b"b", b"c"], timestamp_ms=1_000)
+    with BlockingCluster(broker.bootstrap) as cluster:
+        places = cluster.partitions([topic_name])
+        assert places == {(topic_name, 0), (topic_name, 1)}
+        assert cluster.offsets(places, EARLIEST) == {(topic_name, 0): 0, (topic_name, 1): 0}
+        assert cluster.offsets(places, LATEST) == {(topic_name, 0): 0, (topic_name, 1): 3}
+        assert cluster.offsets([(topic_name, 1)], 1_001) == {(topic_name, 1): 1}
+        assert topic_name in cluster.topics()
+
+
+def test_an_unknown_topic_is_told_at_once_and_not_created(broker: BrokerProcess, topic_name: str) -> None:
+    with BlockingCluster(broker.bootstrap) as cluster:
+        with pytest.raises(KafkaError, match=topic_name) as refusal:
+            cluster.partitions([topic_name])
+        assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert topic_name not in cluster.topics()
+
+
+def test_a_bootstrap_address_that_is_none_is_refused() -> None:
+    for wrong, said in (("localhost", "is not host:port"), ("", "no bootstrap address"), ("h:x", "is not host:port")):
+        with pytest.raises(ValueError, match=said):
+            BlockingCluster(wrong)
+
+
+def test_no_broker_there_names_every_address_tried() -> None:
+    cluster = BlockingCluster("127.0.0.1:1,127.0.0.1:2", retry_for=0.0)
+    with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
+        cluster.partitions(["t"])
+
+
+def test_a_broker_that_comes_back_is_found_again(own_broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(own_broker.bootstrap, topic_name, partitions=1)
+    with BlockingCluster(own_broker.bootstrap, retry_for=30) as cluster:
+        assert cluster.offsets([(topic_name, 0)], LATEST) == {(topic_name, 0): 0}
+        own_broker.kill()
+        own_broker.start()
+        offsets: dict[Any, int] = cluster.offsets([(topic_name, 0)], LATEST)
+        assert offsets == {(topic_name, 0): 0}

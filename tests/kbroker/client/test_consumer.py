@@ -1,0 +1,94 @@
+import asyncio
+
+import pytest
+
+from kbroker.client import errors
+from kbroker.client.consumer import Consumer
+from kbroker.client.producer import Producer
+from kbroker.client.types import TopicPartition
+
+
+async def fill(bootstrap: str, topic: str, count: int) -> None:
+    async with Producer(bootstrap, batch_size=2000) as producer:
+        for i in range(count):
+            await producer.send(topic, b"%d" % i, partition=0, timestamp_ms=10_000 + i)
+
+
+async def test_seeking_goes_where_it_says(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 500)
+    first = TopicPartition(topic, 0)
+    async with Consumer(bootstrap) as consumer:
+        await consumer.assign([first])
+        await consumer.seek_to_beginning()
+        assert (await consumer.poll(10, 5))[4].offset == 4
+        assert await consumer.position(first) == 5
+        assert (await consumer.poll(10, 1))[0].offset == 5
+        consumer.seek(first, 400)
+        assert (await consumer.poll(10, 1))[0].offset == 400
+        await consumer.seek_to_timestamp(10_123)
+        assert (await consumer.poll(10, 1))[0].timestamp == 10_123
+        assert await consumer.lag() == {first: 500 - 124}
+        await consumer.seek_to_end()
+        assert await consumer.poll(0.3) == []
+        found = await consumer.offsets_for_times({first: 10_400, TopicPartition(topic, 1): 0})
+        assert found[TopicPartition(topic, 1)] is None
+        assert (await consumer.beginning_offsets([first]), await consumer.end_offsets([first])) == (
+            {first: 0},
+            {first: 500},
+        )
+
+
+async def test_a_paused_partition_delivers_nothing(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 100)
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([(topic, 0)])
+        consumer.pause((topic, 0))
+        assert await consumer.poll(0.3) == []
+        consumer.resume((topic, 0))
+        assert len(await consumer.poll(10)) > 0
+
+
+async def test_columns_hold_what_records_hold(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 1000)
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.subscribe([topic])
+        batches = [batch async for batch in consumer.batches(max_rows=300, timeout=1.0)]
+    assert max(batch.num_rows for batch in batches) <= 300
+    for batch in batches:
+        batch.validate(full=True)
+    assert [value for batch in batches for value in batch["value"].to_pylist()] == [b"%d" % i for i in range(1000)]
+    assert batches[0].schema.names == [
+        "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+    ]  # fmt: skip
+
+
+async def test_an_offset_that_does_not_exist_is_an_error_without_a_reset_policy(bootstrap: str, topic: str) -> None:
+    async with Consumer(bootstrap, auto_offset_reset="none") as consumer:
+        await consumer.assign([(topic, 0)])
+        consumer.seek((topic, 0), 10**9)
+        with pytest.raises(errors.OffsetOutOfRangeError, match=f"{topic}-0"):
+            await consumer.poll(10)
+
+
+async def test_unknown_topics_and_wrong_arguments_are_told(bootstrap: str, topic: str) -> None:
+    async with Consumer(bootstrap) as consumer:
+        with pytest.raises(errors.UnknownTopicOrPartitionError):
+            await consumer.subscribe([topic + "-not-there"])
+        with pytest.raises(TypeError, match="list of topics"):
+            await consumer.subscribe(topic)
+        with pytest.raises(ValueError, match="not assigned"):
+            consumer.seek((topic, 0), 1)
+
+
+async def test_cancelling_and_closing_leave_no_task(bootstrap: str, topic: str) -> None:
+    before = asyncio.all_tasks()
+    async with Consumer(bootstrap) as consumer:
+        await consumer.subscribe([topic])
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await consumer.poll(60)
+    await consumer.close()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    with pytest.raises(errors.ClientClosed):
+        await consumer.poll()

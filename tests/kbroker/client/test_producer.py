@@ -1,0 +1,106 @@
+import asyncio
+
+import pytest
+
+from kbroker.client import errors
+from kbroker.client.consumer import Consumer
+from kbroker.client.producer import Producer
+from protocol.records.partitioner import partition_for_key
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_what_is_sent_can_be_read(bootstrap: str, topic: str, compression: str) -> None:
+    async with Producer(bootstrap, compression=compression) as producer:
+        sent = [
+            await producer.send(
+                topic, b"v%d" % i, b"k%d" % i, headers=[("h", b"x"), ("n", None)], timestamp_ms=1000 + i
+            )
+            for i in range(1000)
+        ]
+        placed = [await delivery for delivery in sent]
+    for i, metadata in enumerate(placed):
+        assert metadata.partition == partition_for_key(b"k%d" % i, 3)
+        assert metadata.timestamp == 1000 + i
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.subscribe([topic])
+        records = []
+        while len(records) < 1000:
+            some = await consumer.poll(10)
+            assert some
+            records += some
+    found = {(record.partition, record.offset): record for record in records}
+    for i, metadata in enumerate(placed):
+        record = found[metadata.partition, metadata.offset]
+        assert (record.key, record.value) == (b"k%d" % i, b"v%d" % i)
+        assert record.headers == (("h", b"x"), ("n", None))
+
+
+@pytest.mark.parametrize("acks", ["all", 1, 0])
+async def test_every_kind_of_acknowledgement_works(bootstrap: str, topic: str, acks: str | int) -> None:
+    async with Producer(bootstrap, acks=acks) as producer:
+        metadata = await producer.send_and_wait(topic, b"x", partition=1)
+        assert metadata.offset == (-1 if acks == 0 else 0)
+
+
+async def test_large_batches_with_a_slow_codec_keep_their_order(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap, compression="gzip") as producer:
+        sent = [await producer.send(topic, b"%d" % i * 20, partition=0) for i in range(20_000)]
+        assert [(await delivery).offset for delivery in sent] == list(range(20_000))
+
+
+async def test_wrong_arguments_are_told_at_the_call(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap, max_request_size=2000) as producer:
+        with pytest.raises(TypeError):
+            await producer.send(topic, "text")  # type: ignore[arg-type]
+        with pytest.raises(TypeError):
+            await producer.send(7, b"x")  # type: ignore[arg-type]
+        with pytest.raises(errors.UnknownTopicOrPartitionError, match="has 3 partitions"):
+            await producer.send(topic, b"x", partition=3)
+        with pytest.raises(errors.MessageTooLargeError, match="max_request_size"):
+            await producer.send(topic, b"x" * 3000)
+        assert (await producer.send_and_wait(topic, b"x")).offset == 0
+
+
+async def test_a_record_that_the_broker_refuses_does_not_stop_the_others(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap, max_request_size=5_000_000) as producer:
+        before = await producer.send(topic, b"a", partition=0)
+        await before
+        bad = await producer.send(topic, b"x" * 4_000_000, partition=0)
+        with pytest.raises(errors.MessageTooLargeError):
+            await bad
+        after = await producer.send(topic, b"b", partition=0)
+        assert ((await before).offset, (await after).offset) == (0, 1)
+
+
+async def test_a_full_buffer_holds_the_sender_back(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap, buffer_memory=100_000, batch_size=10_000) as producer:
+        for _ in range(3000):
+            await producer.send(topic, b"x" * 500)
+            assert producer.statistics()["buffered_bytes"] < 102_000
+        await producer.flush(30)
+        assert producer.statistics()["records"] == 3000
+        assert producer.statistics()["buffered_bytes"] == 0
+
+
+async def test_an_unknown_topic_is_an_error_after_max_block_ms(bootstrap: str) -> None:
+    async with Producer(bootstrap, max_block_ms=300) as producer:
+        with pytest.raises(errors.InvalidTopicError):
+            await producer.send("no/such topic", b"x")
+
+
+async def test_without_a_broker_the_buffer_fills_and_deliveries_time_out(bootstrap: str, topic: str) -> None:
+    producer = Producer("127.0.0.1:1", max_block_ms=200)
+    with pytest.raises(ConnectionError):
+        await producer.send(topic, b"x")
+    await producer.close(0.1)
+    await producer.close()
+    with pytest.raises(errors.ClientClosed):
+        await producer.send(topic, b"x")
+
+
+async def test_closing_leaves_no_task(bootstrap: str, topic: str) -> None:
+    before = asyncio.all_tasks()
+    async with Producer(bootstrap) as producer:
+        await producer.send(topic, b"x")
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before

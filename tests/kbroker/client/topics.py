@@ -1,0 +1,39 @@
+"""Topics and records for the tests of readers, made with the protocol alone."""
+
+from kbroker.client.blocking_cluster import BlockingCluster
+from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.topics import CreateTopicsRequest
+from protocol.records.builder import BatchBuilder
+
+TIMEOUT_MS = 20_000
+
+
+def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
+    new = CreateTopicsRequest.CreatableTopic(
+        name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
+    )
+    with BlockingCluster(bootstrap) as cluster:
+        answer = cluster._connect(cluster.bootstrap[0]).request(
+            CreateTopicsRequest(topics=[new], timeout_ms=TIMEOUT_MS), 4
+        )
+        assert answer.topics[0].error_code is ErrorCode.NONE, answer
+
+
+def produce_batch(bootstrap: str, topic: str, partition: int, batch: bytes) -> ErrorCode:
+    records = ProduceRequest.PartitionProduceData(index=partition, records=batch)
+    data = ProduceRequest.TopicProduceData(name=topic, partition_data=[records])
+    with BlockingCluster(bootstrap) as cluster:
+        cluster.partitions([topic])
+        connection = cluster.leader_connection((topic, partition))
+        answer = connection.request(ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data]), 8)
+        code: ErrorCode = answer.responses[0].partition_responses[0].error_code
+        return code
+
+
+def produce_values(bootstrap: str, topic: str, partition: int, values: list[bytes], timestamp_ms: int = 1) -> None:
+    """Append the values as one batch; the n-th has the timestamp `timestamp_ms` + n."""
+    builder = BatchBuilder(1 << 20)
+    for number, value in enumerate(values):
+        assert builder.append(None, value, [], timestamp_ms + number)
+    assert produce_batch(bootstrap, topic, partition, bytes(builder.build())) is ErrorCode.NONE
