@@ -388,6 +388,7 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         max_idle_ms=config.connections_max_idle_ms,
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
+        max_creation_rate=config.max_connection_creation_rate,
         per_ip_overrides=config.per_ip_overrides,
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=config.socket_send_buffer_bytes,

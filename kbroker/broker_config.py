@@ -4,14 +4,15 @@ The keys are declared in broker_keys_*.py. Here they come together, with what fo
 log directories, the topics' defaults), the checks across keys, and what this broker refuses because leaving it out
 would change security or what is stored. Unknown keys are kept with a warning, as Kafka does.
 
-`python -m kbroker.broker_config` writes docs/configuration.md to standard output.
+`python -m kbroker.broker_config` writes docs/configuration.md to standard output, `--check FILE` compares.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -242,5 +243,17 @@ def documentation() -> str:
     return "\n".join(parts)
 
 
+def main(arguments: Sequence[str]) -> int:
+    """Print the page, or with `--check FILE` say whether the file is up to date."""
+    if not arguments:
+        print(documentation(), end="")
+        return 0
+    file = Path(arguments[-1])
+    if file.exists() and file.read_text(encoding="utf-8") == documentation():
+        return 0
+    print(f"{file} is not up to date: write it anew with python -m kbroker.broker_config > {file}", file=sys.stderr)
+    return 1
+
+
 if __name__ == "__main__":
-    print(documentation(), end="")
+    sys.exit(main(sys.argv[1:]))

@@ -55,6 +55,8 @@ class ServerLimits:
     """connections.max.idle.ms; negative is never"""
     max_connections: int = NO_LIMIT
     max_connections_per_ip: int = NO_LIMIT
+    max_creation_rate: int = NO_LIMIT
+    """max.connection.creation.rate: further connections wait for the next second"""
     per_ip_overrides: dict[str, int] = field(default_factory=dict)
     backlog: int = 50
     """socket.listen.backlog.size"""
@@ -88,6 +90,8 @@ class Server:
         self._waiting_for_memory: deque[Connection] = deque()
         self._paused_listeners: set[str] = set()
         self._accept_failed = False
+        self._second_ends = 0.0
+        self._accepted_in_second = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accepting = False
 
@@ -120,6 +124,8 @@ class Server:
                 log.warning("max.connections=%d reached: %s waits", self.limits.max_connections, name)
                 self._pause_accepting(name)
                 return
+            if self._must_wait(name):
+                return
             try:
                 client, address = sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -135,6 +141,20 @@ class Server:
                 return
             self._accept_failed = False
             self._admit(client, name, address)
+
+    def _must_wait(self, name: str) -> bool:
+        """Whether enough connections were accepted in this second; then the listener pauses for the rest of it."""
+        if self.limits.max_creation_rate == NO_LIMIT:
+            return False
+        now = monotonic()
+        if now >= self._second_ends:
+            self._second_ends, self._accepted_in_second = now + 1, 0
+        if self._accepted_in_second >= self.limits.max_creation_rate:
+            self._pause_accepting(name)
+            self.loop.call_later(self._second_ends - now, self._resume_accepting, name)
+            return True
+        self._accepted_in_second += 1
+        return False
 
     def _admit(self, client: socket.socket, name: str, address: Any) -> None:
         """Make a Connection of an accepted socket, or close it when its address has too many."""

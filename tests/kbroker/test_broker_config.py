@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker_config import BROKER_KEYS, documentation, parse_listeners, read_broker_config, read_properties
+from kbroker.broker_config import BROKER_KEYS, documentation, main, parse_listeners, read_broker_config, read_properties
 from protocol.config_def import ConfigError
 
 MINIMAL = {"zookeeper.connect": "localhost:2181", "broker.id": "1"}
@@ -76,6 +76,15 @@ def test_listeners_are_parsed(text: str, expected: list[tuple[str, str, int]]) -
 def test_listeners_that_are_none_name_the_key(text: str) -> None:
     with pytest.raises(ConfigError, match="listeners"):
         parse_listeners("listeners", text)
+
+
+def test_a_stale_page_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "configuration.md"
+    page.write_text("old")
+    assert main(["--check", str(page)]) == 1
+    assert "not up to date" in capsys.readouterr().err
+    page.write_text(documentation(), encoding="utf-8")
+    assert main(["--check", str(page)]) == 0
 
 
 def test_the_documentation_lists_every_public_key() -> None:

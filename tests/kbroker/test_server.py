@@ -365,6 +365,17 @@ async def test_connections_beyond_max_connections_wait_for_a_place() -> None:
                 assert await second.receive() == b"patience"
 
 
+async def test_connections_beyond_the_rate_wait_for_the_next_second() -> None:
+    async with serving(max_creation_rate=2) as server:
+        begun = asyncio.get_running_loop().time()
+        clients = [socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])) for _ in range(5)]
+        await until(lambda: len(server.connections) == 2)
+        await until(lambda: len(server.connections) == 5)
+        assert asyncio.get_running_loop().time() - begun > 1.5
+        for client in clients:
+            client.close()
+
+
 async def test_no_frame_is_read_while_the_requests_in_work_hold_all_memory() -> None:
     held: list[Connection] = []
 
