@@ -34,6 +34,7 @@ class Consumer:
         self.cluster = Cluster(self.config)
         self._fetcher = Fetcher(self.config, self.cluster)
         self._decoder: ColumnDecoder | None = None
+        self._wrappers: dict[str, Any] = {}
         self._is_closed = False
 
     async def __aenter__(self) -> Consumer:
@@ -267,7 +268,7 @@ class Consumer:
 
     async def next_batch(self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True) -> Any:
         """Return the next pyarrow.RecordBatch of 1 to max_rows rows, None after `timeout` s without a record."""
-        from kbroker.client import arrow
+        from kbroker.client.arrow import RecordBatches
 
         decoder = self._decoder
         if decoder is None or decoder.row_limit != max_rows or decoder.with_headers != headers:
@@ -280,7 +281,10 @@ class Consumer:
             self._decode_columns(decoder, chunk)
             self._fetcher.wake()
             if decoder.rows:
-                return arrow.record_batch(decoder.finish(), chunk.partition.topic)
+                topic = chunk.partition.topic
+                if topic not in self._wrappers:
+                    self._wrappers[topic] = RecordBatches(topic)
+                return self._wrappers[topic].wrap(decoder.finish())
 
     def _decode_columns(self, decoder: ColumnDecoder, chunk: Chunk) -> None:
         """Decode this chunk, and what is there of its partition behind it, until a limit is met."""
