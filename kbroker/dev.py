@@ -233,7 +233,9 @@ def known_brokers(host: str, port: int, timeout: float = 5.0) -> set[int]:
     request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
     try:
         with socket.create_connection((host, port), timeout=timeout) as connection:
-            connection.sendall(b"".join(bytes(part) for part in encode_request(request, version, 1, "kbroker-dev")))
+            for part in encode_request(request, version, 1, "kbroker-dev"):
+                assert isinstance(part, bytes | bytearray | memoryview)
+                connection.sendall(part)
             size = int.from_bytes(_receive(connection, 4))
             if not 0 < size <= MAX_ANSWER_BYTES:
                 return set()

@@ -25,8 +25,10 @@ def _known_errors() -> "Iterator[type[BaseException]]":
 
     yield KafkaError
     yield OSError  # refused connections, time-outs, missing files
+    from kbroker.client.errors import ConfigurationError
     from kbroker.embedded_zookeeper import EmbeddedZooKeeperError
 
+    yield ConfigurationError
     yield EmbeddedZooKeeperError
 
 

@@ -7,14 +7,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
+    from kbroker.client.accumulator import Delivery
 
 CHUNK_BYTES = 1 << 20
 RESULT_TIMEOUT_S = 150.0
-LINGER_MS = 5
 
 Record = tuple[bytes | None, bytes | None]
 """Key and value."""
@@ -43,16 +42,18 @@ def produce(
         Literal["none", "gzip", "snappy", "lz4", "zstd"], typer.Option("--compression", "-z", help="How to compress.")
     ] = "none",
     acks: Annotated[Literal["all", "1", "0"], typer.Option(help="Whose word to wait for.")] = "all",
+    setting: ClientSetting = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records; how many goes to standard error."""
+    options: dict[str, Any] = {**parse_settings(setting, "-X"), "compression": compression, "acks": acks}
     headers = [_header(text) for text in header or ()]
     splitter = _delimiter(key_delimiter, "--key-delimiter") if key_delimiter is not None else None
     between = _delimiter(delimiter, "--delimiter")
     fixed_key = None if key is None else key.encode()
     texts = _texts(files or [], between, lines)
     records = (to_record(text, fixed_key, splitter, null) for text in texts)
-    _send(records, topic, headers, partition, {"compression": compression, "acks": acks}, bootstrap)
+    _send(records, topic, headers, partition, options, bootstrap)
 
 
 def _send(
@@ -66,8 +67,8 @@ def _send(
     from kbroker import Producer
 
     count = 0
-    futures: list[Future[Any]] = []
-    with Producer(bootstrap, client_id="kbroker-cli", linger_ms=LINGER_MS, **options) as producer:
+    futures: list[Delivery] = []
+    with Producer(bootstrap, **{"client_id": "kbroker-cli", **options}) as producer:
         for key, value in records:
             futures.append(producer.send(topic, value=value, key=key, headers=headers, partition=partition))
             count += 1
@@ -79,7 +80,7 @@ def _send(
     print(f"{count} record{'' if count == 1 else 's'} written to {topic}", file=sys.stderr)
 
 
-def _checked(futures: "list[Future[Any]]") -> "list[Future[Any]]":
+def _checked(futures: "list[Delivery]") -> "list[Delivery]":
     """Raise what went wrong with those that are done; return the others."""
     waiting = []
     for future in futures:

@@ -1,24 +1,14 @@
 """The command line's frame: help, exit status, what is loaded."""
 
-import os
 import subprocess
 import sys
 import time
 
 import pytest
 
+from tests.kbroker.cli.commands import kbroker
+
 HEAVY_MODULES = ("asyncio", "rich", "yaml", "kazoo", "pyarrow", "pyspark", "protocol.apis", "kbroker.client")
-
-
-def kbroker(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "kbroker", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-        check=False,
-    )
 
 
 def test_help_names_every_command_and_loads_nothing_heavy() -> None:
@@ -40,7 +30,7 @@ def test_help_answers_within_three_tenths_of_a_second() -> None:
     times = []
     for _ in range(5):
         started_at = time.monotonic()
-        assert kbroker("--help").returncode == 0
+        subprocess.run([sys.executable, "-m", "kbroker", "--help"], stdout=subprocess.DEVNULL, timeout=60, check=True)
         times.append(time.monotonic() - started_at)
     # The best of five: a busy machine isn't the command's fault.
     assert min(times) < 0.3

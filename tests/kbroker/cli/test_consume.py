@@ -1,0 +1,108 @@
+"""`kbroker topic consume` on a real broker."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from kbroker.broker_process import BrokerProcess
+from tests.kbroker.cli.commands import fail, kbroker, succeed
+
+
+@pytest.fixture(autouse=True)
+def _bootstrap(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBROKER_BOOTSTRAP", broker.bootstrap)
+
+
+@pytest.fixture
+def topic(topic_name: str) -> str:
+    succeed("topic", "create", topic_name, "-p", "2")
+    lines = b"".join(b"key-%d:value %d\n" % (number, number) for number in range(20))
+    succeed("topic", "produce", topic_name, "-K", ":", "-p", "1", "-H", "source=test", given=lines)
+    return topic_name
+
+
+def test_values_come_in_order_up_to_the_end(topic: str) -> None:
+    assert succeed("topic", "consume", topic, "-e") == "".join(f"value {number}\n" for number in range(20))
+
+
+@pytest.mark.parametrize(
+    ("offset", "first"), [("start", 0), ("15", 15), ("-3", 17), ("end", 20), ("@0", 0), ("@99999999999999", 20)]
+)
+def test_reading_begins_where_it_is_told(topic: str, offset: str, first: int) -> None:
+    read = succeed("topic", "consume", topic, "-p", "1", "-e", "-o", offset, "-f", "%o ")
+    assert read.split() == [str(number) for number in range(first, 20)]
+
+
+def test_it_ends_after_the_wanted_number(topic: str) -> None:
+    assert succeed("topic", "consume", topic, "-n", "3") == "value 0\nvalue 1\nvalue 2\n"
+
+
+def test_records_are_written_as_the_format_says(topic: str) -> None:
+    read = succeed("topic", "consume", topic, "-n", "1", "-f", r"%t/%p/%o/%k/%v/%h\t\n")
+    assert read == f"{topic}/1/0/key-0/value 0/source=test\t\n"
+    assert succeed("topic", "consume", topic, "-n", "1", "-K", "=") == "key-0=value 0\n"
+
+
+def test_whole_records_are_written_as_json_lines_yaml_and_a_table(topic: str) -> None:
+    first, second = (
+        json.loads(line) for line in succeed("topic", "consume", topic, "-n", "2", "--format", "json").splitlines()
+    )
+    assert (first["offset"], first["key"], first["value"], first["headers"]) == (
+        0,
+        "key-0",
+        "value 0",
+        [["source", "test"]],
+    )
+    (from_yaml,) = yaml.safe_load_all(succeed("topic", "consume", topic, "-n", "1", "--format", "yaml"))
+    assert from_yaml == first
+    heading, line = succeed("topic", "consume", topic, "-n", "1", "--format", "table").splitlines()
+    assert heading.split() == ["partition", "offset", "timestamp", "key", "value"]
+    assert line.split()[:2] == ["1", "0"]
+    assert second["offset"] == 1
+
+
+def test_bytes_that_are_no_text_are_given_in_base64(topic: str) -> None:
+    succeed("topic", "produce", topic, "-p", "0", given=b"\xff\xfe")
+    read = succeed("topic", "consume", topic, "-p", "0", "-e", "--format", "json")
+    assert json.loads(read)["value"] == {"base64": "//4="}
+
+
+def test_a_null_is_written_as_its_name_on_request(topic: str) -> None:
+    succeed("topic", "produce", topic, "-p", "0", "-Z", "-K", ":", given=b":\n")
+    assert succeed("topic", "consume", topic, "-p", "0", "-e", "-Z", "-f", "%k|%v") == "NULL|NULL"
+
+
+def test_ctrl_c_is_the_usual_end(topic: str) -> None:
+    command = [sys.executable, "-m", "kbroker", "topic", "consume", topic]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            for number in range(20):
+                assert process.stdout.readline() == b"value %d\n" % number
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGINT)
+            _, errors = process.communicate(timeout=20)
+            assert (process.returncode, errors) == (0, b"")
+        finally:
+            process.kill()
+
+
+def test_a_reader_that_goes_away_is_no_traceback(topic: str) -> None:
+    command = f"'{sys.executable}' -m kbroker topic consume {topic} -e | head -1"
+    done = subprocess.run(["timeout", "20", "bash", "-c", command], capture_output=True, timeout=60, check=False)
+    assert done.stdout == b"value 0\n"
+    assert b"Traceback" not in done.stderr
+
+
+def test_what_does_not_exist_is_told_in_a_line(topic: str) -> None:
+    assert "no-such-topic" in fail("topic", "consume", "no-such-topic", "-e")
+    assert "isolation" in fail("topic", "consume", topic, "-X", "isolation.level=bogus")
+
+
+@pytest.mark.parametrize("arguments", [("-o", "middle"), ("-f", "%q"), ("-f", "%v", "--format", "json"), ("-n", "0")])
+def test_wrong_usage_exits_with_2(topic: str, arguments: tuple[str, ...]) -> None:
+    assert kbroker("topic", "consume", topic, *arguments).returncode == 2

@@ -1,0 +1,85 @@
+"""`kbroker topic list|describe|create|alter|delete` on a real broker."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.free_ports import free_ports
+from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
+
+
+@pytest.fixture(autouse=True)
+def _bootstrap(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBROKER_BOOTSTRAP", broker.bootstrap)
+
+
+@pytest.fixture
+def topic(topic_name: str) -> Iterator[str]:
+    succeed("topic", "create", topic_name, "-p", "2", "-c", "retention.ms=86400000")
+    yield topic_name
+    kbroker("topic", "delete", topic_name)
+
+
+def test_a_topic_that_was_created_is_listed_and_described(topic: str) -> None:
+    assert {"topic": topic, "partitions": 2, "replicas": 1} in rows("topic", "list")
+    described = {
+        "topic": topic,
+        "leader": 1,
+        "replicas": [1],
+        "isr": [1],
+        "start_offset": 0,
+        "end_offset": 0,
+        "state": "ok",
+    }
+    assert rows("topic", "describe", topic) == [{**described, "partition": 0}, {**described, "partition": 1}]
+
+
+def test_a_table_has_a_heading_and_a_line_for_each_row(topic: str) -> None:
+    heading, *lines = succeed("topic", "describe", topic).splitlines()
+    assert heading.split()[:3] == ["topic", "partition", "leader"]
+    assert [line.split()[:3] for line in lines] == [[topic, "0", "1"], [topic, "1", "1"]]
+
+
+def test_partitions_are_added_and_settings_set_and_unset(topic: str) -> None:
+    succeed("topic", "alter", topic, "-p", "4", "-c", "max.message.bytes=4321", "--unset", "retention.ms")
+    assert len(rows("topic", "describe", topic)) == 4
+    described = rows("config", "describe", "topic", topic)
+    own = {entry["key"]: entry["value"] for entry in described if entry["source"] == "dynamic_topic_config"}
+    assert own == {"max.message.bytes": "4321"}
+
+
+def test_a_deleted_topic_is_gone(topic: str) -> None:
+    succeed("topic", "delete", topic)
+    assert topic not in [row["topic"] for row in rows("topic", "list")]
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in fail("topic", "describe", topic)
+
+
+def test_creating_it_again_fails_unless_that_is_welcome(topic: str) -> None:
+    assert "already exists" in fail("topic", "create", topic)
+    succeed("topic", "create", topic, "--if-not-exists")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("create", "a bad name"), "Topic name is invalid"),
+        (("create", "too-many-replicas", "-r", "3"), "INVALID_REPLICATION_FACTOR"),
+        (("create", "wrong-key", "-c", "no.such.key=1"), "no.such.key"),
+        (("delete", "no-such-topic"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("alter", "no-such-topic", "-p", "2"), "no-such-topic"),
+    ],
+)
+def test_what_the_broker_refuses_is_told_in_a_line(arguments: tuple[str, ...], reason: str) -> None:
+    assert reason in fail("topic", *arguments)
+
+
+def test_without_a_broker_the_address_is_named() -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    assert address in fail("topic", "list", "-b", address)
+
+
+def test_altering_nothing_is_wrong_usage(topic: str) -> None:
+    done = kbroker("topic", "alter", topic)
+    assert done.returncode == 2
+    assert "nothing to alter" in done.stderr
