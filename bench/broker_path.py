@@ -42,10 +42,13 @@ class Connection:
         self.answered: asyncio.Event = asyncio.Event()
 
     def answer(self, parts: Any) -> None:
+        """Note that a delayed answer has come."""
         self.answered.set()
 
 
 class Bench:
+    """A broker's data path on logs in a folder."""
+
     def __init__(self, folder: Path, **topic_config: Any) -> None:
         self.config = LogConfig(**topic_config)
         self.metadata = MetadataCache()

@@ -222,9 +222,10 @@ async def test_a_bit_flipped_on_disk_is_never_served_as_another_batch(tmp_path: 
     append(played, 1, b"b")
     replica = played.replicas.replica(TOPIC, 0)
     assert replica is not None
-    with open(next(replica.log.directory.glob("*.log")), "r+b") as file:
-        file.seek(8)
-        file.write(b"\xff\xff\xff\xff")
+    file = next(replica.log.directory.glob("*.log"))
+    flipped = bytearray(file.read_bytes())
+    flipped[8:12] = b"\xff\xff\xff\xff"
+    file.write_bytes(flipped)
     first, second = partitions_of(ask(played, fetch_request((0, 0), (1, 0))))
     assert len(second.records) > 0
     if first.error_code:
