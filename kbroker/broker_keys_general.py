@@ -176,12 +176,12 @@ class NetworkKeys:
     socket_send_buffer_bytes: Int = key(
         "socket.send.buffer.bytes",
         default=102_400,
-        doc="SO_SNDBUF of the sockets; -1 leaves it to the operating system.",
+        doc="SO_SNDBUF of the sockets; -1, or not set at all, leaves it to the operating system, which is faster.",
     )
     socket_receive_buffer_bytes: Int = key(
         "socket.receive.buffer.bytes",
         default=102_400,
-        doc="SO_RCVBUF of the sockets; -1 leaves it to the operating system.",
+        doc="SO_RCVBUF of the sockets; -1, or not set at all, leaves it to the operating system, which is faster.",
     )
     socket_request_max_bytes: Int = key(
         "socket.request.max.bytes",
