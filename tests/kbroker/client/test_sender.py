@@ -1,0 +1,40 @@
+import asyncio
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.client.admin import Admin
+from kbroker.client.consumer import Consumer
+from kbroker.client.producer import Producer
+
+
+@pytest.mark.slow
+async def test_a_broker_killed_and_back_in_the_middle_costs_neither_order_nor_a_record(
+    own_broker: BrokerProcess,
+) -> None:
+    bootstrap = own_broker.bootstrap
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic("t", 2, 1)
+    async with Producer(bootstrap, batch_size=2000, linger_ms=1) as producer:
+        deliveries = []
+        for i in range(20_000):
+            deliveries.append(await producer.send("t", b"%d" % i, partition=i % 2))
+            if i == 8_000:
+                own_broker.kill()
+                own_broker.start()
+            if i % 100 == 0:
+                await asyncio.sleep(0.001)
+        own_broker.wait_until_ready(30)
+        await producer.flush(60)
+        assert producer.statistics()["retries"] > 0
+        for delivery in deliveries:
+            await delivery
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.subscribe(["t"])
+        found: dict[int, list[int]] = {0: [], 1: []}
+        while sum(map(len, found.values())) < 20_000:
+            records = await consumer.poll(10)
+            assert records, "records are missing"
+            for record in records:
+                found[record.partition].append(int(record.value or b""))
+    assert found == {0: list(range(0, 20_000, 2)), 1: list(range(1, 20_000, 2))}
