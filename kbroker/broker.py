@@ -398,7 +398,7 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
 
 
 def _buffer_bytes(config: BrokerConfig, key: str) -> int:
-    """Kafka's default of 100 KB keeps Linux from growing a socket's buffers: half the throughput. Only a wish is obeyed."""
+    """Kafka's default of 100 KB keeps Linux from growing a socket's buffers, at half the throughput: only if asked."""
     return int(config.properties[key]) if key in config.properties else -1
 
 
