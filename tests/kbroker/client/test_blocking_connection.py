@@ -54,7 +54,7 @@ def test_nobody_listening_is_told_with_the_address() -> None:
 def test_a_silent_peer_runs_into_the_time_limit() -> None:
     release = threading.Event()
     with peer(lambda connection: (connection.recv(1024), release.wait(10))[0] and None) as port:
-        with pytest.raises(TimeoutError, match="did not answer within 0.2 s"):
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"):
             connect(port, timeout=0.2)
         release.set()
 

@@ -18,7 +18,7 @@ async def test_requests_are_pipelined(bootstrap: str) -> None:
 
 
 async def test_a_refused_connection_names_the_address() -> None:
-    with pytest.raises(ConnectionError, match="127.0.0.1:1"):
+    with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1"):
         await Connection.open("127.0.0.1", 1)
 
 

@@ -1,23 +1,90 @@
+"""Ranges of a partition as Arrow batches, from a real broker."""
+
+import threading
+import time
+
 import pytest
 
-pytest.importorskip("pyarrow")
-
-from kbroker import Producer
+from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_cluster import BlockingCluster
-from kbroker.client.errors import OffsetOutOfRangeError
-from kbroker.client.range_reader import RangeReader
+from kbroker.client.errors import OffsetOutOfRangeError, RequestTimedOutError
+from tests.kbroker.client.topics import create_topic, produce_values
+
+pytest.importorskip("pyarrow")
+range_reader = pytest.importorskip("kbroker.client.range_reader")
 
 
-def test_a_range_is_read_exactly(bootstrap: str, topic: str) -> None:
-    with Producer(bootstrap, compression="lz4", batch_size=5000) as producer:
-        for i in range(5000):
-            producer.send(topic, b"%d" % i, partition=2)
-    with BlockingCluster(bootstrap) as cluster:
-        batches = list(RangeReader(cluster, topic, 2, 123, 4567, max_rows=500, fetch_bytes=20_000))
-    assert max(batch.num_rows for batch in batches) <= 500
-    assert [value for batch in batches for value in batch["value"].to_pylist()] == [b"%d" % i for i in range(123, 4567)]
+def fill(broker: BrokerProcess, topic: str, batches: int = 20, rows: int = 50) -> None:
+    create_topic(broker.bootstrap, topic, partitions=1)
+    for batch in range(batches):
+        produce_values(broker.bootstrap, topic, 0, [b"%d" % (batch * rows + row) for row in range(rows)])
 
 
-def test_what_is_not_there_is_an_error(bootstrap: str, topic: str) -> None:
-    with BlockingCluster(bootstrap) as cluster, pytest.raises(OffsetOutOfRangeError):
-        list(RangeReader(cluster, topic, 0, 5, 10))
+def read(cluster: BlockingCluster, topic: str, start: int, end: int, **limits: int) -> list[tuple[int, bytes]]:
+    rows = []
+    for batch in range_reader.RangeReader(cluster, topic, 0, start, end, **limits):
+        batch.validate(full=True)
+        rows += list(zip(batch["offset"].to_pylist(), batch["value"].to_pylist(), strict=True))
+    return rows
+
+
+def test_a_range_is_exact_wherever_batches_begin(broker: BrokerProcess, topic_name: str) -> None:
+    fill(broker, topic_name)
+    with BlockingCluster(broker.bootstrap) as cluster:
+        for start, end in ((0, 1000), (7, 993), (50, 51), (49, 50), (999, 1000), (10, 10)):
+            assert read(cluster, topic_name, start, end) == [(n, b"%d" % n) for n in range(start, end)]
+
+
+@pytest.mark.parametrize(
+    ("options", "limits"),
+    [
+        ({}, {"max_rows": 7}),
+        ({}, {"max_bytes": 100}),
+        ({"max.partition.fetch.bytes": 1}, {}),
+        ({"max.partition.fetch.bytes": 3000}, {"max_rows": 33}),
+    ],
+)
+def test_small_limits_change_the_batches_and_not_the_rows(
+    broker: BrokerProcess, topic_name: str, options: dict[str, int], limits: dict[str, int]
+) -> None:
+    fill(broker, topic_name)
+    with BlockingCluster(broker.bootstrap, options) as cluster:
+        assert read(cluster, topic_name, 3, 997, **limits) == [(n, b"%d" % n) for n in range(3, 997)]
+
+
+def test_an_offset_that_is_gone_is_an_error_with_the_place(broker: BrokerProcess, topic_name: str) -> None:
+    fill(broker, topic_name, batches=1)
+    with (
+        BlockingCluster(broker.bootstrap, retry_for=1) as cluster,
+        pytest.raises(OffsetOutOfRangeError, match=f"{topic_name}-0"),
+    ):
+        read(cluster, topic_name, 1_000, 1_001)
+
+
+def test_an_end_that_never_comes_ends_with_the_retries(broker: BrokerProcess, topic_name: str) -> None:
+    fill(broker, topic_name, batches=1)
+    with (
+        BlockingCluster(broker.bootstrap, retry_for=0.5) as cluster,
+        pytest.raises(RequestTimedOutError, match="nothing came at offset 50"),
+    ):
+        read(cluster, topic_name, 0, 51)
+
+
+def test_reading_goes_on_when_the_broker_was_killed_and_came_back(own_broker: BrokerProcess, topic_name: str) -> None:
+    fill(own_broker, topic_name)
+    options = {"max.partition.fetch.bytes": 2_000}
+    with BlockingCluster(own_broker.bootstrap, options, retry_for=30) as cluster:
+        reader = iter(range_reader.RangeReader(cluster, topic_name, 0, 0, 1000, max_rows=50))
+        rows = next(reader)["offset"].to_pylist()
+
+        def bounce() -> None:
+            own_broker.kill()
+            time.sleep(0.2)
+            own_broker.start()
+
+        bouncing = threading.Thread(target=bounce)
+        bouncing.start()
+        for batch in reader:
+            rows += batch["offset"].to_pylist()
+        bouncing.join(30)
+        assert rows == list(range(1000))

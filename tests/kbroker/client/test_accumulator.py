@@ -1,0 +1,29 @@
+from kbroker.client.accumulator import Accumulator
+from kbroker.client.client_config import ProducerConfig
+
+
+def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
+    woken: list[None] = []
+    config = ProducerConfig.read({"bootstrap": "a:1", "batch_size": 1000})
+    accumulator = Accumulator(config, lambda: woken.append(None))
+    assert accumulator.append("t", b"x", None, None, None, ()) is None  # the topic is not known yet
+    accumulator.learn("t", 2)
+    for _ in range(20):
+        assert accumulator.append("t", b"x" * 100, None, 1, 1, ()) is not None
+    batches = accumulator.unfinished()
+    assert [batch.count for batch in batches][:-1] == [8, 8]
+    assert accumulator.used == sum(batch.size for batch in batches)
+    for batch in batches:
+        batch.finish(7)
+        accumulator.release(batch)
+    assert accumulator.used == 0
+
+
+def test_callbacks_come_once_even_when_one_raises() -> None:
+    accumulator = Accumulator(ProducerConfig.read({"bootstrap": "a:1"}), lambda: None)
+    accumulator.learn("t", 1)
+    seen: list[object] = []
+    accumulator.append("t", b"x", None, 0, 1, (), lambda metadata, error: 1 / 0)
+    accumulator.append("t", b"x", None, 0, 1, (), lambda metadata, error: seen.append(metadata))
+    accumulator.unfinished()[0].finish(40)
+    assert [getattr(metadata, "offset", None) for metadata in seen] == [41]
