@@ -99,7 +99,7 @@ def copy(
     count: int | None,
     stop: Sequence[int] = (),
 ) -> None:
-    """Write records: until there were `count`, to each partition's end (None: for ever), until `stop` holds something."""
+    """Write records until there were `count`, to each of `ends` (None: for ever), or until `stop` holds something."""
     out = sys.stdout.buffer
     sys.stdout.flush()
     left = count

@@ -1,0 +1,33 @@
+"""`kbroker dev`: its arguments; what it does is tested in tests/kbroker/test_dev.py."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker import dev
+from tests.kbroker.cli.commands import kbroker
+
+
+def test_every_argument_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seen: dict[str, Any] = {}
+
+    def run(cluster: dev.DevCluster, ready_file: Path | None) -> int:
+        seen.update(vars(cluster), ready_file=ready_file)
+        return 0
+
+    monkeypatch.setattr(dev, "run", run)
+    done = kbroker(
+        *("dev", "--brokers", "3", "--port", "0", "--data", str(tmp_path), "--zookeeper", "zk:2181/kafka"),
+        *("--set", "num.partitions=7", "--ready-file", str(tmp_path / "ready.json")),
+    )
+    assert done.returncode == 0, done.stderr
+    assert (seen["_broker_count"], seen["_requested_port"], seen["data_dir"]) == (3, 0, tmp_path)
+    assert seen["_external_zookeeper"] == "zk:2181/kafka"
+    assert seen["_properties"] == {"num.partitions": "7"}
+    assert seen["ready_file"] == tmp_path / "ready.json"
+
+
+@pytest.mark.parametrize("arguments", [("--brokers", "0"), ("--port", "70000"), ("--set", "x"), ("unexpected",)])
+def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
+    assert kbroker("dev", *arguments).returncode == 2

@@ -1,0 +1,27 @@
+"""What the user is told instead of a traceback."""
+
+import pytest
+
+from kbroker.cli.errors import CommandFailed, one_line
+from kbroker.embedded_zookeeper import EmbeddedZooKeeperError
+from protocol.errors import ErrorCode, KafkaError
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (CommandFailed("no"), "no"),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "num.partitions"), "INVALID_CONFIG: num.partitions"),
+        (KafkaError(ErrorCode.INVALID_CONFIG), "INVALID_CONFIG"),
+        (FileNotFoundError(2, "No such file or directory", "x.csv"), "x.csv: No such file or directory"),
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (TimeoutError(), "TimeoutError"),
+        (EmbeddedZooKeeperError("no java"), "no java"),
+    ],
+)
+def test_an_error_of_the_world_is_one_line(error: Exception, line: str) -> None:
+    assert one_line(error) == line
+
+
+def test_a_bug_of_ours_keeps_its_traceback() -> None:
+    assert one_line(AssertionError("never")) is None

@@ -1,0 +1,42 @@
+"""`kbroker.testing.Cluster`: a cluster for other people's tests."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kbroker.dev import known_brokers
+from kbroker.testing import Cluster, unique_topic_name
+from tests.fixtures.zookeeper import ZooKeeperAddress, skip_without_embedded_zookeeper
+
+
+def test_a_cluster_serves_and_leaves_nothing_behind() -> None:
+    skip_without_embedded_zookeeper()
+    with Cluster() as cluster:
+        (broker,) = cluster.brokers
+        assert cluster.bootstrap == broker.bootstrap
+        assert known_brokers("127.0.0.1", broker.port) == {1}
+        assert cluster.directory.exists()
+    assert not broker.is_running
+    assert not cluster.directory.exists()
+
+
+def test_a_given_directory_is_kept_and_serves_again(tmp_path: Path, zookeeper: ZooKeeperAddress) -> None:
+    for _ in range(2):
+        with Cluster(zookeeper=zookeeper.connect_string, directory=tmp_path / "data") as cluster:
+            assert cluster.zookeeper_connect == zookeeper.connect_string
+    assert (tmp_path / "data" / "broker-1" / "data" / "meta.properties").exists()
+
+
+def test_a_cluster_that_cannot_start_leaves_nothing_behind() -> None:
+    skip_without_embedded_zookeeper()
+    cluster = Cluster(properties={"num.partitions": "many"})
+    with pytest.raises(RuntimeError, match=r"num\.partitions"):
+        cluster.start()
+    assert not cluster.directory.exists()
+
+
+def test_topic_names_are_legal_and_unique() -> None:
+    names = {unique_topic_name("test[a/b ü] " + "x" * 300) for _ in range(100)}
+    assert len(names) == 100
+    assert all(re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name) for name in names)
