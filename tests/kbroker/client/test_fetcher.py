@@ -28,7 +28,7 @@ async def test_a_poisoned_batch_is_named_and_can_be_skipped() -> None:
         state.chunks.append(Chunk(key, data, None))
         assert [record.offset for record in await consumer.poll(1)] == [0, 1, 2]
         for _ in range(2):
-            with pytest.raises(errors.CorruptMessageError, match="t-0: offset 3 .* before offset 5"):
+            with pytest.raises(errors.CorruptMessageError, match=r"t-0: offset 3 .* before offset 5"):
                 await consumer.poll(1)
         state.move(5)
         state.chunks.append(Chunk(key, data, None))
