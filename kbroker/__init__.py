@@ -1,4 +1,4 @@
-"""Kafka-compatible broker and clients. `from kbroker import Producer, Consumer, Admin` (blocking); asyncio: kbroker.aio."""
+"""Kafka-compatible broker and clients: `from kbroker import Producer, Consumer, Admin`; for asyncio see kbroker.aio."""
 
 from typing import TYPE_CHECKING, Any
 
