@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
 FIRST_METADATA_S = 60.0
+FIRST_TOPICS_S = 5.0
 SLOW_CONNECT_S = 1.0
 
 
@@ -163,6 +164,7 @@ class Broker:
         """Make the parts and introduce them to each other; bind the ports."""
         config = self.config
         metadata = MetadataCache()
+        metadata.introduced.clear()
         listener = config.inter_broker_listener
         self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms)
         self._controller = ControllerRunner(self.zookeeper, self.broker_id, self._channels, controller_settings(config))
@@ -222,6 +224,10 @@ class Broker:
                 f"no controller has told this broker of the cluster within {FIRST_METADATA_S:g} s: check the log of "
                 f"the controller's broker, and that it can reach {', '.join(self.endpoints)}"
             )
+        if await self.zookeeper.topic_names():
+            # A topic without any leader is never told of: so the wait has an end.
+            await metadata.wait_for(lambda cache: bool(cache.topics), FIRST_TOPICS_S)
+        metadata.introduced.set()
         self.services.feature_epoch = await self._read_feature_epoch()
 
     # -- who we are ---------------------------------------------------------------------------------------------------

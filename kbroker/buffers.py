@@ -60,8 +60,7 @@ class BufferPool:
 
 
 class Scratch:
-    """The buffer that small frames of all connections are read into, replaced when somebody still holds a view of it.
-    """
+    """The buffer that small frames of all connections are read into; replaced while somebody holds a view of it."""
 
     def __init__(self, size: int = 1 << 14) -> None:
         self.size = size

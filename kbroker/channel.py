@@ -11,8 +11,7 @@ MORE = getattr(socket, "MSG_MORE", 0)
 
 
 class Channel(Protocol):
-    """What a connection asks of its socket. Every method may raise BlockingIOError (try again when ready) or OSError.
-    """
+    """What a connection asks of its socket. All may raise BlockingIOError (try again when ready) or OSError."""
 
     def fileno(self) -> int:
         """The descriptor to wait on."""

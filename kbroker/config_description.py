@@ -1,5 +1,4 @@
-"""What DescribeConfigs shows: each key with its value, where that comes from, and the places it could have come from.
-"""
+"""What DescribeConfigs shows: each key with its value, where that comes from and where it could have come from."""
 
 from __future__ import annotations
 

@@ -70,6 +70,9 @@ class MetadataCache:
         self.topics: dict[str, TopicInfo] = {}
         self.updates = 0
         """Grows with every update: a cheap way to see whether anything may have changed."""
+        self.introduced = asyncio.Event()
+        """Not set while a starting broker waits for its first word on the topics: "unknown topic" would be wrong."""
+        self.introduced.set()
         self._topics_by_id: dict[bytes, TopicInfo] = {}
         self._waiters: list[_Waiter] = []
 

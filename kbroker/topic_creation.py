@@ -41,8 +41,7 @@ class TopicRequest:
 
 
 def plan_topic(services: Services, wanted: TopicRequest) -> NewTopic:
-    """Check everything about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message.
-    """
+    """Check all about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message."""
     known = services.metadata.topics
     if wanted.name in known:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-CLUSTERS: dict[str, BlockingCluster] = {}
-"""One per Python worker and bootstrap address: Spark reuses workers, so the next task finds its connections open."""
+CLUSTERS: dict[tuple[object, ...], BlockingCluster] = {}
+"""One per Python worker and set of client options: Spark reuses workers, so tasks find connections open."""
 
 
 @dataclass
@@ -86,20 +86,23 @@ class BatchReader(DataSourceReader):
             share.start,
             share.end,
             include_headers=self.options.include_headers,
-            read_committed=self.options.client.get("isolation.level") == "read_committed",
         )
 
 
 def _new_cluster(options: ReadOptions) -> BlockingCluster:
     from kbroker.client.blocking_cluster import BlockingCluster
 
-    return BlockingCluster(options.bootstrap, client_id=options.client.get("client.id", "kbroker-spark"))
+    try:
+        return BlockingCluster(options.bootstrap, {"client_id": "kbroker-spark", **options.client})
+    except ValueError as error:
+        raise OptionError(f"one of the options kafka.* is wrong: {error}") from error
 
 
 def _cluster(options: ReadOptions) -> BlockingCluster:
-    cluster = CLUSTERS.get(options.bootstrap)
+    key = (options.bootstrap, *sorted(options.client.items()))
+    cluster = CLUSTERS.get(key)
     if cluster is None:
-        cluster = CLUSTERS[options.bootstrap] = _new_cluster(options)
+        cluster = CLUSTERS[key] = _new_cluster(options)
     return cluster
 
 

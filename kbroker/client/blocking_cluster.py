@@ -10,11 +10,12 @@ Not for several threads at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
 from kbroker.client.blocking_connection import BlockingConnection
+from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.errors import error_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import MetadataRequest
@@ -26,6 +27,8 @@ EARLIEST = -2
 NO_DEBUG_REPLICA = -1
 BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 1.0
+NEW_TOPIC_S = 1.0
+"""A broker may not have heard yet of a topic that was just created, or of any when it just started."""
 
 TopicPartition = tuple[str, int]
 
@@ -34,13 +37,11 @@ class BlockingCluster:
     """Addresses of the brokers, leaders of the partitions, a connection to each broker that was asked."""
 
     def __init__(
-        self, bootstrap: str, *, client_id: str = "kbroker", timeout: float = 30.0, retry_for: float = 60.0
+        self, bootstrap: str, options: Mapping[str, Any] | None = None, *, retry_for: float | None = None
     ) -> None:
-        self.bootstrap = _addresses(bootstrap)
-        self.client_id = client_id
-        self.timeout = timeout
-        """Seconds for one answer."""
-        self.retry_for = retry_for
+        """`options` are a Consumer's, by snake_case or Kafka's dotted names; raises ConfigurationError."""
+        self.config = ConsumerConfig.read({"bootstrap": bootstrap, **(options or {})})
+        self.retry_for = self.config.request_timeout_ms / 1000 if retry_for is None else retry_for
         """Seconds that a question is asked again after errors that pass: no leader, a broker that is away."""
         self.pool = BufferPool(128 << 20)
         self._brokers: dict[int, tuple[str, int]] = {}
@@ -112,7 +113,8 @@ class BlockingCluster:
     def _connect(self, address: tuple[str, int]) -> BlockingConnection:
         connection = self._connections.get(address)
         if connection is None:
-            connection = BlockingConnection(*address, client_id=self.client_id, timeout=self.timeout, pool=self.pool)
+            timeout = self.config.request_timeout_ms / 1000
+            connection = BlockingConnection(*address, client_id=self.config.client_id, timeout=timeout, pool=self.pool)
             self._connections[address] = connection
         return connection
 
@@ -135,7 +137,7 @@ class BlockingCluster:
         topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
         failures = []
-        for address in dict.fromkeys([*self._brokers.values(), *self.bootstrap]):
+        for address in dict.fromkeys([*self._brokers.values(), *self.config.addresses()]):
             try:
                 answer = self._connect(address).request(request)
             except OSError as error:
@@ -149,20 +151,25 @@ class BlockingCluster:
 
     def _retry(self, ask: Any) -> Any:
         """Call `ask` until it returns, an error is final or `retry_for` seconds are over."""
-        deadline, pause = time.monotonic() + self.retry_for, BACKOFF_S
+        began, pause = time.monotonic(), BACKOFF_S
         while True:
             try:
                 return ask()
             except (KafkaError, OSError) as error:
-                passing = isinstance(error, OSError) or (
-                    error.code.retriable and error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                )
-                if not passing or time.monotonic() + pause > deadline:
+                if time.monotonic() + pause > began + self._patience(error):
                     raise
                 if isinstance(error, OSError):
                     self.close()
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_BACKOFF_S)
+
+    def _patience(self, error: KafkaError | OSError) -> float:
+        """Return the seconds that it is worth asking again after this error."""
+        if isinstance(error, OSError):
+            return self.retry_for
+        if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return min(NEW_TOPIC_S, self.retry_for)
+        return self.retry_for if error.code.retriable else 0.0
 
     @staticmethod
     def _raise_for(code: ErrorCode, topic: str, partition: int | None = None) -> None:
@@ -179,16 +186,3 @@ def _list_offsets(places: list[TopicPartition], timestamp: int) -> ListOffsetsRe
         replica_id=NO_DEBUG_REPLICA,
         topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
     )
-
-
-def _addresses(bootstrap: str) -> list[tuple[str, int]]:
-    """Return the host:port pairs of a comma-separated list; raises ValueError naming the wrong one."""
-    addresses = []
-    for entry in filter(None, (part.strip() for part in bootstrap.split(","))):
-        host, colon, port = entry.rpartition(":")
-        if not colon or not port.isdigit():
-            raise ValueError(f"bootstrap address {entry!r} is not host:port")
-        addresses.append((host.strip("[]"), int(port)))
-    if not addresses:
-        raise ValueError("no bootstrap address is given: host:port of one or more brokers")
-    return addresses

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NEWEST_WITH_TOPIC_NAMES = 12
-MAX_WAIT_MS = 500
 
 
 class RangeReader:
@@ -40,15 +39,12 @@ class RangeReader:
         *,
         max_rows: int = 50_000,
         max_bytes: int = 16 << 20,
-        fetch_bytes: int = 8 << 20,
         include_headers: bool = False,
-        read_committed: bool = False,
     ) -> None:
         self._cluster = cluster
         self._place: TopicPartition = (topic, partition)
         self._start, self._end = start, end
-        self._fetch_bytes = fetch_bytes
-        self._read_committed = read_committed
+        self._config = cluster.config
         self._decoder = ColumnDecoder(max_rows, max_bytes, include_headers, cluster.pool)
         self._batches = RecordBatches(topic)
 
@@ -61,10 +57,16 @@ class RangeReader:
 
     def _decode(self, records: memoryview, aborted: AbortedTransactions, offset: int) -> Iterator[pa.RecordBatch]:
         decoder, position = self._decoder, 0
+        hidden = aborted if self._config.read_committed else None
         while True:
             try:
                 position = decoder.append(
-                    records, self._place[1], offset, self._end, position, aborted if self._read_committed else None
+                    records,
+                    self._place[1],
+                    offset,
+                    self._end,
+                    position,
+                    hidden,
                 )
             except (CorruptBatch, InvalidRecord) as error:
                 topic, partition = self._place
@@ -123,14 +125,15 @@ class RangeReader:
 
     def _request(self, offset: int) -> FetchRequest:
         partition = FetchRequest.FetchPartition(
-            partition=self._place[1], fetch_offset=offset, partition_max_bytes=self._fetch_bytes
+            partition=self._place[1], fetch_offset=offset, partition_max_bytes=self._config.max_partition_fetch_bytes
         )
         return FetchRequest(
-            max_wait_ms=MAX_WAIT_MS,
+            max_wait_ms=self._config.fetch_max_wait_ms,
             min_bytes=1,
-            max_bytes=self._fetch_bytes,
-            isolation_level=int(self._read_committed),
+            max_bytes=self._config.fetch_max_bytes,
+            isolation_level=int(self._config.read_committed),
             topics=[FetchRequest.FetchTopic(topic=self._place[0], partitions=[partition])],
+            rack_id=self._config.client_rack,
         )
 
     def _partition(self, answer: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -15,6 +17,7 @@ from protocol.messages.metadata import MetadataRequest, MetadataResponse
 from protocol.primitives import ZERO_UUID
 
 NO_LEADER = -1
+INTRODUCTION_S = 10.0
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """What may be done with a topic where no authorizer says otherwise: a bit per AclOperation code."""
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
@@ -23,6 +26,8 @@ CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12
 @handles(MetadataRequest)
 def metadata(services: Services, ctx: RequestContext, request: MetadataRequest) -> Any:
     """Answer from the metadata cache; topics that do not exist are created first where that is wanted and allowed."""
+    if not services.metadata.introduced.is_set():
+        return _answer_when_introduced(services, ctx, request)
     topics = _wanted_topics(services, ctx, request)
     missing = [
         topic.name
@@ -35,6 +40,17 @@ def metadata(services: Services, ctx: RequestContext, request: MetadataRequest) 
     return _answer(services, ctx, request, topics)
 
 
+async def _answer_when_introduced(services: Services, ctx: RequestContext, request: MetadataRequest) -> Any:
+    """A client that comes back to a restarted broker must not hear that its topics are gone."""
+    try:
+        async with asyncio.timeout(INTRODUCTION_S):
+            await services.metadata.introduced.wait()
+    except TimeoutError:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker knows of no topic yet") from None
+    answer = metadata(services, ctx, request)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
 async def _create_and_answer(
     services: Services,
     ctx: RequestContext,
@@ -44,9 +60,7 @@ async def _create_and_answer(
 ) -> MetadataResponse:
     errors = await create_missing_topics(services, missing)
     known = [topic for topic in topics if topic.name not in errors]
-    known += [
-        _topic_error(errors[name], name, internal=name in INTERNAL_TOPICS) for name in missing if name in errors
-    ]
+    known += [_topic_error(errors[name], name, internal=name in INTERNAL_TOPICS) for name in missing if name in errors]
     return _answer(services, ctx, request, known)
 
 
@@ -96,9 +110,7 @@ def _wanted_topics(
             answers.append(_topic_error(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id=wanted.topic_id))
         else:
             name = wanted.name or ""
-            code = (
-                ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            )
+            code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             answers.append(_topic_error(code, name, internal=name in INTERNAL_TOPICS))
     return answers
 

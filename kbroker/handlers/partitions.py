@@ -35,9 +35,7 @@ async def create_partitions(
             counts[topic.name] = topic.count
             results[topic.name] = Result(name=topic.name, error_code=ErrorCode.NONE)
         except KafkaError as error:
-            results[topic.name] = Result(
-                name=topic.name, error_code=error.code, error_message=error.message or None
-            )
+            results[topic.name] = Result(name=topic.name, error_code=error.code, error_message=error.message or None)
     if not request.validate_only:
         for name in await wait_for_leaders(services.metadata, counts, request.timeout_ms):
             results[name] = Result(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT)
@@ -61,9 +59,7 @@ async def _extend(
         added = _added(services, topic, wanted)
         if not validate_only:
             partitions = topic.partitions | {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}
-            await services.zookeeper.write_topic_assignment(
-                wanted.name, TopicAssignment(topic.topic_id, partitions)
-            )
+            await services.zookeeper.write_topic_assignment(wanted.name, TopicAssignment(topic.topic_id, partitions))
     except NoNode:
         text = f"The topic '{wanted.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text) from None

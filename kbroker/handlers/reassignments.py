@@ -40,9 +40,7 @@ async def alter_partition(
 
 
 @handles(ElectLeadersRequest)
-async def elect_leaders(
-    services: Services, ctx: RequestContext, request: ElectLeadersRequest
-) -> ElectLeadersResponse:
+async def elect_leaders(services: Services, ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elect leaders; answers when the metadata cache shows them, or when the time is over."""
     answer: ElectLeadersResponse = await services.controller.elect_leaders(request)
     elected = {

@@ -14,7 +14,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
         name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
     with BlockingCluster(bootstrap) as cluster:
-        answer = cluster._connect(cluster.bootstrap[0]).request(
+        answer = cluster._connect(cluster.config.addresses()[0]).request(
             CreateTopicsRequest(topics=[new], timeout_ms=TIMEOUT_MS), 4
         )
         assert answer.topics[0].error_code is ErrorCode.NONE, answer

@@ -1,0 +1,48 @@
+"""Planning on the driver, reading in a task; without a Spark session."""
+
+import json
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from spark_connector.options import OptionError, read_options
+from tests.kbroker.client.topics import create_topic, produce_values
+
+pytest.importorskip("pyspark")
+batch_reader = pytest.importorskip("spark_connector.batch_reader")
+
+
+def reader(broker: BrokerProcess, **options: str) -> "batch_reader.BatchReader":
+    return batch_reader.BatchReader(read_options({"kafka.bootstrap.servers": broker.bootstrap, **options}))
+
+
+def test_one_spark_partition_for_each_partition_with_records(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=3)
+    for partition in (0, 2):
+        produce_values(broker.bootstrap, topic_name, partition, [b"a", b"b"])
+    planned = reader(broker, subscribe=topic_name)
+    shares = planned.partitions()
+    assert [(share.range.partition, share.range.start, share.range.end) for share in shares] == [(0, 0, 2), (2, 0, 2)]
+    rows = [row for share in shares for batch in planned.read(share) for row in batch.to_pylist()]
+    assert [(row["partition"], row["offset"], row["value"]) for row in rows] == [
+        (0, 0, b"a"),
+        (0, 1, b"b"),
+        (2, 0, b"a"),
+        (2, 1, b"b"),
+    ]
+
+
+def test_sparks_stand_in_for_an_empty_plan_reads_nothing(broker: BrokerProcess) -> None:
+    assert list(reader(broker, subscribe="t").read(batch_reader.InputPartition(None))) == []
+
+
+def test_assigned_partitions_must_exist(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    with pytest.raises(OptionError, match=f"not there: {topic_name}-7"):
+        reader(broker, assign=json.dumps({topic_name: [0, 7]})).partitions()
+
+
+def test_offsets_must_name_every_partition(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    with pytest.raises(OptionError, match=f"missing {topic_name}-1"):
+        reader(broker, subscribe=topic_name, startingOffsets=json.dumps({topic_name: {"0": 0}})).partitions()
