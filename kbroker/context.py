@@ -1,4 +1,4 @@
-"""What a handler is given: the broker's parts (Services); who asks, when and through which listener (RequestContext)."""
+"""What a handler is given: the broker's parts (Services); who asks, when, through which listener (RequestContext)."""
 
 from __future__ import annotations
 
