@@ -1,0 +1,212 @@
+"""Peers that speak to a broker byte by byte, and a bystander that must not notice them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.client.blocking_connection import BlockingConnection
+from protocol.apis import API_BY_KEY
+from protocol.headers import decode_response, encode_request
+from protocol.messages.fetch import FetchRequest
+from protocol.messages.metadata import MetadataRequest
+from protocol.messages.produce import ProduceRequest
+from protocol.messages.topics import CreateTopicsRequest
+from protocol.primitives import ZERO_UUID
+from protocol.records.builder import BatchBuilder
+from protocol.schema import Message, schema_of
+
+PRODUCE_VERSION = 9
+FETCH_VERSION = 12
+SLOWEST_S = 2.0
+"""A bystander's request may take this long on a machine that does other things too."""
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def request_bytes(message: Message, version: int, correlation_id: int = 1) -> bytes:
+    """A request's frame, its size in front."""
+    return b"".join(bytes(part) for part in encode_request(message, version, correlation_id, "raw"))
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is really there."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Peer:
+    """A raw connection; every wait ends after `timeout` seconds."""
+
+    def __init__(self, broker: BrokerProcess, timeout: float = 10.0) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", broker.port), timeout)
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def __enter__(self) -> Peer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Send; that the broker has closed already is for the reading side to find out."""
+        with contextlib.suppress(ConnectionError):
+            self.socket.sendall(data)
+
+    def receive(self) -> bytes | None:
+        """The next answer without its size; None when the broker closes instead. TimeoutError when neither comes."""
+        size = self._read(4)
+        return None if size is None else self._read(struct.unpack(">i", size)[0])
+
+    def _read(self, count: int) -> bytes | None:
+        data = bytearray()
+        while len(data) < count:
+            try:
+                part = self.socket.recv(min(count - len(data), 1 << 20))
+            except ConnectionError:
+                return None
+            if not part:
+                return None
+            data += part
+        return bytes(data)
+
+    def is_closed(self, timeout: float = 5.0) -> bool:
+        """Whether the broker ends the connection within that time, having sent nothing."""
+        self.socket.settimeout(timeout)
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+
+    def ask(self, message: Message, version: int) -> Any:
+        """The answer to a request; fails when there is none."""
+        self.send(request_bytes(message, version))
+        answer = self.receive()
+        assert answer is not None, "the broker closed the connection"
+        response_type: Any = API_BY_KEY[schema_of(type(message)).api_key].response
+        return decode_response(answer, response_type, version)[1]
+
+
+def one_batch(*values: bytes, timestamp: int | None = None, **producer: int) -> bytearray:
+    """A batch as a good producer sends it."""
+    builder = BatchBuilder(1 << 24)
+    for value in values or (b"value",):
+        builder.append(b"key", value, (), timestamp or time.time_ns() // 1_000_000)
+    return bytearray(builder.build(**producer))
+
+
+def produce_request(
+    topic: str, records: bytes | bytearray | None, partition: int = 0, acks: int = -1
+) -> ProduceRequest:
+    data = ProduceRequest.PartitionProduceData(index=partition, records=records)
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=10_000,
+        topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
+    )
+
+
+def produce(peer: Peer, topic: str, records: bytes | bytearray | None, partition: int = 0, version: int = 9) -> Any:
+    """The partition's answer to one batch."""
+    answer = peer.ask(produce_request(topic, records, partition), version)
+    return answer.responses[0].partition_responses[0]
+
+
+def fetch_request(
+    topic: str, offset: int = 0, partition: int = 0, max_bytes: int = 1 << 20, max_wait_ms: int = 0
+) -> FetchRequest:
+    wanted = FetchRequest.FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        session_epoch=-1,
+        topics=[FetchRequest.FetchTopic(topic=topic, partitions=[wanted])],
+    )
+
+
+def fetch(peer: Peer, topic: str, offset: int = 0, partition: int = 0, **values: int) -> Any:
+    """The partition's answer to one fetch."""
+    answer = peer.ask(fetch_request(topic, offset, partition, **values), FETCH_VERSION)
+    return answer.responses[0].partitions[0]
+
+
+def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **configs: str) -> None:
+    """Make a topic; `retention_ms="1"` stands for retention.ms=1."""
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        assignments=[],
+        configs=[
+            CreateTopicsRequest.CreatableTopicConfig(name=key.replace("_", "."), value=value)
+            for key, value in configs.items()
+        ],
+    )
+    with Peer(broker, 30) as peer:
+        (result,) = peer.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), 7).topics
+    assert not result.error_code, (result.error_code, result.error_message)
+
+
+def leaders(broker: BrokerProcess, topic: str) -> dict[int, tuple[int, int]]:
+    """Partition -> (error, leader)."""
+    wanted = MetadataRequest.MetadataRequestTopic(topic_id=ZERO_UUID, name=topic)
+    with Peer(broker) as peer:
+        answer = peer.ask(MetadataRequest(topics=[wanted], allow_auto_topic_creation=False), 12)
+    return {p.partition_index: (int(p.error_code), p.leader_id) for p in answer.topics[0].partitions}
+
+
+@contextlib.contextmanager
+def bystander(broker: BrokerProcess, topic: str) -> Iterator[list[float]]:
+    """Somebody who produces and fetches all the while, on one connection: the list of the durations.
+
+    At the end it must have been served the whole time, without an error and without a long wait.
+    """
+    durations: list[float] = []
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def go() -> None:
+        try:
+            with contextlib.closing(
+                BlockingConnection("127.0.0.1", broker.port, client_id="bystander", timeout=30)
+            ) as connection:
+                while not stop.is_set():
+                    begun = time.monotonic()
+                    produced = connection.request(produce_request(topic, one_batch()), PRODUCE_VERSION)
+                    appended = produced.responses[0].partition_responses[0]
+                    assert not appended.error_code, appended
+                    offset = appended.base_offset
+                    fetched = connection.request(fetch_request(topic, offset), FETCH_VERSION)
+                    partition = fetched.responses[0].partitions[0]
+                    assert not partition.error_code, partition
+                    assert int.from_bytes(bytes(partition.records[:8]), "big") == offset
+                    durations.append(time.monotonic() - begun)
+                    stop.wait(0.01)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=go, name="bystander")
+    thread.start()
+    try:
+        deadline = time.monotonic() + 10
+        while not durations and not failures and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield durations
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not failures, failures
+    assert durations
+    assert max(durations) < SLOWEST_S, f"served after {max(durations):.1f} s"
