@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -139,7 +140,7 @@ class ConfigKey:
         return self.type is ConfigType.PASSWORD
 
     def parse(self, text: str | None) -> Any:
-        """Return the value a text stands for; raises ConfigError."""
+        """Return the value a text stands for; raises ConfigError, worded as Kafka's own clients show it."""
         if text is None:
             if self.is_nullable:
                 return None
@@ -160,11 +161,12 @@ class ConfigKey:
         if self.type is ConfigType.LIST:
             return ",".join(value)
         if self.type is ConfigType.DOUBLE:
-            return repr(float(value)).replace("e+", "E")
+            return _show_double(float(value))
         return str(value)
 
 
 def _parse(key: ConfigKey, text: str) -> Any:
+    """Return the value a text without blanks around it stands for, its rule not yet checked."""
     kind = key.type
     if kind is ConfigType.BOOLEAN:
         if text.lower() not in ("true", "false"):
@@ -172,25 +174,37 @@ def _parse(key: ConfigKey, text: str) -> Any:
                 f"Invalid value {text} for configuration {key.name}: Expected value to be either true or false"
             )
         return text.lower() == "true"
-    if kind in _BITS:
-        try:
-            number = int(text)
-        except ValueError:
-            number = None
-        limit = 1 << (_BITS[kind] - 1)
-        if number is None or "_" in text or not -limit <= number < limit:
+    if kind in _BITS or kind is ConfigType.DOUBLE:
+        number = _parse_number(kind, text)
+        if number is None:
             raise ConfigError(f"Invalid value {text} for configuration {key.name}: Not a number of type {kind.name}")
         return number
-    if kind is ConfigType.DOUBLE:
-        try:
-            return float(text)
-        except ValueError:
-            raise ConfigError(
-                f"Invalid value {text} for configuration {key.name}: Not a number of type DOUBLE"
-            ) from None
     if kind is ConfigType.LIST:
         return tuple(part.strip() for part in text.split(",")) if text else ()
     return text
+
+
+def _parse_number(kind: ConfigType, text: str) -> int | float | None:
+    """Return the number, or None for a text that is none or does not fit; 1_000 is Python's form, not Kafka's."""
+    if "_" in text:
+        return None
+    try:
+        if kind is ConfigType.DOUBLE:
+            return float(text) if math.isfinite(float(text)) else None
+        number = int(text)
+    except ValueError:
+        return None
+    limit = 1 << (_BITS[kind] - 1)
+    return number if -limit <= number < limit else None
+
+
+def _show_double(value: float) -> str:
+    """Return a number as Java writes it: with an exponent below 0.001 and from ten million on."""
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        return repr(value)
+    forms = (f"{value:.{digits}e}" for digits in range(1, 18))
+    mantissa, _, exponent = next(form for form in forms if float(form) == value).partition("e")
+    return f"{mantissa}E{int(exponent)}"
 
 
 def key(
@@ -203,7 +217,17 @@ def key(
     broker_key: str | tuple[str, ...] = (),
     internal: bool = False,
 ) -> Any:
-    """Declare a key as a dataclass field."""
+    """Declare a key as a dataclass field.
+
+    Args:
+        name: Kafka's name, e.g. "segment.bytes".
+        default: the value (not its text) when nothing is set.
+        check: a rule beyond the type.
+        scope: for broker keys, where it may be set.
+        doc: one line for docs/configuration.md.
+        broker_key: for topic keys, the broker key or keys they fall back to, first one first.
+        internal: whether it is left out of what clients and the documentation are shown.
+    """
     broker_keys = (broker_key,) if isinstance(broker_key, str) else broker_key
     return dataclasses.field(
         default=default,

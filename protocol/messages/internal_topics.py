@@ -1,7 +1,7 @@
 """Records of __consumer_offsets and __transaction_state.
 
-Each key and value is prefixed by an int16 version (`encode_versioned`, `decode_versioned` in protocol.codec). In
-__consumer_offsets the version of the key says which kind of record it is.
+Each key and value is prefixed by an int16 version (see protocol.versioned). In __consumer_offsets the version of the
+key says which kind of record it is.
 """
 
 from __future__ import annotations
