@@ -31,8 +31,16 @@ Batch = bytearray | memoryview
 
 _MAGIC_POSITION = 16
 _LENGTH = struct.Struct(">i")
+_SMALLEST_OLD_RECORD = 14
+"""Bytes behind the length of a record of magic 0."""
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
+_FRAMING: dict[int, bytes] = {
+    CompressionType.GZIP: b"\x1f\x8b",
+    CompressionType.LZ4: b"\x04\x22\x4d\x18",
+    CompressionType.ZSTD: b"\x28\xb5\x2f\xfd",
+}
+"""First bytes of a payload; snappy's may be a bare block, which begins with anything."""
 _NOT_FOR_CLIENTS = 0x20 | _LOG_APPEND_TIME
 
 
@@ -75,12 +83,16 @@ def validate(batch: Batch, config: LogConfig, now_ms: int, from_client: bool = T
         raise KafkaError(ErrorCode.INVALID_RECORD, f"base offset is {header.base_offset}, expected 0")
     if from_client and (header.attributes & _NOT_FOR_CLIENTS or header.producer_id >= 0 > header.base_sequence):
         _refuse_client_header(header)
-    if config.checks_records and not header.is_control:
+    if summary is None:
+        _check_framing(batch, header)
+    is_recompressed = config.compression is not None and config.compression != header.compression
+    if (config.checks_records or is_recompressed) and not header.is_control:
         if summary is None:
-            summary = validate_records(batch, 0, len(batch))
-        _check_records(batch, config, summary, now_ms)
-    if config.compression is not None and config.compression != header.compression and not header.is_control:
-        batch = _recompress(batch, header, config)
+            summary = _walk_compressed(batch)
+        if config.checks_records:
+            _check_records(batch, config, summary, now_ms)
+        if is_recompressed:
+            batch = _recompress(batch, header, config)
     if config.is_log_append_time:
         set_append_time(batch, 0, now_ms)
         return batch, header, now_ms, now_ms
@@ -96,7 +108,10 @@ def _one_batch(batch: Batch, config: LogConfig) -> Batch:
     size = len(batch)
     whole = _LENGTH.unpack_from(batch, 8)[0] + 12 if size >= HEADER_SIZE else size + 1
     if size > _MAGIC_POSITION and batch[_MAGIC_POSITION] != 2:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"record batches must be of magic 2, not {batch[_MAGIC_POSITION]}")
+        magic = batch[_MAGIC_POSITION]
+        is_old = magic < 2 and whole - 12 >= _SMALLEST_OLD_RECORD
+        code = ErrorCode.INVALID_RECORD if is_old else ErrorCode.CORRUPT_MESSAGE
+        raise KafkaError(code, f"record batches must be of magic 2, not {magic}")
     if whole > size:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one whole record batch per partition")
     if whole < HEADER_SIZE:
@@ -112,6 +127,27 @@ def _one_batch(batch: Batch, config: LogConfig) -> Batch:
     if following >= 12 and _LENGTH.unpack_from(batch, whole + 8)[0] + 12 <= following:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one record batch per partition")
     return memoryview(batch)[:whole]
+
+
+def _check_framing(batch: Batch, header: BatchHeader) -> None:
+    """A compressed batch is not unpacked on its way through, but it must begin as its codec's data do."""
+    if header.compression > CompressionType.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no compression type has the number {header.compression}"
+        )
+    begin = _FRAMING.get(header.compression, b"")
+    if bytes(batch[HEADER_SIZE : HEADER_SIZE + len(begin)]) != begin:
+        name = CompressionType(header.compression).name.lower()
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"the records are said to be {name}, but do not begin so")
+
+
+def _walk_compressed(batch: Batch) -> RecordsSummary:
+    try:
+        return validate_records(batch, 0, len(batch))
+    except KafkaError as error:
+        message = error.message
+    # Damage below a CRC that is right is the producer's work: unlike CORRUPT_MESSAGE it is not to be sent again.
+    raise KafkaError(ErrorCode.INVALID_RECORD, message)
 
 
 def _refuse_client_header(header: BatchHeader) -> NoReturn:

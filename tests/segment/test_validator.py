@@ -3,7 +3,7 @@
 import pytest
 
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import read_header, verify_crc
+from protocol.records.batch import read_header, verify_crc, write_crc
 from protocol.records.compression import CompressionType
 from protocol.records.control import ControlType, control_batch
 from protocol.records.record import decode_batch
@@ -40,6 +40,41 @@ def test_older_formats_are_refused() -> None:
     data = batch()
     data[16] = 1
     assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("magic", [3, 127, 255])
+def test_a_magic_that_never_was_is_damage(magic: int) -> None:
+    data = batch()
+    data[16] = magic
+    assert refused(data).code is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_compression_that_nobody_knows_is_refused(codec: int) -> None:
+    data = batch()
+    data[22] = codec
+    write_crc(data, 0)
+    assert refused(data).code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.LZ4, CompressionType.ZSTD])
+def test_compressed_records_must_begin_as_their_codec_does(codec: CompressionType) -> None:
+    data = batch()
+    data[22] = codec
+    write_crc(data, 0)
+    assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("config", [LogConfig(cleanup_policy=("compact",)), LogConfig(compression_type="lz4")])
+def test_damage_that_the_producer_put_its_checksum_on_is_not_to_be_sent_again(config: LogConfig) -> None:
+    data = batch(200, compression=CompressionType.GZIP)
+    data[100] ^= 0xFF
+    write_crc(data, 0)
+    assert refused(data, config).code is ErrorCode.INVALID_RECORD
+    shorter = batch(200, compression=CompressionType.GZIP)
+    shorter[23:27], shorter[57:61] = (99).to_bytes(4, "big"), (100).to_bytes(4, "big")
+    write_crc(shorter, 0)
+    assert refused(shorter, config).code is ErrorCode.INVALID_RECORD
 
 
 def test_size_is_checked_before_the_checksum() -> None:
