@@ -47,6 +47,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "may_be_overtaken",
         "received_at",
     )
 
@@ -67,6 +68,8 @@ class RequestContext:
         """Milliseconds since 1970 when the frame was complete."""
         self.connection = connection
         """A `kbroker.server.Connection`, or anything with listener, host, port, principal and software attributes."""
+        self.may_be_overtaken = False
+        """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
 
     @property
     def listener(self) -> str:

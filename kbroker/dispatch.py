@@ -51,6 +51,19 @@ PENDING = _Pending()
 """What dispatch returns when the answer comes later, by connection.answer()."""
 
 
+class LateAnswer:
+    """What dispatch returns for a Produce that is in its logs: the answer comes by connection.answer_late(), and other
+    Produce requests of the connection may be served before.
+    """
+
+    __slots__ = ("is_ready", "parts")
+
+    def __init__(self, parts: list[Any] | None = None) -> None:
+        self.parts = parts
+        """None: not known yet, or (ready) there is none to be sent."""
+        self.is_ready = parts is not None
+
+
 class CloseConnection(Exception):
     """Raised by a handler or by dispatch: the connection ends without an answer; the text says why."""
 
@@ -133,8 +146,9 @@ class Dispatcher:
         if answer is None:
             return None
         if hasattr(answer, "__await__"):
-            asyncio.ensure_future(answer).add_done_callback(_Finish(self, ctx, request))
-            return PENDING
+            late = LateAnswer() if ctx.may_be_overtaken else None
+            asyncio.ensure_future(answer).add_done_callback(_Finish(self, ctx, request, late))
+            return PENDING if late is None else late
         return self._encode(ctx, request, answer)
 
     def _encode(self, ctx: RequestContext, request: Message, answer: Message) -> Any:
@@ -169,12 +183,13 @@ class Dispatcher:
 class _Finish:
     """Sends the answer when the handler's future is done."""
 
-    __slots__ = ("ctx", "dispatcher", "request")
+    __slots__ = ("ctx", "dispatcher", "late", "request")
 
-    def __init__(self, dispatcher: Dispatcher, ctx: RequestContext, request: Any) -> None:
+    def __init__(self, dispatcher: Dispatcher, ctx: RequestContext, request: Any, late: LateAnswer | None) -> None:
         self.dispatcher = dispatcher
         self.ctx = ctx
         self.request = request
+        self.late = late
 
     def __call__(self, future: asyncio.Future[Any]) -> None:
         connection = self.ctx.connection
@@ -190,4 +205,7 @@ class _Finish:
             connection.close(str(reason), logging.WARNING)
             return
         self.request = None
-        connection.answer(parts)
+        if self.late is None:
+            connection.answer(parts)
+        else:
+            connection.answer_late(self.late, parts)

@@ -19,7 +19,7 @@ from typing import Any
 
 from kbroker.buffers import BufferPool, Scratch
 from kbroker.channel import PlainChannel
-from kbroker.connection import READING, WORKING, Connection
+from kbroker.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class Server:
         """Close connections on which nothing moved for too long; one that waits for its answer is not idle."""
         if self.limits.max_idle_ms >= 0:
             oldest = monotonic() - self.limits.max_idle_ms / 1000
-            for connection in [c for c in self.connections if c.last_active < oldest and c.state is not WORKING]:
+            for connection in [c for c in self.connections if c.last_active < oldest and not c.is_waiting]:
                 connection.close(f"idle for more than connections.max.idle.ms={self.limits.max_idle_ms}", logging.DEBUG)
         if not self.connections:
             self.buffers.trim()
@@ -248,11 +248,11 @@ class Server:
         """Stop accepting, let requests in work finish and their answers go out, close every connection."""
         self.stop_accepting()
         deadline = monotonic() + drain_timeout
-        for connection in [c for c in self.connections if c.state is READING]:
+        for connection in [c for c in self.connections if c.is_idle]:
             connection.close("the broker stops", logging.DEBUG)
         while self.connections and monotonic() < deadline:
             await asyncio.sleep(0.01)
-            for connection in [c for c in self.connections if c.state is READING]:
+            for connection in [c for c in self.connections if c.is_idle]:
                 connection.close("the broker stops", logging.DEBUG)
         for connection in list(self.connections):
             connection.close("the broker stops before its answer was out")

@@ -16,6 +16,7 @@ from segment.validator import RecordErrors
 ADMIN_CLIENT = "__admin_client"
 """The only client id that may write to internal topics."""
 ZSTD = 4
+TRANSACTIONAL_BIT = 0x10
 FIRST_ZSTD_VERSION = 7
 ATTRIBUTES_POSITION = 22
 FIRST_LEADER_HINT_VERSION = 10
@@ -48,7 +49,7 @@ def produce(
         internal = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT
         for data in topic.partition_data:
             records = data.records
-            error = refused or _records_error(records, version, internal)
+            error = refused or _records_error(records, version, internal, request.transactional_id)
             if error is not None:
                 outcomes.append(error)
             else:
@@ -56,22 +57,26 @@ def produce(
                 outcomes.append(append(name, data.index, records, acks, now_ms, version, batch))
     future = batch.future
     if future is not None:
+        if batch.is_appended:
+            ctx.may_be_overtaken = True
+            for topic in request.topic_data:
+                for data in topic.partition_data:
+                    data.records = None  # they are in the logs: the frame's memory may serve others
         return future
     return _answer(services, ctx, request, outcomes)
 
 
-def _records_error(records: Any, version: int, internal: bool) -> KafkaError | None:
+def _records_error(records: Any, version: int, internal: bool, transactional_id: str | None) -> KafkaError | None:
     if not records:
         return KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one record batch per partition")
-    if version < FIRST_ZSTD_VERSION and _is_zstd(records):
+    attributes = records[ATTRIBUTES_POSITION] if len(records) > ATTRIBUTES_POSITION else 0
+    if version < FIRST_ZSTD_VERSION and attributes & 7 == ZSTD:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
+    if attributes & TRANSACTIONAL_BIT and transactional_id is None:
+        return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without its id")
     if internal:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics")
     return None
-
-
-def _is_zstd(records: Any) -> bool:
-    return len(records) > ATTRIBUTES_POSITION and records[ATTRIBUTES_POSITION] & 7 == ZSTD
 
 
 def _answer(

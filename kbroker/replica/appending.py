@@ -76,6 +76,7 @@ class Appender:
             place = batch.place
             delayed = batch.delayed()
             delayed.expect(place)
+            batch.is_appended = False
             self._append_later(
                 found, records, now_ms, request_version, lambda outcome: batch.finish(place, found, outcome, self)
             )
@@ -85,7 +86,7 @@ class Appender:
                 records, state.leader_epoch, now_ms, AppendOrigin.CLIENT, request_version
             )
         except KafkaError as error:
-            return error
+            return error.with_traceback(None)  # its frames hold the request, and are held by what waits for it
         self.count(found, result, now_ms)
         if acks == ALL_IN_SYNC:
             if state.high_watermark <= result.last_offset:
@@ -143,7 +144,7 @@ class Appender:
                 request_version,
             )
         except KafkaError as error:
-            return error
+            return error.with_traceback(None)  # its frames hold the request, and are held by what waits for it
         self.count(hosted, result, now_ms)
         return result
 
@@ -159,13 +160,15 @@ class Appender:
 class ProduceBatch:
     """What of one Produce request is not settled when the handler returns."""
 
-    __slots__ = ("_acks", "_answer", "_delayed", "_timeout_ms", "late", "place")
+    __slots__ = ("_acks", "_answer", "_delayed", "_timeout_ms", "is_appended", "late", "place")
 
     def __init__(self, acks: int, timeout_ms: int, answer: Callable[[dict[int, Outcome]], Any]) -> None:
         self._acks = acks
         self._timeout_ms = timeout_ms
         self._answer = answer
         self._delayed: DelayedProduce | None = None
+        self.is_appended = True
+        """False when an append goes on in a worker thread."""
         self.place = 0
         """Number of the partition, in the request, that is being appended."""
         self.late: dict[int, Outcome] = {}

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.connection import Connection
-from kbroker.dispatch import PENDING, CloseConnection
+from kbroker.connection import MOST_LATE_ANSWERS, Connection
+from kbroker.dispatch import PENDING, CloseConnection, LateAnswer
 from kbroker.server import Listener, Server, ServerLimits
 
 Stub = Callable[[Connection, memoryview], Any]
@@ -475,3 +475,96 @@ async def test_stop_lets_the_request_in_work_finish() -> None:
         assert await client.receive() == b"finished"
         assert await client.is_closed()
         await asyncio.wait_for(stopping, 5)
+
+
+PRODUCE, METADATA = b"\0\0", b"\0\3"
+
+
+class LateServer:
+    """Answers Produce frames late and everything else at once; notes the order in which frames came in."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.late: list[tuple[Connection, LateAnswer, bytes]] = []
+
+    def __call__(self, connection: Connection, request: memoryview) -> Any:
+        body = bytes(request)
+        self.seen.append(body)
+        if body[:2] != PRODUCE:
+            return [frame(body)]
+        late = LateAnswer()
+        self.late.append((connection, late, body))
+        return late
+
+    def finish(self, *places: int) -> None:
+        """Give these late answers, in this order."""
+        for place in places:
+            connection, late, body = self.late[place]
+            connection.answer_late(late, [frame(body)])
+
+
+async def test_produce_requests_are_appended_while_others_wait_and_answered_in_order() -> None:
+    dispatch = LateServer()
+    bodies = [PRODUCE + b"%d" % number for number in range(4)]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        await until(lambda: dispatch.seen == bodies)
+        dispatch.finish(2, 0, 3, 1)
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_other_requests_wait_until_the_late_answers_are_out() -> None:
+    dispatch = LateServer()
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(PRODUCE + b"1") + frame(METADATA) + frame(PRODUCE + b"2"))
+        await until(lambda: len(dispatch.seen) == 1)
+        await asyncio.sleep(0.05)
+        assert dispatch.seen == [PRODUCE + b"1"]
+        dispatch.finish(0)
+        await until(lambda: len(dispatch.late) == 2)
+        dispatch.finish(1)
+        assert [await client.receive() for _ in range(3)] == [PRODUCE + b"1", METADATA, PRODUCE + b"2"]
+
+
+async def test_large_frames_may_wait_for_late_answers_too() -> None:
+    dispatch = LateServer()
+    bodies = [kind + bytes(100_000) for kind in (PRODUCE, METADATA, PRODUCE, METADATA)]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        await until(lambda: len(dispatch.late) == 1)
+        dispatch.finish(0)
+        await until(lambda: len(dispatch.late) == 2)
+        dispatch.finish(1)
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_only_so_many_answers_are_late_at_once() -> None:
+    dispatch = LateServer()
+    bodies = [PRODUCE + b"%d" % number for number in range(MOST_LATE_ANSWERS + 3)]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        await until(lambda: len(dispatch.seen) == MOST_LATE_ANSWERS)
+        await asyncio.sleep(0.05)
+        assert len(dispatch.seen) == MOST_LATE_ANSWERS
+        dispatch.finish(*range(MOST_LATE_ANSWERS))
+        await until(lambda: len(dispatch.seen) == len(bodies))
+        dispatch.finish(*range(MOST_LATE_ANSWERS, len(bodies)))
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_a_connection_with_late_answers_is_not_idle_and_may_end_before_they_come() -> None:
+    dispatch = LateServer()
+    async with serving(dispatch, max_idle_ms=100) as server:
+        async with connected(server) as client:
+            client.send(frame(PRODUCE) + frame(PRODUCE))
+            assert not await client.is_closed(0.4)
+        await until(lambda: not server.connections)
+        dispatch.finish(0, 1)
+
+
+async def test_large_frames_of_changing_sizes_arrive_whole() -> None:
+    sizes = (50_000, 20_000, 3, 90_000, 16_384, 1, 2_000_000, 70_000)
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+    async with serving() as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies * 3))
+        assert [await client.receive() for _ in bodies * 3] == bodies * 3
