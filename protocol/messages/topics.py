@@ -42,7 +42,7 @@ class CreateTopicsResponse(Message):
         topic_id: Uuid = since(7, default=ZERO_UUID, ignorable=True)
         error_code: Error
         error_message: NullableStr = None
-        topic_config_error_code: Int16 = since(5, default=0, tag=0, ignorable=True)
+        topic_config_error_code: Error = since(5, default=ErrorCode.NONE, tag=0, ignorable=True)
         num_partitions: Int32 = since(5, default=-1, ignorable=True)
         replication_factor: Int16 = since(5, default=-1, ignorable=True)
         configs: NullableArray[CreateTopicsResponse.CreatableTopicConfigs] = since(5, default=(), ignorable=True)

@@ -68,7 +68,7 @@ class AddPartitionsToTxnResponse(Message):
 
     class AddPartitionsToTxnPartitionResult(Struct):
         partition_index: Int32
-        partition_error_code: Int16
+        partition_error_code: Error
 
 
 @request(key=25, versions="0-4", flexible="3+")
