@@ -68,6 +68,17 @@ class Sender:
             self._loop.call_soon_threadsafe(self._event.set)
 
     async def _run(self) -> None:
+        """Serve until cancelled; a mistake of ours fails every record that waits, so that nobody waits for ever."""
+        try:
+            await self._serve()
+        except Exception as error:
+            log.exception("the producer's sender failed")
+            self.accumulator.closed = error
+            for batch in self.accumulator.unfinished():
+                batch.finish(-1, error=error)
+                self.accumulator.release(batch)
+
+    async def _serve(self) -> None:
         while True:
             try:
                 if self.config.idempotent and self._epoch[0] < 0 and self.accumulator.active:
@@ -153,7 +164,7 @@ class Sender:
         taken: dict[int, list[Taken]] = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
         wake_at = NEVER
-        for queue in self.accumulator.active:
+        for queue in list(self.accumulator.active):  # a copy: other threads open batches meanwhile
             if queue.retry and not queue.in_flight:
                 if queue.retry_at > now:
                     wake_at = min(wake_at, queue.retry_at)

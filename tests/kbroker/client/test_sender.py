@@ -1,8 +1,10 @@
 import asyncio
+import sys
 
 import pytest
 
 from kbroker.broker_process import BrokerProcess
+from kbroker.client import blocking
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
@@ -38,3 +40,31 @@ async def test_a_broker_killed_and_back_in_the_middle_costs_neither_order_nor_a_
             for record in records:
                 found[record.partition].append(int(record.value or b""))
     assert found == {0: list(range(0, 20_000, 2)), 1: list(range(1, 20_000, 2))}
+
+
+def test_batches_opened_by_one_thread_while_the_sender_takes_others_are_all_sent(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    before = sys.getswitchinterval()
+    with blocking.Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic_name, partitions=200)
+    sys.setswitchinterval(1e-6)
+    try:
+        with blocking.Producer(broker.bootstrap, linger_ms=1) as producer:
+            deliveries = [producer.send(topic_name, b"value", key=b"%d" % number) for number in range(30_000)]
+            producer.flush(60)
+    finally:
+        sys.setswitchinterval(before)
+    assert all(delivery.exception(0) is None for delivery in deliveries)
+
+
+async def test_a_failing_sender_fails_the_records_instead_of_keeping_them_waiting(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Producer(broker.bootstrap) as producer:
+        await producer.send_and_wait(topic_name, b"first")
+        monkeypatch.setattr(producer.sender, "_send_ready", lambda: 1 // 0)
+        delivery = await producer.send(topic_name, b"second")
+        async with asyncio.timeout(10):
+            with pytest.raises(ZeroDivisionError):
+                await delivery
