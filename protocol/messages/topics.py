@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID, Array, Bool, Error, Int8, Int16, Int32, NullableArray, NullableStr, Str, Uuid
 from protocol.schema import Message, Struct, field, request, response, since, until
 
