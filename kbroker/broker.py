@@ -128,9 +128,7 @@ class Broker:
         config = self.config
         proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self.cluster_id = await self.zookeeper.cluster_id(proposed)
-        self.logs = LogManager(
-            config.directories, LogConfig(**topic_defaults(config)), _log_settings(config), self._on_offline_directory
-        )
+        self.logs = LogManager(config.directories, LogConfig(**topic_defaults(config)), _log_settings(config))
         stored_cluster = self.logs.stored_cluster_id()
         if stored_cluster not in (None, self.cluster_id):
             raise StartError(
@@ -280,10 +278,6 @@ class Broker:
             return
         log.info("registered again as broker %d, epoch %d", self.broker_id, self.broker_epoch)
         self._controller.on_registered()
-
-    def _on_offline_directory(self, log_dir: str, error: Exception) -> None:
-        """Called by the log manager from any thread."""
-        log.error("log directory %s is offline: %s", log_dir, error)
 
     def _on_log_dir_failure(self) -> None:
         if not self.logs.live_dirs:

@@ -44,6 +44,8 @@ class BrokerProcess:
             "log.dirs": str(self.directory / "data"),
             **properties,
         }
+        self.launcher: list[str] = []
+        """Goes before the command, and must replace itself by it: `prlimit …`, `unshare …`."""
         self._child: ChildProcess | None = None
         self._exit_status: int | None = None
         self._log_start = 0
@@ -100,7 +102,7 @@ class BrokerProcess:
         self._ready_file.unlink(missing_ok=True)
         self._begin_log()
         # -P: a file in the broker's directory must not be taken for a module.
-        command = [sys.executable, "-P", "-m", "kbroker.broker", str(properties_file)]
+        command = [*self.launcher, sys.executable, "-P", "-m", "kbroker.broker", str(properties_file)]
         command += ["--ready-file", str(self._ready_file)]
         with self.log_file.open("ab") as log:
             self._child = start_child(command, output=log, cwd=self.directory, environment=_environment())

@@ -53,8 +53,12 @@ class LogDir:
 
     def open(self) -> None:
         """Make the directory if need be and lock it. Raises OSError, and LogDirError when another broker uses it."""
+        if os.path.exists(self.path) and not os.path.isdir(self.path):
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a directory", self.path)
         os.makedirs(self.path, exist_ok=True)
         if not os.access(self.path, os.R_OK | os.W_OK | os.X_OK):
+            if os.statvfs(self.path).f_flag & os.ST_RDONLY:
+                raise OSError(errno.EROFS, "it lies on a read-only file system", self.path)
             raise OSError(errno.EACCES, "it cannot be read and written by this user", self.path)
         real = os.path.realpath(self.path)
         with _locked_guard:

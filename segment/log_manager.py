@@ -152,8 +152,11 @@ class LogManager:
                 raise
         if not self.live_dirs:
             self._unlock()
-            reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_dirs.items())
-            raise LogDirError(f"no log directory can be used ({reasons})")
+            raise self._none_left()
+
+    def _none_left(self) -> LogDirError:
+        reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_dirs.items())
+        return LogDirError(f"no log directory can be used ({reasons}): repair one, or set others in log.dirs")
 
     def load(self, topic_configs: Mapping[str, LogConfig] | Callable[[str], LogConfig] | None = None) -> None:
         """Open (and recover) every log, in parallel threads per directory; blocking."""
@@ -168,8 +171,7 @@ class LogManager:
         for loader in loaders:
             loader.join()
         if not self.live_dirs:
-            reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_dirs.items())
-            raise LogDirError(f"no log directory can be used ({reasons})")
+            raise self._none_left()
         self._trash.run_due(MAX_LONG)  # what an earlier life had marked for deletion
         log.info("loaded %d log(s) in %d ms", len(self._logs), self._clock() - started)
 
