@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import codec, schema
+from protocol import apis, codec, schema
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.api_versions import ApiVersionsResponse
 from protocol.messages.fetch import FetchRequest, FetchResponse
@@ -21,6 +21,7 @@ from tests.protocol.interpreted import load_interpreted
 from tests.protocol.values import structs
 
 INTERPRETED = load_interpreted()
+assert apis.API_BY_KEY, "loads all messages"
 MESSAGES = [*schema.REQUESTS.values(), *schema.RESPONSES.values(), *schema.DATA]
 
 
