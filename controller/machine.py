@@ -363,6 +363,16 @@ _PROCEDURES: dict[type[Any], Callable[[Machine, Any], Steps[None]]] = {
 }
 
 
+ELECTION_REFUSALS = {
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
+}
+"""What the tool for elections shows."""
+
+
 def _elect_leaders_response(results: dict[TopicPartition, ErrorCode]) -> ElectLeadersResponse:
     topics: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
     for partition, code in results.items():
@@ -370,7 +380,7 @@ def _elect_leaders_response(results: dict[TopicPartition, ErrorCode]) -> ElectLe
             ElectLeadersResponse.PartitionResult(
                 partition_id=partition.partition,
                 error_code=code,
-                error_message=None if code is ErrorCode.NONE else code.name,
+                error_message=None if code is ErrorCode.NONE else ELECTION_REFUSALS.get(code, code.name),
             )
         )
     return ElectLeadersResponse(

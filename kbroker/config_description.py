@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from segment.log_config import TOPIC_KEYS
 TOPIC_CONFIG, DYNAMIC_BROKER, DYNAMIC_DEFAULT, STATIC_BROKER, DEFAULT, LOGGER = 1, 2, 3, 4, 5, 6
 """Sources of a value, as DescribeConfigs numbers them."""
 
-UNKNOWN_TYPE, STRING_TYPE = 0, 2
+UNKNOWN_TYPE = 0
 SIBLINGS = {
     "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
     "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -96,7 +97,7 @@ def describe_broker_defaults(configs: DynamicConfig) -> list[ConfigEntry]:
         if key is None:
             entries.append(ConfigEntry(name, None, DYNAMIC_DEFAULT, False, True, UNKNOWN_TYPE, ""))
             continue
-        synonyms = [each for each in _broker_synonyms(configs, (name,)) if each.source != DYNAMIC_BROKER]
+        synonyms = [each for each in _broker_synonyms(configs, (name,)) if each.source == DYNAMIC_DEFAULT]
         entries.append(_broker_entry(key, None if key.is_sensitive else text, synonyms))
     return entries
 
@@ -108,7 +109,11 @@ def _broker_entry(key: ConfigKey, value: str | None, synonyms: list[Synonym]) ->
 
 
 def _broker_synonyms(configs: DynamicConfig, names: Sequence[str]) -> list[Synonym]:
-    """Return the places where broker keys of one meaning are set, the one that holds first."""
+    """Return the places where broker keys of one meaning are set, the one that holds first.
+
+    As in Kafka, nothing is said of other names before the first place that has the first of `names`: a topic whose
+    retention comes from log.retention.hours shows no synonym at all.
+    """
     places = (
         (configs.broker_overrides, DYNAMIC_BROKER),
         (configs.default_overrides, DYNAMIC_DEFAULT),
@@ -124,7 +129,7 @@ def _broker_synonyms(configs: DynamicConfig, names: Sequence[str]) -> list[Synon
         key = BROKER_KEYS.get(name)
         if key is not None and key.default is not None:
             found.append(Synonym(name, None if key.is_sensitive else key.show(key.default), DEFAULT))
-    return found
+    return list(itertools.dropwhile(lambda synonym: synonym.name != names[0], found))
 
 
 def _is_sensitive(name: str) -> bool:
@@ -144,7 +149,7 @@ def describe_loggers() -> list[ConfigEntry]:
 def _logger_entry(name: str) -> ConfigEntry:
     number = logging.getLogger(None if name == ROOT_LOGGER else name).getEffectiveLevel()
     level = min(LOG_LEVELS, key=lambda each: abs(LOG_LEVELS[each] - number))
-    return ConfigEntry(name, level, LOGGER, False, False, STRING_TYPE, "")
+    return ConfigEntry(name, level, LOGGER, False, False, UNKNOWN_TYPE, "")
 
 
 def set_logger_level(name: str, level: str | None) -> None:

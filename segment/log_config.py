@@ -44,7 +44,7 @@ def _gzip_level_problem(value: int) -> str | None:
 
 def _throttled_problem(values: tuple[str, ...]) -> str | None:
     fits = all(re.fullmatch(r"\d+:\d+", value) for value in values)
-    return None if fits or values in (("*",), ("none",)) else "must be * or a list of partition:broker"
+    return None if fits or values == ("*",) else "must be the literal '*' or a list of [partitionId]:[brokerId]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from kbroker.handlers.metadata import CLUSTER_OPERATIONS, NO_LEADER
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
 
-BROKERS_ENDPOINTS = 1
+BROKERS_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 
 
 @handles(DescribeClusterRequest)
@@ -16,6 +16,9 @@ def describe_cluster(
     services: Services, ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
     """Answer from the metadata cache, with the endpoints of the listener that was asked."""
+    if request.endpoint_type == CONTROLLER_ENDPOINTS:
+        text = "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type CONTROLLER"
+        raise KafkaError(ErrorCode.MISMATCHED_ENDPOINT_TYPE, text)
     if request.endpoint_type != BROKERS_ENDPOINTS:
         text = f"Unsupported endpoint type {request.endpoint_type}"
         raise KafkaError(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, text)

@@ -51,12 +51,13 @@ def _describe(
     request: DescribeConfigsRequest,
     resource: DescribeConfigsRequest.DescribeConfigsResource,
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
-    code, message, entries = ErrorCode.NONE, None, []
+    code, message, entries = ErrorCode.NONE, "", []
     try:
         entries = _entries(services, resource.resource_type, resource.resource_name)
     except KafkaError as error:
-        code, message = error.code, error.message or None
-    wanted = resource.configuration_keys
+        code, message = error.code, error.message
+    # kafkajs asks for everything by an empty list.
+    wanted = resource.configuration_keys or None
     return DescribeConfigsResponse.DescribeConfigsResult(
         error_code=code,
         error_message=message,
@@ -254,7 +255,11 @@ async def _alter_broker(
     entity = name or DEFAULT_ENTITY
     present = await services.zookeeper.read_config(BROKERS, entity)
     after = changed(present, changes, BROKER_KEYS, keep)
-    services.configs.check_broker_overrides(after, per_broker=bool(name))
+    try:
+        services.configs.check_broker_overrides(after, per_broker=bool(name))
+    except KafkaError as error:
+        # Kafka has another code for brokers than for topics.
+        raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
     if not validate_only:
         await _write(services, BROKERS, entity, after)
 

@@ -98,8 +98,13 @@ def _wanted_topics(
     if request.topics is None or (ctx.api_version == 0 and not request.topics):
         return [describe(topic) for topic in cache.topics.values()]
     answers = []
+    asked = set()
     for wanted in request.topics:
         by_id = wanted.topic_id != ZERO_UUID
+        asked_for = bytes(wanted.topic_id) if by_id else wanted.name
+        if asked_for in asked:
+            continue
+        asked.add(asked_for)
         if ctx.api_version < 12 and (by_id or wanted.name is None):
             text = f"Topic IDs are not supported in requests for version {ctx.api_version}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)

@@ -39,9 +39,10 @@ async def create_topics(services: Services, ctx: RequestContext, request: Create
     if request.validate_only:
         for topic in planned:
             results[topic.name] = _created(services, ctx, topic, ErrorCode.NONE)
+            results[topic.name].topic_id = ZERO_UUID
     elif planned:
         await _create(services, ctx, planned, request.timeout_ms, results)
-    return CreateTopicsResponse(topics=[results[name] for name in dict.fromkeys(t.name for t in request.topics)])
+    return CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
 
 
 def _plan(services: Services, request: CreateTopicsRequest, results: dict[str, CreatedTopic]) -> list[NewTopic]:
@@ -54,7 +55,7 @@ def _plan(services: Services, request: CreateTopicsRequest, results: dict[str, C
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Found multiple entries for this topic.")
             if topic.name == CLUSTER_METADATA_TOPIC:
                 text = f"Creation of internal topic {topic.name} is prohibited."
-                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, text)
+                raise KafkaError(ErrorCode.INVALID_REQUEST, text)
             planned.append(plan_topic(services, _wanted(topic)))
         except KafkaError as error:
             results[topic.name] = CreatedTopic(

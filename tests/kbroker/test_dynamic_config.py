@@ -119,8 +119,10 @@ async def test_values_are_described_with_the_place_they_come_from() -> None:
     topic = {entry.name: entry for entry in describe_topic(configs, {"segment.ms": "8"})}
     assert (topic["segment.ms"].value, topic["segment.ms"].source) == ("8", TOPIC_CONFIG)
     assert (topic["segment.bytes"].value, topic["segment.bytes"].source) == ("4000", DYNAMIC_BROKER)
-    assert (topic["retention.ms"].value, topic["retention.ms"].source) == ("18000000", STATIC_BROKER)
+    # Kafka looks only at log.retention.ms for the place, though it takes the value of log.retention.hours.
+    assert (topic["retention.ms"].value, topic["retention.ms"].source) == ("18000000", DEFAULT)
     assert topic["flush.ms"].source == DEFAULT
     broker = {entry.name: entry for entry in describe_broker(configs)}
     assert (broker["my.secret"].value, broker["my.secret"].is_sensitive) == (None, True)
-    assert [s.name for s in broker["log.retention.ms"].synonyms] == ["log.retention.hours", "log.retention.hours"]
+    assert broker["log.retention.ms"].synonyms == []
+    assert [s.source for s in broker["log.retention.hours"].synonyms] == [STATIC_BROKER, DEFAULT]

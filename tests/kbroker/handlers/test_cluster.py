@@ -21,4 +21,6 @@ async def test_the_cluster_is_described(ask: Ask, broker: BrokerProcess, version
 
 async def test_controllers_are_no_endpoints_here(ask: Ask) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
-    assert (await ask(request, 1)).error_code is ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    assert (await ask(request, 1)).error_code is ErrorCode.MISMATCHED_ENDPOINT_TYPE
+    unknown = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=7)
+    assert (await ask(unknown, 1)).error_code is ErrorCode.UNSUPPORTED_ENDPOINT_TYPE

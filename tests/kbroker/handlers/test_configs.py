@@ -69,6 +69,7 @@ async def test_a_topics_keys_are_shown_with_source_type_and_documentation(ask: A
     assert changed_key.config_type == 3
     assert changed_key.documentation
     assert found["retention.ms"].config_source == STATIC_BROKER
+    assert found["segment.ms"].synonyms == []  # log.roll.ms is set nowhere
     assert found["cleanup.policy"].value == "delete"
     assert found["min.cleanable.dirty.ratio"].value == "0.5"
 
@@ -145,6 +146,12 @@ async def test_a_bad_change_is_refused_and_changes_nothing(
     assert all(entry.config_source != TOPIC_CONFIG for entry in found.values())
 
 
+async def test_an_empty_list_of_keys_asks_for_all_of_them(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    assert (await entries(ask, TOPIC, topic_name, [])).keys() == TOPIC_KEYS.keys()
+    assert list(await entries(ask, TOPIC, topic_name, ["retention.ms", "no.such.key"])) == ["retention.ms"]
+
+
 async def test_validate_only_changes_nothing(ask: Ask, topic_name: str) -> None:
     await create(ask, topic(topic_name))
     checked = await alter(ask, TOPIC, topic_name, ("retention.ms", SET, "5"), check=True)
@@ -188,10 +195,10 @@ async def test_dynamic_broker_settings_hold_at_once_and_in_order(own: Ask) -> No
 @pytest.mark.parametrize(
     ("name", "change", "code", "said"),
     [
-        ("1", ("broker.rack", SET, "r"), ErrorCode.INVALID_CONFIG, "Cannot update these configs dynamically"),
-        ("", ("ssl.protocol", SET, "x"), ErrorCode.INVALID_CONFIG, "broker id must be specified"),
-        ("1", ("num.io.threads", SET, "100"), ErrorCode.INVALID_CONFIG, "double the current value"),
-        ("1", ("message.max.bytes", SET, "-5"), ErrorCode.INVALID_CONFIG, "message.max.bytes"),
+        ("1", ("broker.rack", SET, "r"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
+        ("", ("ssl.protocol", SET, "x"), ErrorCode.INVALID_REQUEST, "broker id must be specified"),
+        ("1", ("num.io.threads", SET, "100"), ErrorCode.INVALID_REQUEST, "double the current value"),
+        ("1", ("message.max.bytes", SET, "-5"), ErrorCode.INVALID_REQUEST, "message.max.bytes"),
         ("2", ("message.max.bytes", SET, "5"), ErrorCode.INVALID_REQUEST, "Unexpected broker id"),
     ],
 )

@@ -39,6 +39,12 @@ async def test_null_lists_all_topics_and_an_empty_list_none(ask: Ask, topic_name
     assert topic_name in [each.name for each in oldest.topics]
 
 
+async def test_a_topic_named_twice_is_described_once(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    answer = await ask(MetadataRequest(topics=[wanted(topic_name), wanted(topic_name)]), 12)
+    assert [each.name for each in answer.topics] == [topic_name]
+
+
 async def test_a_topic_is_found_by_its_id(ask: Ask, topic_name: str) -> None:
     (created,) = await create(ask, topic(topic_name))
     answer = await ask(MetadataRequest(topics=[wanted(None, created.topic_id)]), 12)

@@ -88,6 +88,13 @@ async def test_zstd_needs_version_7(played: Played) -> None:
     assert [each.error_code for each in await send(played, request_for((0, batch)), version=6)] == [76]
 
 
+async def test_a_transactional_batch_needs_its_transactional_id(played: Played) -> None:
+    await played.lead()
+    batch = one_batch()
+    batch[22] |= 0x10
+    assert [each.error_code for each in await send(played, request_for((0, batch)))] == [53]
+
+
 async def test_acks_0_is_not_answered_and_an_error_closes_the_connection(played: Played) -> None:
     await played.lead()
     assert produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=0)) is None

@@ -79,6 +79,7 @@ async def test_validate_only_creates_nothing(ask: Ask, topic_name: str) -> None:
     (checked,) = await create(ask, topic(topic_name, 4), validate_only=True)
     assert checked.error_code is ErrorCode.NONE
     assert checked.num_partitions == 4
+    assert checked.topic_id == ZERO_UUID
     assert (await describe(ask, topic_name)).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -95,6 +96,7 @@ async def test_a_topic_that_exists_is_refused(ask: Ask, topic_name: str) -> None
         (topic("bad name"), ErrorCode.INVALID_TOPIC_EXCEPTION, "other than ASCII alphanumerics"),
         (topic(""), ErrorCode.INVALID_TOPIC_EXCEPTION, "empty string"),
         (topic("x" * 250), ErrorCode.INVALID_TOPIC_EXCEPTION, "249"),
+        (topic("__cluster_metadata"), ErrorCode.INVALID_REQUEST, "prohibited"),
         (topic("bad-1", 0), ErrorCode.INVALID_PARTITIONS, "larger than 0"),
         (topic("bad-2", -2), ErrorCode.INVALID_PARTITIONS, "larger than 0"),
         (topic("bad-3", 1, 0), ErrorCode.INVALID_REPLICATION_FACTOR, "larger than 0"),
@@ -128,8 +130,8 @@ async def test_one_bad_topic_does_not_keep_the_others_from_being_created(ask: As
 
 
 async def test_a_name_asked_for_twice_is_refused(ask: Ask, topic_name: str) -> None:
-    (refused,) = await create(ask, topic(topic_name), topic(topic_name))
-    assert refused.error_code is ErrorCode.INVALID_REQUEST
+    refused = await create(ask, topic(topic_name), topic(topic_name))
+    assert [each.error_code for each in refused] == [ErrorCode.INVALID_REQUEST] * 2
 
 
 async def test_names_that_collide_in_metrics_are_refused(ask: Ask, topic_name: str) -> None:
