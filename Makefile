@@ -10,7 +10,7 @@ CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
 # Test processes beside each other; 0 runs them one after the other in this process.
 JOBS ?= 2
 
-.PHONY: help setup compile run test quick test-pure lint format docs bench bench-quick clean
+.PHONY: help setup compile run test quick soak test-pure lint format docs bench bench-quick clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,9 @@ test: lint setup  ## lint, types and all tests
 
 quick: setup  ## the tests that need no cluster of others and no Spark
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+
+soak: setup  ## a broker killed 50 times in the middle of appends (five minutes)
+	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
 
 test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as without a C compiler
 	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg pyspark_kbroker.py README.md Makefile build/pure/ && find build/pure -name '*.so' -delete

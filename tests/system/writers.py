@@ -1,0 +1,141 @@
+"""Producers that go on through crashes of their broker and know afterwards what was acknowledged to them."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import Producer as ConfluentProducer
+
+from kbroker import Producer
+from kbroker.broker_process import BrokerProcess
+from tests.system.wire import Peer, one_batch, produce
+
+VALUE_BYTES = 300
+
+
+def value_of(name: str, number: int) -> bytes:
+    return f"{name}-{number:07d}-".encode().ljust(VALUE_BYTES, b".")
+
+
+class Writer:
+    """Sends numbered values round the partitions in a thread, until told to stop."""
+
+    name = ""
+    is_idempotent = True
+    pause_s = 0.004
+
+    def __init__(self, broker: BrokerProcess, topic: str, partitions: int) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.partitions = partitions
+        self.sent = 0
+        self.acknowledged: dict[int, tuple[int, int]] = {}
+        """Number -> (partition, offset)."""
+        self.errors: list[str] = []
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=self.name)
+
+    def __enter__(self) -> Writer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.finish(10)
+
+    def finish(self, timeout: float) -> None:
+        """Send no more, and wait for what is on its way."""
+        self._stop.set()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        try:
+            self._write()
+        except BaseException as error:
+            self.errors.append(repr(error))
+
+    def _write(self) -> None:
+        raise NotImplementedError
+
+    def _next(self) -> tuple[int, int, bytes]:
+        """(number, partition, value)"""
+        number = self.sent
+        self.sent += 1
+        return number, number % self.partitions, value_of(self.name, number)
+
+
+class OurWriter(Writer):
+    """Our producer, idempotent."""
+
+    name = "ours"
+
+    def _write(self) -> None:
+        with Producer(self.broker.bootstrap, linger_ms=1, delivery_timeout_ms=60_000) as producer:
+            while not self._stop.is_set():
+                for _ in range(4):
+                    number, partition, value = self._next()
+
+                    def delivered(metadata: Any, error: BaseException | None, number: int = number) -> None:
+                        if error is None:
+                            self.acknowledged[number] = (metadata.partition, metadata.offset)
+                        else:
+                            self.errors.append(f"{number}: {error}")
+
+                    producer.send(self.topic, value, partition=partition, on_delivery=delivered)
+                time.sleep(self.pause_s)
+            producer.flush(60)
+
+
+class ConfluentWriter(Writer):
+    """librdkafka's producer, idempotent."""
+
+    name = "confluent"
+
+    def _write(self) -> None:
+        producer = ConfluentProducer(
+            {
+                "bootstrap.servers": self.broker.bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "batch.size": 50_000,
+                "message.timeout.ms": 60_000,
+                "reconnect.backoff.max.ms": 200,
+                "log_level": 0,
+            }
+        )
+        while not self._stop.is_set():
+            for _ in range(4):
+                number, partition, value = self._next()
+                producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered(number))
+            producer.poll(self.pause_s)
+        if producer.flush(60):
+            self.errors.append("confluent-kafka could not deliver everything")
+
+    def _delivered(self, number: int) -> Any:
+        def delivered(error: Any, message: Any) -> None:
+            if error is None:
+                self.acknowledged[number] = (message.partition(), message.offset())
+            else:
+                self.errors.append(f"{number}: {error}")
+
+        return delivered
+
+
+class PlainWriter(Writer):
+    """One batch at a time, no producer id, no retries: what is not answered may be there or not, but not twice."""
+
+    name = "plain"
+    is_idempotent = False
+
+    def _write(self) -> None:
+        while not self._stop.is_set():
+            with contextlib.suppress(OSError, AssertionError), Peer(self.broker) as peer:
+                while not self._stop.is_set():
+                    number, partition, value = self._next()
+                    answer = produce(peer, self.topic, one_batch(value), partition)
+                    if not answer.error_code:
+                        self.acknowledged[number] = (partition, answer.base_offset)
+                    time.sleep(self.pause_s)
+            time.sleep(0.02)
