@@ -11,8 +11,8 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, CompileError, ExecError, LinkError, PlatformError
 
 ROOMS = ("protocol", "segment", "controller", "kbroker")
-NOT_COMPILED = ("protocol/memory.pxd",)
-"""Lends inline C to other modules; its .py has the same functions for those that are not compiled."""
+NOT_COMPILED = ("protocol/memory.pxd", "protocol/records/raw.pxd")
+"""They lend inline C to other modules; the .py beside has the same functions for those that are not compiled."""
 
 
 class OptionalBuildExt(build_ext):

@@ -1,6 +1,10 @@
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
+from protocol cimport memory
+from protocol.records cimport raw
 from protocol.records.reader cimport RecordReader
+
+cdef int64_t _LAST_BASE_OFFSET
 
 cdef object _INT64, _INT32, _UINT32, _INT16, _PRODUCER, _LENGTH_TO_MAGIC
 cdef object crc32c, decompress
@@ -31,16 +35,32 @@ cdef class RecordsSummary:
     cdef public bint has_null_key
 
 
-@cython.locals(header=BatchHeader)
 cpdef BatchHeader read_header(object buffer, Py_ssize_t position=*)
 
-@cython.locals(header=BatchHeader, batch_size=int64_t, count=Py_ssize_t)
+@cython.locals(view=memoryview, header=BatchHeader, end=Py_ssize_t, count=Py_ssize_t)
 cpdef tuple check_batch(object buffer, Py_ssize_t position=*, Py_ssize_t size=*)
+
+@cython.locals(view=memoryview, expected=int64_t)
+cpdef bint verify_crc(object buffer, Py_ssize_t position, Py_ssize_t size) except -1
+
+@cython.locals(view=memoryview, header=BatchHeader, payload=memoryview)
+cpdef RecordsSummary validate_records(
+    object buffer, Py_ssize_t position, Py_ssize_t size, Py_ssize_t max_payload_size=*
+)
 
 @cython.locals(batch_length=int64_t, magic=int, size=int64_t, position=Py_ssize_t, length=Py_ssize_t)
 cpdef list split_batches(object buffer)
 
 cdef int _check_magic_and_length(int magic, int batch_length, Py_ssize_t position) except -1
+
+@cython.locals(data="const unsigned char*", header=BatchHeader)
+cdef BatchHeader _read_header(memoryview view, Py_ssize_t position)
+
+@cython.locals(value=int)
+cdef int _int8(const unsigned char* data, Py_ssize_t position) noexcept
+
+@cython.locals(value=int64_t)
+cdef int64_t _crc(memoryview view, Py_ssize_t start, Py_ssize_t end) except -1
 
 @cython.locals(
     reader=RecordReader,
@@ -50,5 +70,6 @@ cdef int _check_magic_and_length(int magic, int batch_length, Py_ssize_t positio
     max_index=Py_ssize_t,
     index=Py_ssize_t,
     null_keys=Py_ssize_t,
+    summary=RecordsSummary,
 )
-cdef RecordsSummary _walk(BatchHeader header, object payload, Py_ssize_t start, Py_ssize_t end)
+cdef RecordsSummary _walk(BatchHeader header, memoryview payload, Py_ssize_t start, Py_ssize_t end)

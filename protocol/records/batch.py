@@ -20,8 +20,11 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from protocol import memory
+from protocol.records import raw
 from protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
 from protocol.records.errors import CorruptBatch, InvalidRecord
+from protocol.records.raw import Readable
 from protocol.records.reader import BytesLike, RecordReader
 
 HEADER_SIZE = 61
@@ -34,6 +37,9 @@ LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
+
+_LAST_BASE_OFFSET = 0x7FFFFFFF_00000000
+"""No base offset may be larger, so that adding the largest delta cannot overflow 64 bits."""
 
 HEADER = Struct(">qiibIhiqqqhii")
 _INT64 = Struct(">q")
@@ -174,14 +180,10 @@ def increment_sequence(sequence: int, by: int) -> int:
 def read_header(buffer: BytesLike, position: int = 0) -> BatchHeader:
     """Read the header at `position`; whether the whole batch (`header.size`) is there is not looked at.
 
-    Raises CorruptBatch on fewer than 61 bytes, on a length too short for a batch and on an unknown magic,
-    InvalidRecord on the magics 0 and 1 of old.
+    Raises CorruptBatch on fewer than 61 bytes, on a length too short for a batch, an impossible base offset and an
+    unknown magic, InvalidRecord on the magics 0 and 1 of old.
     """
-    if position < 0 or len(buffer) - position < HEADER_SIZE:
-        raise CorruptBatch(f"{len(buffer) - position} bytes at {position} are too few for a batch header")
-    header = BatchHeader(*HEADER.unpack_from(buffer, position))
-    _check_magic_and_length(header.magic, header.batch_length, position)
-    return header
+    return _read_header(memoryview(buffer), position)
 
 
 def check_batch(buffer: BytesLike, position: int = 0, size: int = -1) -> tuple[BatchHeader, RecordsSummary | None]:
@@ -191,13 +193,14 @@ def check_batch(buffer: BytesLike, position: int = 0, size: int = -1) -> tuple[B
     CRC (CorruptBatch), count > 0 and equal to lastOffsetDelta + 1, and all records of an uncompressed batch
     (InvalidRecord). The summary is None for a compressed batch, whose records are not looked at.
     """
-    header = read_header(buffer, position)
-    batch_size = header.size
-    if batch_size > len(buffer) - position or (size >= 0 and batch_size != size):
-        available = len(buffer) - position if size < 0 else size
-        raise CorruptBatch(f"batch at {position} says it has {batch_size} bytes, {available} are there")
-    if crc32c(memoryview(buffer)[position + CRC_START : position + batch_size]) != header.crc:
-        raise CorruptBatch(f"batch at {position} of {batch_size} bytes does not match its CRC {header.crc:#010x}")
+    view = memoryview(buffer)
+    header = _read_header(view, position)
+    end = position + header.batch_length + LOG_OVERHEAD
+    if end > len(view) or (size >= 0 and end - position != size):
+        available = len(view) - position if size < 0 else size
+        raise CorruptBatch(f"batch at {position} says it has {end - position} bytes, {available} are there")
+    if _crc(view, position + CRC_START, end) != header.crc:
+        raise CorruptBatch(f"batch at {position} of {end - position} bytes does not match its CRC {header.crc:#010x}")
     count = header.count
     if count <= 0 or header.last_offset_delta != count - 1:
         raise InvalidRecord(
@@ -205,15 +208,18 @@ def check_batch(buffer: BytesLike, position: int = 0, size: int = -1) -> tuple[B
         )
     if header.attributes & COMPRESSION_MASK:
         return header, None
-    return header, _walk(header, buffer, position + HEADER_SIZE, position + batch_size)
+    return header, _walk(header, view, position + HEADER_SIZE, end)
 
 
 def verify_crc(buffer: BytesLike, position: int, size: int) -> bool:
     """Whether the CRC of the batch in buffer[position : position + size] is right."""
-    if position < 0 or size < HEADER_SIZE or size > len(buffer) - position:
+    view = memoryview(buffer)
+    if position < 0 or size < HEADER_SIZE or size > len(view) - position:
         return False
-    expected: int = _UINT32.unpack_from(buffer, position + 17)[0]
-    return bool(crc32c(memoryview(buffer)[position + CRC_START : position + size]) == expected)
+    return (
+        _crc(view, position + CRC_START, position + size)
+        == memory.load_int32(raw.address(view), position + 17) & 0xFFFFFFFF
+    )
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
@@ -248,7 +254,7 @@ def write_crc(buffer: bytearray | memoryview, position: int) -> None:
     end = position + LOG_OVERHEAD + _INT32.unpack_from(buffer, position + 8)[0]
     if end > len(buffer) or end < position + HEADER_SIZE:
         raise CorruptBatch(f"batch at {position} ends at {end}, the buffer at {len(buffer)}")
-    _UINT32.pack_into(buffer, position + 17, crc32c(memoryview(buffer)[position + CRC_START : end]))
+    _UINT32.pack_into(buffer, position + 17, _crc(memoryview(buffer), position + CRC_START, end))
 
 
 def validate_records(
@@ -259,13 +265,14 @@ def validate_records(
     A compressed batch is decompressed for it, to at most `max_payload_size` bytes. Raises CorruptBatch or
     InvalidRecord when a length, the count or an offset delta lies (deltas must be 0, 1, 2, ...).
     """
-    header = read_header(buffer, position)
-    if header.size != size or size > len(buffer) - position:
+    view = memoryview(buffer)
+    header = _read_header(view, position)
+    if header.size != size or size > len(view) - position:
         raise CorruptBatch(f"batch at {position} says it has {header.size} bytes, {size} are there")
     if header.compression == 0:
-        return _walk(header, buffer, position + HEADER_SIZE, position + size)
-    compressed = memoryview(buffer)[position + HEADER_SIZE : position + size]
-    payload = decompress(header.compression, compressed, max_payload_size)
+        return _walk(header, view, position + HEADER_SIZE, position + size)
+    compressed = view[position + HEADER_SIZE : position + size]
+    payload = memoryview(decompress(header.compression, compressed, max_payload_size))
     return _walk(header, payload, 0, len(payload))
 
 
@@ -297,9 +304,45 @@ def _check_magic_and_length(magic: int, batch_length: int, position: int) -> Non
         raise CorruptBatch(f"batch at {position} has a length of {batch_length}")
 
 
-def _walk(header: BatchHeader, payload: BytesLike, start: int, end: int) -> RecordsSummary:
+def _read_header(view: memoryview, position: int) -> BatchHeader:
+    if position < 0 or len(view) - position < HEADER_SIZE:
+        raise CorruptBatch(f"{len(view) - position} bytes at {position} are too few for a batch header")
+    data = raw.address(view)
+    header = BatchHeader.__new__(BatchHeader)
+    header.base_offset = memory.load_int64(data, position)
+    header.batch_length = memory.load_int32(data, position + 8)
+    header.partition_leader_epoch = memory.load_int32(data, position + 12)
+    header.magic = _int8(data, position + 16)
+    header.crc = memory.load_int32(data, position + 17) & 0xFFFFFFFF
+    header.attributes = memory.load_int16(data, position + 21)
+    header.last_offset_delta = memory.load_int32(data, position + 23)
+    header.base_timestamp = memory.load_int64(data, position + 27)
+    header.max_timestamp = memory.load_int64(data, position + 35)
+    header.producer_id = memory.load_int64(data, position + 43)
+    header.producer_epoch = memory.load_int16(data, position + 51)
+    header.base_sequence = memory.load_int32(data, position + 53)
+    header.count = memory.load_int32(data, position + 57)
+    _check_magic_and_length(header.magic, header.batch_length, position)
+    if header.base_offset < 0 or header.base_offset > _LAST_BASE_OFFSET:
+        raise CorruptBatch(f"batch at {position} has the base offset {header.base_offset}")
+    return header
+
+
+def _int8(data: Readable, position: int) -> int:
+    value = data[position]
+    return value - 256 if value > 127 else value
+
+
+def _crc(view: memoryview, start: int, end: int) -> int:
+    """CRC-32C of view[start:end], within bounds."""
+    value = raw.short_crc(raw.address(view), start, end)
+    return crc32c(view[start:end]) if value < 0 else value
+
+
+def _walk(header: BatchHeader, payload: memoryview, start: int, end: int) -> RecordsSummary:
     """Read every record of a payload whose offset deltas must be 0, 1, 2, ...; see validate_records."""
-    reader = RecordReader(payload, start, end, header.count, header.base_timestamp, header.last_offset_delta)
+    reader = RecordReader.__new__(RecordReader)
+    reader.open(payload, start, end, header.count, header.base_timestamp, header.last_offset_delta)
     max_timestamp = min_timestamp = -1
     max_index = 0
     null_keys = 0
@@ -316,4 +359,9 @@ def _walk(header: BatchHeader, payload: BytesLike, start: int, end: int) -> Reco
         if reader.key_length < 0:
             null_keys += 1
         index += 1
-    return RecordsSummary(max_timestamp, header.base_offset + max_index, min_timestamp, null_keys > 0)
+    summary = RecordsSummary.__new__(RecordsSummary)
+    summary.max_timestamp = max_timestamp
+    summary.offset_of_max_timestamp = header.base_offset + max_index
+    summary.min_timestamp = min_timestamp
+    summary.has_null_key = null_keys > 0
+    return summary

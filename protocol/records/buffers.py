@@ -62,29 +62,29 @@ class BufferPool:
     def __init__(self, max_bytes: int = 256 << 20) -> None:
         self.max_bytes = max_bytes
         self._buffers: list[bytearray] = []
+        """All, the oldest first."""
+        self._by_size: dict[int, list[bytearray]] = {}
+        self._total_bytes = 0
 
     def borrow(self, size: int) -> bytearray:
-        """A bytearray of at least `size` bytes, its contents whatever they were."""
-        best = -1
-        for index, buffer in enumerate(self._buffers):
-            if (
-                size <= len(buffer) <= 8 * max(size, 512)
-                and (best < 0 or len(buffer) < len(self._buffers[best]))
-                and _is_free(buffer)
-            ):
-                best = index
-        if best >= 0:
-            return self._buffers[best]
-        buffer = bytearray(max(size, 64))
-        self._make_room(len(buffer))
+        """A bytearray of at least `size` bytes (the next power of two), its contents whatever they were."""
+        size = 1 << max(size - 1, 63).bit_length()
+        for buffer in self._by_size.get(size, ()):
+            if _is_free(buffer):
+                return buffer
+        buffer = bytearray(size)
+        self._make_room(size)
         self._buffers.append(buffer)
+        self._by_size.setdefault(size, []).append(buffer)
+        self._total_bytes += size
         return buffer
 
     def _make_room(self, size: int) -> None:
         """Forget buffers until the new one fits the bounds: the oldest first, lent or not."""
-        total = size + sum(len(buffer) for buffer in self._buffers)
-        while self._buffers and (total > self.max_bytes or len(self._buffers) >= _MAX_BUFFERS):
-            total -= len(self._buffers.pop(0))
+        while self._buffers and (self._total_bytes + size > self.max_bytes or len(self._buffers) >= _MAX_BUFFERS):
+            oldest = self._buffers.pop(0)
+            self._by_size[len(oldest)].pop(0)  # within a size they stand in the same order
+            self._total_bytes -= len(oldest)
 
 
 def _is_free(buffer: bytearray) -> bool:

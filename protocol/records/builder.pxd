@@ -1,7 +1,7 @@
 cimport cython
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport int64_t
+from protocol.records cimport raw
 
-cdef bint _INTERPRETED
 cdef Py_ssize_t _LARGEST_BATCH
 cdef bytes _NO_HEADERS
 
@@ -11,8 +11,7 @@ cdef class BatchBuilder:
     cdef readonly int64_t batch_size
     cdef readonly int compression
     cdef readonly object level
-    cdef readonly bytearray buffer
-    cdef unsigned char[::1] view
+    cdef bytearray buffer
     cdef readonly Py_ssize_t size
     cdef readonly Py_ssize_t count
     cdef readonly int64_t base_timestamp
@@ -20,25 +19,25 @@ cdef class BatchBuilder:
 
     @cython.locals(
         key_bytes=bytes, value_bytes=bytes, header_bytes=bytes, key_length=Py_ssize_t, value_length=Py_ssize_t,
-        headers_length=Py_ssize_t, at=Py_ssize_t, view="unsigned char[::1]",
+        headers_length=Py_ssize_t, at=Py_ssize_t, target="unsigned char*",
     )
     cpdef bint append(self, object key, object value, object headers=*, int64_t timestamp=*) except -1
 
-    @cython.locals(at=Py_ssize_t, view="unsigned char[::1]")
+    @cython.locals(at=Py_ssize_t, target="unsigned char*")
     cdef bint append_slices(
         self,
         int64_t timestamp,
-        const unsigned char[::1] keys,
+        const unsigned char* keys,
         Py_ssize_t key_start,
         Py_ssize_t key_length,
-        const unsigned char[::1] values,
+        const unsigned char* values,
         Py_ssize_t value_start,
         Py_ssize_t value_length,
-        const unsigned char[::1] headers,
+        const unsigned char* headers,
         Py_ssize_t headers_length,
     ) except -1
 
-    @cython.locals(delta=int64_t, length=int64_t, end=int64_t, at=Py_ssize_t, view="unsigned char[::1]")
+    @cython.locals(delta=int64_t, length=int64_t, end=int64_t, at=Py_ssize_t, target="unsigned char*")
     cdef Py_ssize_t _open_record(
         self, int64_t timestamp, Py_ssize_t key_length, Py_ssize_t value_length, Py_ssize_t headers_length
     ) except? -7777777777777
@@ -51,21 +50,3 @@ cpdef bytes encode_headers(object headers)
 
 @cython.locals(buffer=bytearray)
 cpdef bytes encode_varint(int64_t value)
-
-@cython.locals(rest=uint64_t, size=int)
-cdef int _varint_size(int64_t value) noexcept
-
-@cython.locals(rest=uint64_t)
-cdef Py_ssize_t _put_varint(unsigned char[::1] target, Py_ssize_t at, int64_t value) noexcept
-
-@cython.locals(i=Py_ssize_t)
-cdef void _copy_bytes(unsigned char[::1] target, Py_ssize_t at, bytes source, Py_ssize_t length) noexcept
-
-@cython.locals(i=Py_ssize_t)
-cdef void _copy_range(
-    unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
-) noexcept
-
-cdef int _copy_slice(
-    unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
-) except -1

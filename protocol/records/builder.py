@@ -1,12 +1,13 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """A batch being filled: records are written straight into one growing buffer behind room for the header.
 
-Every write is preceded by `_open_record`, which makes room for the whole record: the compiler's bounds checks are off.
+Every write is preceded by `_open_record`, which makes room for the whole record: compiled, it is a write to a pointer.
 """
 
 from collections.abc import Sequence
 
 from protocol.errors import ErrorCode, KafkaError
+from protocol.records import raw
 from protocol.records.batch import (
     CONTROL_BIT,
     HEADER,
@@ -17,11 +18,10 @@ from protocol.records.batch import (
     write_crc,
 )
 from protocol.records.compression import compress
-from protocol.records.reader import BytesLike
+from protocol.records.raw import Readable
 
 Headers = Sequence[tuple[str, bytes | None]]
 
-_INTERPRETED = __file__.endswith(".py")
 _FIRST_CAPACITY = 1024
 _LARGEST_BATCH = 0x7FFFFFFF - LOG_OVERHEAD
 _NO_HEADERS = b"\x00"
@@ -30,7 +30,7 @@ _NO_HEADERS = b"\x00"
 class BatchBuilder:
     """Collects records until `batch_size` bytes (uncompressed, header included) are reached, then `build`s once.
 
-    An empty builder takes a record of any size.
+    An empty builder takes a record of any size. `capacity` is the room to begin with, in bytes; it grows.
     """
 
     __slots__ = (
@@ -42,15 +42,16 @@ class BatchBuilder:
         "level",
         "max_timestamp",
         "size",
-        "view",
     )
 
-    def __init__(self, batch_size: int = 16384, compression: int = 0, level: int | None = None) -> None:
+    def __init__(
+        self, batch_size: int = 16384, compression: int = 0, level: int | None = None, capacity: int = _FIRST_CAPACITY
+    ) -> None:
         self.batch_size = batch_size
         self.compression = compression
         self.level = level
-        self.buffer = bytearray(min(max(batch_size, HEADER_SIZE), _FIRST_CAPACITY))
-        self.view = self.buffer
+        self.buffer = bytearray()
+        raw.resize(self.buffer, min(max(batch_size, HEADER_SIZE), max(capacity, HEADER_SIZE)))
         self.size = HEADER_SIZE
         self.count = 0
         self.base_timestamp = -1
@@ -67,29 +68,29 @@ class BatchBuilder:
         at = self._open_record(timestamp, key_length, value_length, headers_length)
         if at < 0:
             return False
-        view = self.view
-        at = _put_varint(view, at, key_length)
+        target = raw.bytearray_address(self.buffer)
+        at = raw.put_varint(target, at, key_length)
         if key_bytes is not None:
-            _copy_bytes(view, at, key_bytes, key_length)
+            raw.copy(target, at, raw.bytes_address(key_bytes), 0, key_length)
             at += key_length
-        at = _put_varint(view, at, value_length)
+        at = raw.put_varint(target, at, value_length)
         if value_bytes is not None:
-            _copy_bytes(view, at, value_bytes, value_length)
+            raw.copy(target, at, raw.bytes_address(value_bytes), 0, value_length)
             at += value_length
-        _copy_bytes(view, at, header_bytes, headers_length)
+        raw.copy(target, at, raw.bytes_address(header_bytes), 0, headers_length)
         self.size = at + headers_length
         return True
 
     def append_slices(
         self,
         timestamp: int,
-        keys: BytesLike,
+        keys: Readable,
         key_start: int,
         key_length: int,
-        values: BytesLike,
+        values: Readable,
         value_start: int,
         value_length: int,
-        headers: BytesLike,
+        headers: Readable,
         headers_length: int,
     ) -> bool:
         """The same for columns: keys[key_start : key_start + key_length] and so on, length -1 for null.
@@ -99,16 +100,16 @@ class BatchBuilder:
         at = self._open_record(timestamp, key_length, value_length, headers_length)
         if at < 0:
             return False
-        view = self.view
-        at = _put_varint(view, at, key_length)
+        target = raw.bytearray_address(self.buffer)
+        at = raw.put_varint(target, at, key_length)
         if key_length > 0:
-            _copy_range(view, at, keys, key_start, key_length)
+            raw.copy(target, at, keys, key_start, key_length)
             at += key_length
-        at = _put_varint(view, at, value_length)
+        at = raw.put_varint(target, at, value_length)
         if value_length > 0:
-            _copy_range(view, at, values, value_start, value_length)
+            raw.copy(target, at, values, value_start, value_length)
             at += value_length
-        _copy_range(view, at, headers, 0, headers_length)
+        raw.copy(target, at, headers, 0, headers_length)
         self.size = at + headers_length
         return True
 
@@ -125,8 +126,7 @@ class BatchBuilder:
     ) -> bytearray:
         """The finished batch; the builder is done with. An empty builder makes an empty batch."""
         buffer = self.buffer
-        self.view = None  # type: ignore[assignment]  # a bytearray that is looked into cannot be cut
-        del buffer[self.size :]
+        raw.resize(buffer, self.size)
         compression = self.compression if self.count else 0
         if compression:
             with memoryview(buffer) as whole, whole[HEADER_SIZE:] as payload:
@@ -166,15 +166,15 @@ class BatchBuilder:
         delta = timestamp - self.base_timestamp if self.count else 0
         length = (
             1
-            + _varint_size(delta)
-            + _varint_size(self.count)
-            + _varint_size(key_length)
+            + raw.varint_size(delta)
+            + raw.varint_size(self.count)
+            + raw.varint_size(key_length)
             + (key_length if key_length > 0 else 0)
-            + _varint_size(value_length)
+            + raw.varint_size(value_length)
             + (value_length if value_length > 0 else 0)
             + headers_length
         )
-        end = self.size + _varint_size(length) + length
+        end = self.size + raw.varint_size(length) + length
         if end > self.batch_size and self.count:
             return -1
         if end > _LARGEST_BATCH:
@@ -185,20 +185,18 @@ class BatchBuilder:
             self.base_timestamp = timestamp
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
-        view = self.view
-        at = _put_varint(view, self.size, length)
-        view[at] = 0
-        at = _put_varint(view, at + 1, delta)
-        at = _put_varint(view, at, self.count)
+        target = raw.bytearray_address(self.buffer)
+        at = raw.put_varint(target, self.size, length)
+        target[at] = 0
+        at = raw.put_varint(target, at + 1, delta)
+        at = raw.put_varint(target, at, self.count)
         self.count += 1
         return at
 
     def _grow(self, needed: int) -> None:
-        """Have at least `needed` bytes: twice as many as now, but no more than a batch where that is enough."""
-        capacity = max(needed, min(2 * len(self.buffer), self.batch_size))
-        self.view = None  # type: ignore[assignment]  # a bytearray that is looked into cannot grow
-        self.buffer += bytes(capacity - len(self.buffer))
-        self.view = self.buffer
+        """Have at least `needed` bytes: four times as many as now, but no more than a batch where that is enough."""
+        capacity = max(needed, min(4 * len(self.buffer), self.batch_size))
+        raw.resize(self.buffer, capacity)
 
 
 def encode_headers(headers: Headers) -> bytes:
@@ -218,50 +216,10 @@ def encode_headers(headers: Headers) -> bytes:
 def encode_varint(value: int) -> bytes:
     """A zig-zag number as bytes."""
     buffer = bytearray(10)
-    return bytes(buffer[: _put_varint(buffer, 0, value)])
+    return bytes(buffer[: raw.put_varint(raw.bytearray_address(buffer), 0, value)])
 
 
 def _to_bytes(value: object) -> bytes:
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     raise TypeError(f"keys and values are bytes or None, not {type(value).__name__}")
-
-
-def _varint_size(value: int) -> int:
-    rest = (value << 1) ^ (value >> 63)
-    size = 1
-    while rest > 127:
-        rest >>= 7
-        size += 1
-    return size
-
-
-def _put_varint(target: bytearray, at: int, value: int) -> int:
-    """Write a zig-zag number; returns the position behind it."""
-    rest = (value << 1) ^ (value >> 63)
-    while rest > 127:
-        target[at] = (rest & 127) | 128
-        rest >>= 7
-        at += 1
-    target[at] = rest
-    return at + 1
-
-
-def _copy_bytes(target: bytearray, at: int, source: bytes, length: int) -> None:
-    if _INTERPRETED:  # the loop is for the compiler, which makes one copy of it; the interpreter would walk it
-        _copy_slice(target, at, source, 0, length)
-        return
-    for i in range(length):
-        target[at + i] = source[i]
-
-
-def _copy_range(target: bytearray, at: int, source: BytesLike, start: int, length: int) -> None:
-    if _INTERPRETED:
-        _copy_slice(target, at, source, start, length)
-        return
-    for i in range(length):
-        target[at + i] = source[start + i]
-
-
-def _copy_slice(target: bytearray, at: int, source: BytesLike, start: int, length: int) -> None:
-    target[at : at + length] = source[start : start + length]

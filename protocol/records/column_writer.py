@@ -7,13 +7,12 @@ the partition of the batch that keyless rows are being collected in, which chang
 
 from dataclasses import dataclass
 
+from protocol.records import raw
 from protocol.records.batch import increment_sequence
 from protocol.records.buffers import BinaryColumn, Buffer, HeadersColumn
-from protocol.records.builder import BatchBuilder, encode_varint
+from protocol.records.builder import BatchBuilder
 from protocol.records.errors import InvalidRecord
 from protocol.records.partitioner import KeyPartitioner
-
-_EMPTY_HEADERS = b"\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +30,27 @@ class EncodedBatch:
 class BinaryView:
     """A BinaryColumn with its buffers opened and checked: no offset may point outside."""
 
-    __slots__ = ("data", "is_null", "offsets", "rows", "validity")
+    __slots__ = ("data", "data_view", "is_null", "offsets", "offsets_view", "rows", "validity", "validity_view")
 
     def __init__(self, column: BinaryColumn, rows: int) -> None:
-        offsets = memoryview(column.offsets).cast("B")
-        if len(offsets) < 4 * (rows + 1):
-            raise ValueError(f"{len(offsets)} bytes of offsets are too few for {rows} rows")
-        self.offsets = offsets[: 4 * (rows + 1)].cast("i")
         self.rows = rows
-        self.data = memoryview(column.data).cast("B") if len(column.data) else b""
+        self.offsets_view = _opened(column.offsets, rows + 1, 4)
+        self.offsets = raw.int32_address(self.offsets_view)
+        self.data_view = memoryview(column.data).cast("B") if len(column.data) else memoryview(b"")
+        self.data = raw.address(self.data_view)
         self.is_null = column.validity is not None and column.null_count != 0
-        self.validity = b""
+        self.validity_view = memoryview(b"")
         if self.is_null and column.validity is not None:
-            self.validity = memoryview(column.validity).cast("B")  # type: ignore[assignment]
-            if len(self.validity) < (rows + 7) // 8:
-                raise ValueError(f"{len(self.validity)} bytes of validity are too few for {rows} rows")
+            self.validity_view = memoryview(column.validity).cast("B")
+            if len(self.validity_view) < (rows + 7) // 8:
+                raise ValueError(f"{len(self.validity_view)} bytes of validity are too few for {rows} rows")
+        self.validity = raw.address(self.validity_view)
         self._check(rows)
 
     def _check(self, rows: int) -> None:
         offsets = self.offsets
-        if offsets[0] < 0 or offsets[rows] > len(self.data):
-            raise ValueError(f"offsets {offsets[0]}..{offsets[rows]} of a column of {len(self.data)} bytes")
+        if offsets[0] < 0 or offsets[rows] > len(self.data_view):
+            raise ValueError(f"offsets {offsets[0]}..{offsets[rows]} of a column of {len(self.data_view)} bytes")
         for row in range(rows):
             if offsets[row + 1] < offsets[row]:
                 raise ValueError(f"offsets go back at row {row}")
@@ -89,11 +88,14 @@ class ColumnEncoder:
         self.sequences = [0] * partitions if sequences is None else list(sequences)
         if len(self.sequences) != partitions:
             raise ValueError(f"{len(self.sequences)} sequences for {partitions} partitions")
+        self.usual_size = 0
+        """Bytes of the last batch: the room that the next one starts with."""
         self.sticky = 0
         self.rows_seen = 0
         self.builders: list[BatchBuilder | None] = [None] * partitions
-        self.first_rows = [0] * partitions
-        self.last_rows = [0] * partitions
+        self.row_numbers = [memoryview(bytearray(8 * partitions)) for _ in range(2)]
+        self.first_rows = raw.int64_address(self.row_numbers[0])
+        self.last_rows = raw.int64_address(self.row_numbers[1])
         self.done: list[EncodedBatch] = []
 
     def append(
@@ -112,12 +114,16 @@ class ColumnEncoder:
         keys = BinaryView(_no_values(rows) if key is None else key, rows)
         values = BinaryView(_no_values(rows) if value is None else value, rows)
         constant = timestamps if isinstance(timestamps, int) else -1
-        times = None if isinstance(timestamps, int) else _opened(timestamps, rows, 8, "q")
-        targets = None if partition is None else _opened(partition, rows, 4, "i")
-        header_rows = _HeaderRows(headers, rows) if headers is not None else None
+        time_view = memoryview(b"") if isinstance(timestamps, int) else _opened(timestamps, rows, 8)
+        times = raw.int64_address(time_view)
+        has_times = not isinstance(timestamps, int)
+        target_view = memoryview(b"") if partition is None else _opened(partition, rows, 4)
+        targets = raw.int32_address(target_view)
+        has_targets = partition is not None
+        header_rows = _HeaderRows(headers, rows)
         for row in range(rows):
             key_length = keys.length(row)
-            if targets is not None:
+            if has_targets:
                 target = targets[row]
                 if target < 0 or target >= self.partitions:
                     raise ValueError(f"row {row}: there is no partition {target} of {self.partitions}")
@@ -125,9 +131,7 @@ class ColumnEncoder:
                 target = self.partitioner.of_range(keys.data, keys.offsets[row], key_length)
             else:
                 target = self.sticky
-            timestamp = constant if times is None else times[row]
-            blob = _EMPTY_HEADERS if header_rows is None else header_rows.encode(row)
-            self._add(row, target, timestamp, keys, key_length, values, values.length(row), blob)
+            self._add(row, target, times[row] if has_times else constant, keys, key_length, values, header_rows)
         self.rows_seen += rows
 
     def _add(
@@ -138,15 +142,16 @@ class ColumnEncoder:
         keys: BinaryView,
         key_length: int,
         values: BinaryView,
-        value_length: int,
-        blob: bytes,
+        headers: "_HeaderRows",
     ) -> None:
         """Put the row into its partition's batch, or into a new one when that is full."""
+        headers_length = headers.encode(row)
         for _ in range(2):
             builder = self.builders[target]
             if builder is None:
-                builder = BatchBuilder(self.batch_size, self.compression, self.level)
+                builder = BatchBuilder(self.batch_size, self.compression, self.level, self.usual_size)
                 self.builders[target] = builder
+            if builder.count == 0:
                 self.first_rows[target] = self.rows_seen + row
             if builder.append_slices(
                 timestamp,
@@ -155,9 +160,9 @@ class ColumnEncoder:
                 key_length,
                 values.data,
                 values.offsets[row],
-                value_length,
-                blob,
-                len(blob),
+                values.length(row),
+                raw.bytearray_address(headers.encoded),
+                headers_length,
             ):
                 break
             self._close(target)
@@ -170,6 +175,7 @@ class ColumnEncoder:
         if builder is None or builder.count == 0:
             return
         count = builder.count
+        self.usual_size = builder.size
         sequence = self.sequences[target] if self.producer_id >= 0 else -1
         batch = builder.build(self.producer_id, self.producer_epoch, sequence)
         if self.producer_id >= 0:
@@ -194,40 +200,61 @@ class ColumnEncoder:
 
 
 class _HeaderRows:
-    """The headers of each row, encoded as they stand in a record."""
+    """The headers of a row, encoded as they stand in a record into a buffer that grows."""
 
-    def __init__(self, headers: HeadersColumn, rows: int) -> None:
-        self.offsets = _opened(headers.offsets, rows + 1, 4, "i")
+    def __init__(self, headers: HeadersColumn | None, rows: int) -> None:
+        self.encoded = bytearray(64)  # of no headers: their number, 0
+        self.is_empty = headers is None
+        if headers is None:
+            return
+        self.offsets_view = _opened(headers.offsets, rows + 1, 4)
+        self.offsets = raw.int32_address(self.offsets_view)
         self.keys = BinaryView(headers.keys, headers.count)
         self.values = BinaryView(headers.values, headers.count)
         if self.offsets[0] < 0 or self.offsets[rows] > headers.count:
             raise ValueError(f"header offsets {self.offsets[0]}..{self.offsets[rows]} of {headers.count} headers")
 
-    def encode(self, row: int) -> bytes:
-        """The count, then each header."""
+    def encode(self, row: int) -> int:
+        """Write the row's headers, their count in front, to `encoded`; returns their length."""
+        if self.is_empty:
+            return 1
         first, last = self.offsets[row], self.offsets[row + 1]
-        if first == last:
-            return _EMPTY_HEADERS
         if first < 0 or last < first or last > self.keys.rows:
             raise ValueError(f"row {row}: header offsets {first}..{last} of {self.keys.rows} headers")
-        parts = [encode_varint(last - first)]
+        keys = self.keys
+        values = self.values
+        size = raw.varint_size(last - first)
         for index in range(first, last):
-            for column in (self.keys, self.values):
-                length = column.length(index)
-                if length < 0 and column is self.keys:
-                    raise InvalidRecord(f"row {row}: a header without a key")
-                parts.append(encode_varint(length))
-                start = column.offsets[index]
-                parts.append(bytes(column.data[start : start + max(length, 0)]))
-        return b"".join(parts)
+            length = keys.length(index)
+            if length < 0:
+                raise InvalidRecord(f"row {row}: a header without a key")
+            if not raw.is_text(keys.data, keys.offsets[index], length):
+                raise InvalidRecord(f"row {row}: a header key that is not UTF-8")
+            size += 10 + length + max(values.length(index), 0)
+        if size > len(self.encoded):
+            raw.resize(self.encoded, 2 * size)
+        target = raw.bytearray_address(self.encoded)
+        at = raw.put_varint(target, 0, last - first)
+        for index in range(first, last):
+            length = keys.length(index)
+            at = raw.put_varint(target, at, length)
+            raw.copy(target, at, keys.data, keys.offsets[index], length)
+            at += length
+            length = values.length(index)
+            at = raw.put_varint(target, at, length)
+            if length > 0:
+                raw.copy(target, at, values.data, values.offsets[index], length)
+                at += length
+        return at
 
 
 def _no_values(rows: int) -> BinaryColumn:
     return BinaryColumn(bytes(4 * (rows + 1)), b"", bytes((rows + 7) // 8), rows)
 
 
-def _opened(buffer: Buffer, count: int, width: int, code: str) -> memoryview:
+def _opened(buffer: Buffer, count: int, width: int) -> memoryview:
+    """So many numbers of `width` bytes."""
     view = memoryview(buffer).cast("B")
     if len(view) < count * width:
         raise ValueError(f"{len(view)} bytes are too few for {count} numbers of {width} bytes")
-    return view[: count * width].cast(code)  # type: ignore[call-overload, no-any-return]
+    return raw.aligned(view[: count * width], width)

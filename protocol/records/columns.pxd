@@ -1,10 +1,10 @@
 cimport cython
 from libc.stdint cimport int64_t
+from protocol.records cimport raw
 from protocol.records.batch cimport BatchHeader
 from protocol.records.reader cimport RecordReader
 
 cdef int64_t _INT64_MAX, _MAX_MILLISECONDS
-cdef bint _INTERPRETED
 
 
 @cython.final
@@ -15,9 +15,9 @@ cdef class BinaryBuffers:
     cdef object offsets_buffer
     cdef object data_buffer
     cdef object validity_buffer
-    cdef int[::1] offsets
-    cdef unsigned char[::1] data
-    cdef unsigned char[::1] validity
+    cdef int* offsets
+    cdef unsigned char* data
+    cdef unsigned char* validity
 
     cdef int _borrow(self, Py_ssize_t rows, Py_ssize_t data_bytes) except -1
     @cython.locals(used=int64_t, wanted=int64_t, used_bits=Py_ssize_t)
@@ -25,7 +25,7 @@ cdef class BinaryBuffers:
     cdef int set_null(self, Py_ssize_t row) except -1
     cdef int _fill_validity(self, Py_ssize_t first_byte) except -1
     @cython.locals(at=Py_ssize_t)
-    cdef int append(self, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length) except -1
+    cdef int append(self, const unsigned char* source, Py_ssize_t start, Py_ssize_t length) except -1
     @cython.locals(row=Py_ssize_t)
     cdef int cut_to(self, Py_ssize_t rows) except -1
     cdef object finish(self)
@@ -47,17 +47,16 @@ cdef class ColumnDecoder:
     cdef Py_ssize_t record_position
     cdef BatchHeader header
     cdef RecordReader reader
-    cdef const unsigned char[::1] payload
     cdef BinaryBuffers keys
     cdef BinaryBuffers values
     cdef BinaryBuffers header_keys
     cdef BinaryBuffers header_values
     cdef list fixed
-    cdef long long[::1] offset_column
-    cdef long long[::1] timestamp_column
-    cdef int[::1] timestamp_type_column
-    cdef int[::1] partition_column
-    cdef int[::1] header_offsets
+    cdef int64_t* offset_column
+    cdef int64_t* timestamp_column
+    cdef int* timestamp_type_column
+    cdef int* partition_column
+    cdef int* header_offsets
 
     cdef int _borrow(self) except -1
     @cython.locals(last=int64_t, length=Py_ssize_t, header=BatchHeader)
@@ -65,22 +64,21 @@ cdef class ColumnDecoder:
         self, object records, int partition, int64_t from_offset=*, object to_offset=*, Py_ssize_t position=*,
         object aborted=*, bint check_crc=*,
     ) except -1
-    @cython.locals(header=BatchHeader, start=Py_ssize_t, end=Py_ssize_t, used=int64_t)
+    @cython.locals(header=BatchHeader, view=memoryview, reader=RecordReader, start=Py_ssize_t, end=Py_ssize_t, used=int64_t)
     cdef bint _open(self, object records, Py_ssize_t position, bint check_crc) except -1
     @cython.locals(rows=Py_ssize_t)
     cdef int _reserve(self, Py_ssize_t records, Py_ssize_t payload_bytes) except -1
     @cython.locals(first_row=Py_ssize_t, header_rows=Py_ssize_t)
     cdef bint _take_rows(self, int partition, int64_t from_offset, int64_t to_offset) except -1
     @cython.locals(
-        reader=RecordReader, data="const unsigned char[::1]", header=BatchHeader, base_offset=int64_t,
-        timestamp_type=int, keys=BinaryBuffers, values=BinaryBuffers, key_data="unsigned char[::1]",
-        key_offsets="int[::1]", value_data="unsigned char[::1]", value_offsets="int[::1]", offsets="long long[::1]",
-        timestamps="long long[::1]", timestamp_types="int[::1]", partitions="int[::1]", row=Py_ssize_t,
+        reader=RecordReader, data="const unsigned char*", header=BatchHeader, base_offset=int64_t,
+        timestamp_type=int, keys=BinaryBuffers, values=BinaryBuffers, key_data="unsigned char*",
+        key_offsets="int*", value_data="unsigned char*", value_offsets="int*", offsets="int64_t*",
+        timestamps="int64_t*", timestamp_types="int*", partitions="int*", row=Py_ssize_t,
         key_at=Py_ssize_t, value_at=Py_ssize_t, done=bint, offset=int64_t, length=Py_ssize_t,
-        start=Py_ssize_t, i=Py_ssize_t,
     )
     cdef bint _copy_rows(self, int partition, int64_t from_offset, int64_t to_offset) except -1
-    @cython.locals(reader=RecordReader, room=Py_ssize_t)
+    @cython.locals(reader=RecordReader, data="const unsigned char*", room=Py_ssize_t)
     cdef int _copy_headers(self, Py_ssize_t row) except -1
     cdef Py_ssize_t _close_batch(self) except -1
     @cython.locals(rows=Py_ssize_t)
@@ -88,12 +86,3 @@ cdef class ColumnDecoder:
 
 
 cdef int64_t _microseconds(int64_t milliseconds) noexcept
-
-@cython.locals(i=Py_ssize_t)
-cdef void _copy(
-    unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
-) noexcept
-
-cdef int _copy_slice(
-    unsigned char[::1] target, Py_ssize_t at, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t length
-) except -1

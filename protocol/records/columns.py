@@ -8,17 +8,18 @@ of a column stay below 2^31: byte_limit and the payload of one batch are at most
 
 from typing import Any
 
+from protocol.records import raw
 from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
 from protocol.records.buffers import BinaryColumn, BufferPool, Columns, HeadersColumn
 from protocol.records.control import AbortedTransactions
-from protocol.records.errors import InvalidRecord
+from protocol.records.errors import CorruptBatch, InvalidRecord
+from protocol.records.raw import Readable
 from protocol.records.reader import BytesLike, RecordReader
 from protocol.records.record import open_batch
 
 MAX_BYTES = 1 << 30
 _INT64_MAX = 9223372036854775807
 _MAX_MILLISECONDS = 9223372036854775
-_INTERPRETED = __file__.endswith(".py")
 
 
 class BinaryBuffers:
@@ -44,13 +45,13 @@ class BinaryBuffers:
 
     def _borrow(self, rows: int, data_bytes: int) -> None:
         """Take buffers for so many rows and bytes; views are taken at once, which keeps the pool from lending them."""
-        self.offsets_buffer = memoryview(self.pool.borrow(4 * rows + 4)).cast("B")
-        self.offsets = _int32(self.offsets_buffer)
+        self.offsets_buffer = memoryview(self.pool.borrow(4 * rows + 4))
+        self.offsets = raw.int32_address(self.offsets_buffer)
         self.offsets[0] = 0
         self.data_buffer = memoryview(self.pool.borrow(data_bytes))
-        self.data = self.data_buffer
+        self.data = raw.writable_address(self.data_buffer)
         self.validity_buffer = memoryview(self.pool.borrow(rows // 8 + 1))
-        self.validity = self.validity_buffer
+        self.validity = raw.writable_address(self.validity_buffer)
 
     def reserve(self, rows: int, data_bytes: int) -> None:
         """Make room for so many rows and bytes more; what is there stays."""
@@ -62,20 +63,20 @@ class BinaryBuffers:
             larger = memoryview(self.pool.borrow(4 * wanted + 4))
             larger[: 4 * self.rows + 4] = self.offsets_buffer[: 4 * self.rows + 4]
             self.offsets_buffer = larger
-            self.offsets = _int32(larger)
+            self.offsets = raw.int32_address(larger)
             larger = memoryview(self.pool.borrow(wanted // 8 + 1))
             used_bits = (self.rows + 7) // 8
             if self.null_count:
                 larger[:used_bits] = self.validity_buffer[:used_bits]
             self.validity_buffer = larger
-            self.validity = larger
+            self.validity = raw.writable_address(larger)
             if self.null_count:
                 self._fill_validity(used_bits)
         if used + data_bytes > len(self.data_buffer):
             larger = memoryview(self.pool.borrow(max(used + data_bytes, min(2 * used, MAX_BYTES))))
             larger[:used] = self.data_buffer[:used]
             self.data_buffer = larger
-            self.data = larger
+            self.data = raw.writable_address(larger)
 
     def set_null(self, row: int) -> None:
         """Mark a row as null; the first one sets all other bits."""
@@ -88,13 +89,13 @@ class BinaryBuffers:
         count = len(self.validity_buffer) - first_byte
         self.validity_buffer[first_byte:] = b"\xff" * count
 
-    def append(self, source: BytesLike, start: int, length: int) -> None:
+    def append(self, source: Readable, start: int, length: int) -> None:
         """Add source[start : start + length], or null when the length is -1; room was reserved."""
         at = self.offsets[self.rows]
         if length < 0:
             self.set_null(self.rows)
         elif length > 0:
-            _copy(self.data, at, source, start, length)
+            raw.copy(self.data, at, source, start, length)
             at += length
         self.rows += 1
         self.offsets[self.rows] = at
@@ -153,7 +154,6 @@ class ColumnDecoder:
         self.header: Any = None
         self.record_position = -1
         self.scanned = 0
-        self.payload: BytesLike = b""
         self.reader: Any = None
         self.keys = BinaryBuffers(self.pool)
         self.values = BinaryBuffers(self.pool)
@@ -164,11 +164,11 @@ class ColumnDecoder:
     def _borrow(self) -> None:
         """Room for row_limit rows of fixed width."""
         self.fixed = [memoryview(self.pool.borrow(width * self.row_limit + width)) for width in (8, 8, 4, 4, 4)]
-        self.offset_column = _int64(self.fixed[0])
-        self.timestamp_column = _int64(self.fixed[1])
-        self.timestamp_type_column = _int32(self.fixed[2])
-        self.partition_column = _int32(self.fixed[3])
-        self.header_offsets = _int32(self.fixed[4])
+        self.offset_column = raw.int64_address(self.fixed[0])
+        self.timestamp_column = raw.int64_address(self.fixed[1])
+        self.timestamp_type_column = raw.int32_address(self.fixed[2])
+        self.partition_column = raw.int32_address(self.fixed[3])
+        self.header_offsets = raw.int32_address(self.fixed[4])
         self.header_offsets[0] = 0
 
     def append(
@@ -223,18 +223,25 @@ class ColumnDecoder:
             self.full = True
             return False
         self.reader = None
-        self.payload = b""
         header, payload = open_batch(records, position, -1, check_crc, self.max_payload_size, self.scratch)
         compressed = header.compression != 0
         start = 0 if compressed else position + HEADER_SIZE
         end = len(payload) if compressed else position + header.size
+        if end - start > self.max_payload_size:
+            raise CorruptBatch(f"a batch of {end - start} bytes of records, {self.max_payload_size} are allowed")
         used = self.keys.offsets[self.rows] + self.values.offsets[self.rows]
+        if self.with_headers:
+            used += (
+                self.header_keys.offsets[self.header_keys.rows] + self.header_values.offsets[self.header_values.rows]
+            )
         if self.rows and used + (end - start) > self.byte_limit:
             self.full = True
             return False
         self._reserve(header.count, end - start)
-        self.reader = RecordReader(payload, start, end, header.count, header.base_timestamp, header.last_offset_delta)
-        self.payload = payload
+        view = memoryview(payload)
+        reader = RecordReader.__new__(RecordReader)
+        reader.open(view, start, end, header.count, header.base_timestamp, header.last_offset_delta)
+        self.reader = reader
         self.header = header
         self.records = records
         self.record_position = position
@@ -260,7 +267,7 @@ class ColumnDecoder:
     def _copy_rows(self, partition: int, from_offset: int, to_offset: int) -> bool:
         """The inner loop: everything it reads was checked by the reader, everything it writes reserved by _open."""
         reader = self.reader
-        data = self.payload
+        data = reader.data
         header = self.header
         base_offset = header.base_offset
         timestamp_type = header.timestamp_type
@@ -293,23 +300,13 @@ class ColumnDecoder:
                 break
             length = reader.key_length
             if length > 0:
-                start = reader.key_start
-                if _INTERPRETED:
-                    _copy_slice(key_data, key_at, data, start, length)
-                else:
-                    for i in range(length):
-                        key_data[key_at + i] = data[start + i]
+                raw.copy(key_data, key_at, data, reader.key_start, length)
                 key_at += length
             elif length < 0:
                 keys.set_null(row)
             length = reader.value_length
             if length > 0:
-                start = reader.value_start
-                if _INTERPRETED:
-                    _copy_slice(value_data, value_at, data, start, length)
-                else:
-                    for i in range(length):
-                        value_data[value_at + i] = data[start + i]
+                raw.copy(value_data, value_at, data, reader.value_start, length)
                 value_at += length
             elif length < 0:
                 values.set_null(row)
@@ -331,22 +328,22 @@ class ColumnDecoder:
     def _copy_headers(self, row: int) -> None:
         reader = self.reader
         if reader.header_count:
+            data = reader.data
             room = reader.limit - reader.headers_start
             self.header_keys.reserve(reader.header_count, room)
             self.header_values.reserve(reader.header_count, room)
             reader.start_headers()
             for _ in range(reader.header_count):
                 reader.next_header()
-                self.header_keys.append(self.payload, reader.key_start, reader.key_length)
-                self.header_values.append(self.payload, reader.value_start, reader.value_length)
-            if self.header_keys.offsets[self.header_keys.rows] > MAX_BYTES:
-                raise InvalidRecord("the header keys of one column batch exceed 1 GiB")
+                if not raw.is_text(data, reader.key_start, reader.key_length):
+                    raise InvalidRecord(f"record {reader.index - 1}: a header key that is not UTF-8")
+                self.header_keys.append(data, reader.key_start, reader.key_length)
+                self.header_values.append(data, reader.value_start, reader.value_length)
         self.header_offsets[row + 1] = self.header_keys.rows
 
     def _close_batch(self) -> int:
         """Let go of the open batch; returns its size."""
         self.reader = None
-        self.payload = b""
         return self.header.batch_length + LOG_OVERHEAD  # type: ignore[no-any-return]
 
     def finish(self) -> Columns:
@@ -372,7 +369,7 @@ class ColumnDecoder:
         self.full = False
         self._borrow()
         if self.reader is not None:
-            self._reserve(self.header.count, self.reader.end - self.reader.position)
+            self._reserve(self.header.count, self.reader.end - self.reader.limit)
         return columns
 
     def _reserve(self, records: int, payload_bytes: int) -> None:
@@ -382,14 +379,6 @@ class ColumnDecoder:
         self.values.reserve(rows, payload_bytes)
 
 
-def _int32(buffer: memoryview) -> memoryview:
-    return buffer[: len(buffer) // 4 * 4].cast("i")
-
-
-def _int64(buffer: memoryview) -> memoryview:
-    return buffer[: len(buffer) // 8 * 8].cast("q")
-
-
 def _microseconds(milliseconds: int) -> int:
     """Timestamps beyond the range of 64 bits become its ends."""
     if milliseconds > _MAX_MILLISECONDS:
@@ -397,15 +386,3 @@ def _microseconds(milliseconds: int) -> int:
     if milliseconds < -_MAX_MILLISECONDS:
         return -_INT64_MAX
     return milliseconds * 1000
-
-
-def _copy(target: memoryview, at: int, source: BytesLike, start: int, length: int) -> None:
-    if _INTERPRETED:  # the loop is for the compiler, which makes one copy of it; the interpreter would walk it
-        _copy_slice(target, at, source, start, length)
-        return
-    for i in range(length):
-        target[at + i] = source[start + i]
-
-
-def _copy_slice(target: memoryview, at: int, source: BytesLike, start: int, length: int) -> None:
-    target[at : at + length] = source[start : start + length]

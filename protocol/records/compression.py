@@ -31,8 +31,6 @@ _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
 _FIRST_GUESS = 64 * 1024
 _GROWTH = 4
-_NO_ROOM = "failed to write whole buffer"
-"""What cramjam says when the output does not fit; everything else it says means damage."""
 _INT32 = Struct(">i")
 _UINT32_LITTLE = Struct("<I")
 
@@ -85,8 +83,10 @@ def decompress(
         return data
     if len(data) == 0:
         return b""
+    if output is None:
+        output = bytearray()
     if compression == CompressionType.SNAPPY:
-        return _decompress_snappy(memoryview(data), max_size, bytearray() if output is None else output)
+        return _decompress_snappy(memoryview(data), max_size, output)
     module = {
         CompressionType.GZIP: cramjam.gzip,
         CompressionType.LZ4: cramjam.lz4,
@@ -94,31 +94,27 @@ def decompress(
     }.get(CompressionType(compression) if 0 <= compression <= 4 else CompressionType.NONE)
     if module is None:
         raise CorruptBatch(f"unknown compression type {compression}")
-    is_ours = output is None
-    output = _roomy(output, min(max_size, max(len(data) * _GROWTH, _FIRST_GUESS)), is_ours)
+    _grow(output, min(max_size, max(len(data) * _GROWTH, _FIRST_GUESS)))
     while True:
         allowed = min(len(output), max_size)
         try:
             size = module.decompress_into(data, memoryview(output)[:allowed])
         except cramjam.DecompressionError as error:
-            # Only for want of room is it tried again with more: damaged data must not cost memory up to the bound.
-            if allowed >= max_size or _NO_ROOM not in str(error):
+            # Too small a buffer and bad data are the same exception: try again with more room up to the bound.
+            if allowed >= max_size:
                 raise CorruptBatch(
                     f"{CompressionType(compression).name.lower()} data of {len(data)} bytes "
                     f"is damaged or longer than {max_size} bytes: {error}"
                 ) from None
         else:
             return memoryview(output)[:size]
-        output = _roomy(output, min(max_size, allowed * _GROWTH), is_ours)
+        _grow(output, min(max_size, allowed * _GROWTH))
 
 
-def _roomy(output: bytearray | None, size: int, is_ours: bool) -> bytearray:
-    """A buffer of `size` bytes: the caller's, grown; ours anew, for untouched memory costs nothing."""
-    if output is None or (is_ours and len(output) < size):
-        return bytearray(size)
+def _grow(output: bytearray, size: int) -> None:
+    """Make room for `size` bytes."""
     if len(output) < size:
         output += bytes(size - len(output))
-    return output
 
 
 def _compress_snappy(data: memoryview) -> bytes:

@@ -1,20 +1,22 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
+from protocol.records cimport raw
 
 cdef uint32_t _SEED, _M, _MASK
 
 
-@cython.locals(value=int64_t)
-cpdef int64_t murmur2(const unsigned char[::1] data)
+@cython.locals(value=int64_t, view=memoryview)
+cpdef int64_t murmur2(object data) except? -7777777777777
 
-cpdef int64_t partition_for_key(const unsigned char[::1] key, int64_t partitions) except -1
+@cython.locals(view=memoryview)
+cpdef int64_t partition_for_key(object key, int64_t partitions) except -1
 
 @cython.locals(value=uint32_t, word=uint32_t, position=Py_ssize_t, end=Py_ssize_t, rest=Py_ssize_t)
-cdef uint32_t _hash_range(const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length) noexcept
+cdef uint32_t _hash_range(const unsigned char* data, Py_ssize_t start, Py_ssize_t length) noexcept
 
 
 @cython.final
 cdef class KeyPartitioner:
     cdef int64_t partitions
 
-    cdef int64_t of_range(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length) noexcept
+    cdef int64_t of_range(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t length) noexcept

@@ -1,6 +1,8 @@
-# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 """Which partition a key belongs to: MurmurHash2 as Java's default partitioner computes it."""
 
+from protocol.records import raw
+from protocol.records.raw import Readable
 from protocol.records.reader import BytesLike
 
 _SEED = 0x9747B28C
@@ -10,7 +12,8 @@ _MASK = 0xFFFFFFFF
 
 def murmur2(data: BytesLike) -> int:
     """The hash as Java prints it: a signed 32-bit number."""
-    value = _hash_range(data, 0, len(data))
+    view = memoryview(data)
+    value = _hash_range(raw.address(view), 0, len(view))
     return value - (1 << 32) if value & 0x80000000 else value
 
 
@@ -18,7 +21,8 @@ def partition_for_key(key: BytesLike, partitions: int) -> int:
     """The key's partition out of `partitions` (> 0)."""
     if partitions <= 0:
         raise ValueError(f"a topic has at least one partition, not {partitions}")
-    return (_hash_range(key, 0, len(key)) & 0x7FFFFFFF) % partitions
+    view = memoryview(key)
+    return (_hash_range(raw.address(view), 0, len(view)) & 0x7FFFFFFF) % partitions
 
 
 class KeyPartitioner:
@@ -31,12 +35,12 @@ class KeyPartitioner:
             raise ValueError(f"a topic has at least one partition, not {partitions}")
         self.partitions = partitions
 
-    def of_range(self, data: BytesLike, start: int, length: int) -> int:
+    def of_range(self, data: Readable, start: int, length: int) -> int:
         """The partition of the key data[start : start + length]; the caller answers for the range."""
         return (_hash_range(data, start, length) & 0x7FFFFFFF) % self.partitions
 
 
-def _hash_range(data: BytesLike, start: int, length: int) -> int:
+def _hash_range(data: Readable, start: int, length: int) -> int:
     """The hash of data[start : start + length], unsigned; the caller answers for the range."""
     value = (_SEED ^ length) & _MASK
     position = start

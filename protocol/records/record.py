@@ -3,6 +3,8 @@
 
 from collections.abc import Iterable
 
+from protocol import memory
+from protocol.records import raw
 from protocol.records.batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,
@@ -98,20 +100,19 @@ def decode_batch(
 
     `size`, where given, is what the batch must fill exactly. Raises CorruptBatch or InvalidRecord.
     """
-    header, opened = open_batch(buffer, position, size, check_crc, max_payload_size)
-    start = 0
+    view = memoryview(buffer)
+    header = _checked_header(view, position, size, check_crc)
+    start = position + HEADER_SIZE
+    end = position + header.batch_length + LOG_OVERHEAD
     if header.attributes & COMPRESSION_MASK:
-        payload = bytes(opened)
-    elif type(opened) is bytes:
-        payload = opened
-        start = position + HEADER_SIZE
-    else:
-        payload = bytes(memoryview(opened)[position + HEADER_SIZE : position + header.size])
-    end = position + header.batch_length + LOG_OVERHEAD if start else len(payload)
-    reader = RecordReader(payload, start, end, header.count, header.base_timestamp, header.last_offset_delta)
+        view = memoryview(decompress(header.compression, view[start:end], max_payload_size))
+        start = 0
+        end = len(view)
+    reader = RecordReader.__new__(RecordReader)
+    reader.open(view, start, end, header.count, header.base_timestamp, header.last_offset_delta)
+    data = raw.address(view)
     timestamp_type = header.timestamp_type
     base_offset = header.base_offset
-    text = payload
     records: list[Record] = []
     while reader.next_record():
         if base_offset + reader.offset_delta < from_offset:
@@ -123,10 +124,10 @@ def decode_batch(
         record.topic = topic
         record.partition = partition
         start = reader.key_start
-        record.key = None if reader.key_length < 0 else text[start : start + reader.key_length]
+        record.key = None if reader.key_length < 0 else memory.load_bytes(data, start, start + reader.key_length)
         start = reader.value_start
-        record.value = None if reader.value_length < 0 else text[start : start + reader.value_length]
-        record.headers = _read_headers(reader, payload) if reader.header_count else _NO_HEADERS
+        record.value = None if reader.value_length < 0 else memory.load_bytes(data, start, start + reader.value_length)
+        record.headers = _read_headers(reader) if reader.header_count else _NO_HEADERS
         records.append(record)
     return records
 
@@ -135,18 +136,24 @@ def open_batch(
     buffer: BytesLike, position: int, size: int, check_crc: bool, max_payload_size: int, output: bytearray | None = None
 ) -> tuple[BatchHeader, BytesLike]:
     """Header and uncompressed payload; an uncompressed batch's payload is `buffer` itself. `size` -1: not known."""
-    header = read_header(buffer, position)
-    batch_size = header.size
-    if batch_size > len(buffer) - position or (size >= 0 and size != batch_size):
-        available = len(buffer) - position if size < 0 else size
-        raise CorruptBatch(f"batch at {position} says it has {batch_size} bytes, {available} are there")
-    if check_crc and not verify_crc(buffer, position, batch_size):
-        raise CorruptBatch(f"batch of offset {header.base_offset} at {position} does not match its CRC")
+    view = memoryview(buffer)
+    header = _checked_header(view, position, size, check_crc)
     compression = header.compression
     if compression == 0:
         return header, buffer
-    compressed = memoryview(buffer)[position + HEADER_SIZE : position + batch_size]
+    compressed = view[position + HEADER_SIZE : position + header.size]
     return header, decompress(compression, compressed, max_payload_size, output)
+
+
+def _checked_header(view: memoryview, position: int, size: int, check_crc: bool) -> BatchHeader:
+    header = read_header(view, position)
+    end = position + header.batch_length + LOG_OVERHEAD
+    if end > len(view) or (size >= 0 and size != end - position):
+        available = len(view) - position if size < 0 else size
+        raise CorruptBatch(f"batch at {position} says it has {end - position} bytes, {available} are there")
+    if check_crc and not verify_crc(view, position, end - position):
+        raise CorruptBatch(f"batch of offset {header.base_offset} at {position} does not match its CRC")
+    return header
 
 
 def encode_batch(records: Iterable[Record], compression: int = 0, level: int | None = None) -> bytearray:
@@ -157,17 +164,19 @@ def encode_batch(records: Iterable[Record], compression: int = 0, level: int | N
     return builder.build()
 
 
-def _read_headers(reader: RecordReader, payload: bytes) -> tuple[tuple[str, bytes | None], ...]:
+def _read_headers(reader: RecordReader) -> tuple[tuple[str, bytes | None], ...]:
+    data = reader.data
     headers = []
     reader.start_headers()
     for _ in range(reader.header_count):
         reader.next_header()
+        start = reader.key_start
         try:
-            key = payload[reader.key_start : reader.key_start + reader.key_length].decode()
+            key = memory.load_text(data, start, start + reader.key_length)
         except UnicodeDecodeError:
             raise InvalidRecord(f"record {reader.index - 1}: a header key that is not UTF-8") from None
-        value = (
-            None if reader.value_length < 0 else payload[reader.value_start : reader.value_start + reader.value_length]
+        start = reader.value_start
+        headers.append(
+            (key, None if reader.value_length < 0 else memory.load_bytes(data, start, start + reader.value_length))
         )
-        headers.append((key, value))
     return tuple(headers)
