@@ -11,7 +11,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, CompileError, ExecError, LinkError, PlatformError
 
 ROOMS = ("protocol", "segment", "controller", "kbroker")
-NOT_COMPILED = ("protocol/memory.pxd", "protocol/records/raw.pxd")
+NOT_COMPILED = ("protocol/memory.pxd", "protocol/slots.pxd", "protocol/records/raw.pxd")
 """They lend inline C to other modules; the .py beside has the same functions for those that are not compiled."""
 
 
