@@ -21,7 +21,7 @@ $(INSTALLED): setup.cfg setup.py pyproject.toml
 	@echo "setting up $(VENV): kbroker and everything its tests and examples use (a few minutes, once)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'setuptools>=77' wheel 'cython>=3.1'
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]' --config-settings editable_mode=compat
+	@KBROKER_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]' --config-settings editable_mode=compat
 	@touch $@
 
 $(COMPILED): $(INSTALLED) $(PXD) $(PXD:.pxd=.py)

@@ -18,6 +18,11 @@ NOT_COMPILED = ("protocol/memory.pxd", "protocol/slots.pxd", "protocol/records/r
 class OptionalBuildExt(build_ext):
     """Build what can be built: a missing compiler leaves a slower package, not a failed install."""
 
+    def finalize_options(self) -> None:
+        """Compile as many modules at once as there are cores, unless told otherwise."""
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def run(self) -> None:
         """Build all extensions, or say in one line that the interpreted modules will run."""
         try:
@@ -38,7 +43,9 @@ def compiled_modules() -> list[Extension]:
     declarations = (p for room in ROOMS for p in (root / room).rglob("*.pxd"))
     sources = sorted(p.with_suffix(".py") for p in declarations if str(p.relative_to(root)) not in NOT_COMPILED)
     extensions = [
-        Extension(".".join(s.relative_to(root).with_suffix("").parts), [str(s.relative_to(root))])
+        Extension(
+            ".".join(s.relative_to(root).with_suffix("").parts), [str(s.relative_to(root))], extra_compile_args=["-g0"]
+        )
         for s in sources
         if s.exists()
     ]
