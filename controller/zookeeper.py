@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -56,6 +56,9 @@ from controller.znode_operations import (
 )
 
 log = logging.getLogger(__name__)
+
+CLOSE_PATIENCE_S = 3.0
+"""How long closing waits for a server that says nothing."""
 
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
@@ -408,13 +411,24 @@ def _call_all(callbacks: Sequence[Callable[[], None]]) -> None:
 
 def _stop(kazoo: KazooClient) -> None:
     """Close the session, waiting a little for the server's word; threads and sockets are gone afterwards."""
-    deadline = time.monotonic() + 5
+    # kazoo would wait for a server that says nothing as long as a session lasts.
+    patience = threading.Timer(CLOSE_PATIENCE_S if kazoo.connected else 0.1, _hang_up, (kazoo,))
+    patience.start()
     try:
         kazoo.stop()
     except OSError as error:
         log.debug("closing the ZooKeeper session: %s", error)
+    finally:
+        patience.cancel()
     kazoo.close()
-    log.debug("ZooKeeper session closed, %.1f s to spare", deadline - time.monotonic())
+
+
+def _hang_up(kazoo: KazooClient) -> None:
+    """End the connection under kazoo's waiting thread."""
+    connection = kazoo._connection._socket
+    if connection is not None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def _quiet_logger() -> logging.Logger:
