@@ -276,7 +276,10 @@ class Log(LogState):
 
     def update_high_watermark(self, offset: int) -> int:
         """Set the high watermark (clamped to [log start, end]); return what it is now."""
-        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if offset < self.log_start_offset:
+            offset = self.log_start_offset
+        if offset > self.log_end_offset:
+            offset = self.log_end_offset
         self.high_watermark = offset
         self.producer_state.on_high_watermark(offset)
         return offset

@@ -37,6 +37,7 @@ _VERIFY_BYTES = 4 << 20
 """At most this much is checked for one read, so that a cold reader does not hold up the others."""
 _READ_BYTES = 1 << 16
 _RECENT = 16
+_time_ns = time.time_ns
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 _PLACE = struct.Struct(">qi11xi")
@@ -193,19 +194,22 @@ class LogSegment:
     def append(self, data: Buffer, base_offset: int, last_offset: int, max_timestamp: int, max_at: int) -> None:
         """Append one chunk of whole batches. `max_at`: last offset of the batch that holds max_timestamp."""
         position = self.size
+        size = len(data)
         self.file.write(data, position)
-        self._file_time = time.time_ns()
-        self.size = position + len(data)
+        self._file_time = _time_ns()
+        self.size = position + size
         if not position:
             self._first_timestamp = max_timestamp
             self._lacks_indexes = True
-        if max_timestamp > self.max_timestamp:
+        known = self._max_timestamp
+        if max_timestamp > (self.max_timestamp if known is None else known):
             self._max_timestamp, self._offset_of_max_timestamp = max_timestamp, max_at
         if self._bytes_since_entry > self._interval:
             self.index.append(last_offset, position)
             self.time_index.maybe_append(self._max_timestamp or 0, self._offset_of_max_timestamp)
-            self._bytes_since_entry = 0
-        self._bytes_since_entry += len(data)
+            self._bytes_since_entry = size
+        else:
+            self._bytes_since_entry += size
         recent = self._recent
         if recent is None:
             recent = self._recent = {}
@@ -217,13 +221,18 @@ class LogSegment:
         self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int, jitter_ms: int
     ) -> bool:
         """Whether a chunk that comes now belongs into a new segment (storage.md 8)."""
-        if self.size > config.segment_bytes - size:
-            return self.size > 0
+        own_size = self.size
+        if own_size > config.segment_bytes - size:
+            return own_size > 0
         if last_offset - self.base_offset > _MAX_RELATIVE_OFFSET:
             return True
-        if self.size and self._time_waited(max_timestamp, now_ms) > config.segment_ms - jitter_ms:
-            return True
-        return self._index is not None and (self._index.is_full or self.time_index.is_full)
+        if own_size:
+            first = self._first_timestamp
+            waited = max_timestamp - first if first >= 0 else self._time_waited(max_timestamp, now_ms)
+            if waited > config.segment_ms - jitter_ms:
+                return True
+        index = self._index
+        return index is not None and (index.count >= index.max_count or self.time_index.is_full)
 
     def _time_waited(self, max_timestamp: int, now_ms: int) -> int:
         if self._first_timestamp < 0 and self.size >= HEADER_SIZE:

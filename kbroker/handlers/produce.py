@@ -47,14 +47,21 @@ def produce(
     for topic in request.topic_data:
         name = topic.name
         internal = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT
+        unusual = internal or refused is not None or version < FIRST_ZSTD_VERSION
         for data in topic.partition_data:
             records = data.records
-            error = refused or _records_error(records, version, internal, request.transactional_id)
-            if error is not None:
-                outcomes.append(error)
-            else:
-                batch.place = len(outcomes)
-                outcomes.append(append(name, data.index, records, acks, now_ms, version, batch))
+            if (
+                unusual
+                or not records
+                or len(records) <= ATTRIBUTES_POSITION
+                or records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT
+            ):
+                error = refused or _records_error(records, version, internal, request.transactional_id)
+                if error is not None:
+                    outcomes.append(error)
+                    continue
+            batch.place = len(outcomes)
+            outcomes.append(append(name, data.index, records, acks, now_ms, version, batch))
     future = batch.future
     if future is not None:
         if batch.is_appended:

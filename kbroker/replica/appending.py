@@ -18,12 +18,13 @@ from typing import Any
 from kbroker.metadata_cache import MetadataCache
 from kbroker.replica.delayed import DelayedProduce
 from kbroker.replica.flusher import Flusher
-from kbroker.replica.hosted import HostedPartition
+from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.partition import Role
 from protocol.errors import ErrorCode, KafkaError
 from segment.log import AppendOrigin, AppendResult
 
 ALL_IN_SYNC = -1
+CLIENT = AppendOrigin.CLIENT
 ATTRIBUTES_POSITION = 22
 """Low byte of a batch's attributes; its lowest three bits are the compression."""
 SMALL_BATCH_BYTES = 4096
@@ -69,10 +70,10 @@ class Appender:
         state = found.state
         if state.role is not Role.LEADER:
             return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if acks == ALL_IN_SYNC and not state.has_enough_in_sync:
+        if acks == ALL_IN_SYNC and len(state.isr) < state.min_insync_replicas and not state.has_enough_in_sync:
             message = f"{len(state.isr)} replicas are in sync, min.insync.replicas asks for {state.effective_min_isr}"
             return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-        if found.tail is not None or is_slow(found, records):
+        if found.tail is not None or (found.rewrites_batches and is_slow(found, records)):
             place = batch.place
             delayed = batch.delayed()
             delayed.expect(place)
@@ -82,24 +83,23 @@ class Appender:
             )
             return None
         try:
-            result = found.log.append_as_leader(
-                records, state.leader_epoch, now_ms, AppendOrigin.CLIENT, request_version
-            )
+            result = found.log.append_as_leader(records, state.leader_epoch, now_ms, CLIENT, request_version)
         except KafkaError as error:
             return error.with_traceback(None)  # its frames hold the request, and are held by what waits for it
         self.count(found, result, now_ms)
         if acks == ALL_IN_SYNC:
             if state.high_watermark <= result.last_offset:
                 batch.delayed().wait_for(batch.place, found.acks, result.last_offset + 1)
-        elif acks and found.log.recovery_point <= result.last_offset and found.needs_flush():
-            batch.delayed().wait_for(batch.place, found.flush_acks, result.last_offset + 1)
+        elif acks and found.flush_messages != FLUSH_NEVER:
+            if found.log.recovery_point <= result.last_offset and found.needs_flush():
+                batch.delayed().wait_for(batch.place, found.flush_acks, result.last_offset + 1)
         return result
 
     def count(self, hosted: HostedPartition, result: AppendResult, now_ms: int) -> None:
         """Let an append count: at once, or after the flush that its log needs."""
         if hosted.followers:
             hosted.appended()
-        if hosted.needs_flush():
+        if hosted.flush_messages != FLUSH_NEVER and hosted.needs_flush():
             self.flusher.add(hosted)
         elif not result.duplicate:
             hosted.log_grew(result.last_offset + 1, now_ms, self._metadata.brokers)
@@ -207,10 +207,8 @@ class ProduceBatch:
 
 
 def is_slow(hosted: HostedPartition, records: Any) -> bool:
-    """Whether appending the batch means unpacking or compressing it."""
+    """Whether appending the batch means unpacking or compressing it (never, unless `rewrites_batches`)."""
     config = hosted.log.config
-    if config.compression is None and not config.checks_records:
-        return False
     if len(records) <= SMALL_BATCH_BYTES:
         return False
     compression = records[ATTRIBUTES_POSITION] & 7
