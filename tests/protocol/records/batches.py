@@ -187,3 +187,18 @@ def headers_column_of(values: list[list[Header]]) -> HeadersColumn:
     flat = [header for value in values for header in value]
     keys = column_of([key.encode() for key, _ in flat])
     return HeadersColumn(offsets, keys, column_of([value for _, value in flat]), len(flat))
+
+
+def row_text(row: Row) -> str:
+    """A row as a line: timestamp key value [header value]...; bytes are x and hexadecimal digits, null is a dash."""
+    key, value, extra, timestamp = row
+    words = [key, value] + [word for name, held in extra for word in (name.encode(), held)]
+    return " ".join([str(timestamp), *("-" if word is None else "x" + word.hex() for word in words)])
+
+
+def row_of(text: str) -> Row:
+    """The row of a line."""
+    timestamp, *words = text.split(" ")
+    cells = [None if word == "-" else bytes.fromhex(word[1:]) for word in words]
+    extra = [((name or b"").decode(), held) for name, held in zip(cells[2::2], cells[3::2], strict=True)]
+    return cells[0], cells[1], extra, int(timestamp)

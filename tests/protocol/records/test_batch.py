@@ -1,3 +1,5 @@
+"""The head of a batch: read, checked, rewritten in place."""
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st

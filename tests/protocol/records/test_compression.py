@@ -1,3 +1,5 @@
+"""Every codec, there and back, and nothing beyond its bound."""
+
 import os
 
 import pytest

@@ -1,0 +1,40 @@
+"""Markers, and what a read_committed reader does not see."""
+
+import pytest
+
+from protocol.records import control
+from protocol.records.batch import read_header
+from protocol.records.builder import BatchBuilder
+from protocol.records.control import AbortedTransactions, ControlType
+from protocol.records.errors import InvalidRecord
+from tests.protocol.records.batches import batch_of
+
+
+def test_a_marker_tells_its_type_and_epoch() -> None:
+    for kind in (ControlType.ABORT, ControlType.COMMIT):
+        marker = control.control_batch(kind, 1, 0, 4, 5, base_offset=2)
+        assert control.read_marker(marker) == (kind, 4)
+        assert read_header(marker).is_control
+
+
+def test_a_marker_of_an_unknown_type_has_no_epoch() -> None:
+    assert control.read_marker(batch_of([(b"\0\0\0\7", b"", [], 1)])) == (ControlType.UNKNOWN, -1)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [(b"", b""), (None, b""), (b"\0\0\0\1", b"\0"), (b"\xff\xff\0\0", b"\0" * 6)]
+)
+def test_a_marker_that_is_cut_is_refused(key: bytes | None, value: bytes) -> None:
+    with pytest.raises(InvalidRecord):
+        control.read_marker(batch_of([(key, value, [], 1)]))
+
+
+def test_only_aborted_producers_are_hidden() -> None:
+    def batch(producer_id: int, offset: int) -> bytes:
+        filling = BatchBuilder()
+        filling.append(b"k", b"v", (), 1)
+        return bytes(filling.build(producer_id, 0, 0, transactional=True, base_offset=offset))
+
+    aborted = AbortedTransactions([(1, 1)])
+    hidden = [aborted.hides(read_header(data), data, 0) for data in (batch(1, 0), batch(2, 1), batch(1, 2))]
+    assert hidden == [False, False, True]
