@@ -10,6 +10,7 @@ reads the notification and then the entity anew. A value that is no longer valid
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from controller.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
+
+_LISTENER_PREFIX = re.compile(r"^listener\.name\.[^.]+\.")
+"""Before a key that is set for one listener only."""
 
 TOPICS, BROKERS, DEFAULT_ENTITY = "topics", "brokers", "<default>"
 
@@ -168,7 +172,7 @@ class DynamicConfig:
     def check_broker_overrides(self, overrides: Mapping[str, str], per_broker: bool) -> None:
         """Raise KafkaError INVALID_CONFIG when a broker (or the default of all) cannot have these."""
         for name, text in overrides.items():
-            key = BROKER_KEYS.get(name)
+            key = BROKER_KEYS.get(_LISTENER_PREFIX.sub("", name))
             if key is None:
                 continue
             if key.scope is Scope.READ_ONLY:

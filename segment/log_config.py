@@ -30,7 +30,8 @@ from protocol.records.compression import CompressionType
 __all__ = ["MAX_LONG", "TOPIC_KEYS", "LogConfig", "check_log_config"]
 
 _DYNAMIC = Scope.CLUSTER_WIDE
-_RELEASE = re.compile(r"\d+\.\d+(\.\d+)?(\.\d+)?(-IV\d+)?")
+_RELEASE = re.compile(r"(0\.(8\.[0-2]|9\.0|10\.[0-2]|11\.0)|1\.[01]|2\.[0-8]|3\.\d|4\.0)(\.\d+)*(-IV\d+)?")
+"""What Kafka 3.9 knows, with any patch level."""
 _COMPRESSION_TYPES = ("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -45,6 +46,10 @@ def _gzip_level_problem(value: int) -> str | None:
 def _throttled_problem(values: tuple[str, ...]) -> str | None:
     fits = all(re.fullmatch(r"\d+:\d+", value) for value in values)
     return None if fits or values == ("*",) else "must be the literal '*' or a list of [partitionId]:[brokerId]"
+
+
+def _remote_storage_problem(value: bool) -> str | None:
+    return "Tiered Storage functionality is disabled in the broker" if value else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,6 +297,40 @@ class LogConfig:
         scope=_DYNAMIC,
         broker_key="log.message.downconversion.enable",
         doc="Accepted for compatibility: nothing is ever converted to older formats.",
+    )
+
+    remote_storage_enable: bool = key(
+        "remote.storage.enable",
+        default=False,
+        check=satisfies("false", _remote_storage_problem),
+        scope=_DYNAMIC,
+        doc="Accepted for compatibility, as long as it is false: there is no tiered storage.",
+    )
+    local_retention_ms: Long = key(
+        "local.retention.ms",
+        default=-2,
+        check=at_least(-2),
+        scope=_DYNAMIC,
+        doc="Accepted for compatibility: means something only with tiered storage.",
+    )
+    local_retention_bytes: Long = key(
+        "local.retention.bytes",
+        default=-2,
+        check=at_least(-2),
+        scope=_DYNAMIC,
+        doc="Accepted for compatibility: means something only with tiered storage.",
+    )
+    remote_log_copy_disable: bool = key(
+        "remote.log.copy.disable",
+        default=False,
+        scope=_DYNAMIC,
+        doc="Accepted for compatibility: means something only with tiered storage.",
+    )
+    remote_log_delete_on_disable: bool = key(
+        "remote.log.delete.on.disable",
+        default=False,
+        scope=_DYNAMIC,
+        doc="Accepted for compatibility: means something only with tiered storage.",
     )
 
     is_deleted: bool = field(init=False, repr=False, compare=False)

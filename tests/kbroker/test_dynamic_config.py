@@ -73,7 +73,7 @@ async def test_changes_are_taken_and_told() -> None:
 async def test_what_is_no_longer_valid_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     store.nodes["brokers", "1"] = {"num.io.threads": "many", "broker.rack": "r", "log.segment.bytes": "4000"}
-    store.nodes["topics", "t"] = {"retention.ms": "soon", "remote.storage.enable": "false", "segment.ms": "3"}
+    store.nodes["topics", "t"] = {"retention.ms": "soon", "no.such.key": "1", "segment.ms": "3"}
     configs = dynamic(store)
     await configs.load()
     assert (configs.broker.num_io_threads, configs.broker.broker_rack) == (8, None)

@@ -8,7 +8,7 @@ from segment.log_config import MAX_LONG, TOPIC_KEYS, LogConfig, check_log_config
 
 
 def test_every_key_of_a_topic_is_there() -> None:
-    assert len(TOPIC_KEYS) == 31
+    assert len(TOPIC_KEYS) == 36
     assert TOPIC_KEYS["segment.ms"].broker_keys == ("log.roll.ms", "log.roll.hours")
 
 
@@ -22,6 +22,9 @@ def test_every_key_of_a_topic_is_there() -> None:
         ("compression.gzip.level", "0"),
         ("message.timestamp.type", "Never"),
         ("leader.replication.throttled.replicas", "1,2"),
+        ("leader.replication.throttled.replicas", "none"),
+        ("message.format.version", "0.9"),
+        ("remote.storage.enable", "true"),
         ("min.insync.replicas", "x"),
     ],
 )

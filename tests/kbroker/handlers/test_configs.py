@@ -197,6 +197,7 @@ async def test_dynamic_broker_settings_hold_at_once_and_in_order(own: Ask) -> No
     [
         ("1", ("broker.rack", SET, "r"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
         ("", ("ssl.protocol", SET, "x"), ErrorCode.INVALID_REQUEST, "broker id must be specified"),
+        ("", ("listener.name.a.ssl.protocol", SET, "x"), ErrorCode.INVALID_REQUEST, "broker id must be specified"),
         ("1", ("num.io.threads", SET, "100"), ErrorCode.INVALID_REQUEST, "double the current value"),
         ("1", ("message.max.bytes", SET, "-5"), ErrorCode.INVALID_REQUEST, "message.max.bytes"),
         ("2", ("message.max.bytes", SET, "5"), ErrorCode.INVALID_REQUEST, "Unexpected broker id"),
