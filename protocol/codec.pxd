@@ -1,6 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
+from protocol cimport slots
 from protocol.primitives cimport Reader, Writer
 
 cdef int BOOL, INT8, INT16, INT32, INT64, FLOAT64, STRING, BYTES, RECORDS, UUID, ERROR, STRUCT
@@ -12,6 +13,7 @@ cdef dict _plans
 @cython.final
 cdef class Step:
     cdef readonly str name
+    cdef readonly Py_ssize_t place
     cdef readonly int kind
     cdef readonly bint array
     cdef readonly bint nullable
@@ -26,11 +28,11 @@ cdef class Step:
 cdef class Plan:
     cdef readonly str name
     cdef readonly int version
-    cdef object make
+    cdef object struct_type
     cdef readonly bint flexible
     cdef readonly tuple steps
     cdef readonly tuple tagged
-    cdef readonly tuple lacking
+    cdef readonly tuple preset
     cdef readonly tuple refused
     cdef readonly Py_ssize_t smallest
 
@@ -64,7 +66,7 @@ cdef void _write_string(Writer writer, value, Step step) except *
 cdef void _write_blob(Writer writer, value, Step step) except *
 @cython.locals(plan=Plan)
 cdef void _write_array(Writer writer, value, Step step) except *
-@cython.locals(step=Step, inner=Writer, value=bytes, present=list)
+@cython.locals(step=Step, inner=Writer, value=bytes, count=Py_ssize_t)
 cdef void _write_tagged(Writer writer, struct, Plan plan) except *
 cdef void _write_tagged_value(Writer writer, value, Step step) except *
 cdef void _refuse_null(Step step) except *

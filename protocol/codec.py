@@ -10,9 +10,9 @@ value of each.
 Bytes behind a body are ignored, as Kafka ignores them.
 """
 
-from functools import partial
 from typing import Any, TypeVar
 
+from protocol import slots
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.primitives import (
     BOOL,
@@ -45,8 +45,11 @@ _KNOWN_ERRORS = len(_ERRORS)
 class Step:
     """How one field stands on the wire in one version."""
 
-    def __init__(self, field: Field, version: int, flexible: bool, plan: "Plan | None") -> None:
+    def __init__(
+        self, struct_type: type[Struct], field: Field, version: int, flexible: bool, plan: "Plan | None"
+    ) -> None:
         self.name = field.name
+        self.place = slots.place_of(struct_type, field.name)
         self.kind = field.kind
         self.array = field.array
         self.nullable = version in field.nullable
@@ -62,16 +65,17 @@ class Plan:
 
     def __init__(self, struct_type: type[Struct], version: int, flexible: bool) -> None:
         fields = struct_type.__schema__.fields
-        present = [item for item in fields if version in item.versions]
-        steps = [(item, Step(item, version, flexible, _plan_of(item, version, flexible))) for item in present]
+        steps = [(item, _step(struct_type, item, version, flexible)) for item in fields]
+        present = [(item, step) for item, step in steps if version in item.versions]
+        lacking = [(item, step) for item, step in steps if version not in item.versions]
         self.name = struct_type.__qualname__
+        self.struct_type = struct_type
         self.version = version
-        self.make = partial(object.__new__, struct_type)
         self.flexible = flexible
-        self.steps = tuple(step for item, step in steps if item.tag is None)
-        self.tagged = tuple(sorted((step for item, step in steps if item.tag is not None), key=_tag_of))
-        self.lacking = tuple((item.name, item.default) for item in fields if item not in present)
-        self.refused = tuple((item.name, item.default) for item in fields if item not in present and not item.ignorable)
+        self.steps = tuple(step for item, step in present if item.tag is None)
+        self.tagged = tuple(sorted((step for item, step in present if item.tag is not None), key=_tag_of))
+        self.preset = (*(step for _, step in lacking), *self.tagged)
+        self.refused = tuple(step for item, step in lacking if not item.ignorable)
         self.smallest = sum(_smallest_field(step) for step in self.steps) + (1 if flexible else 0)
 
 
@@ -79,12 +83,13 @@ def _tag_of(step: Step) -> int:
     return step.tag
 
 
-def _plan_of(field: Field, version: int, flexible: bool) -> Plan | None:
-    """Return the plan of the struct a field holds, if it holds one."""
-    if field.kind != STRUCT:
-        return None
-    assert field.struct is not None, f"{field.name}: no struct {field.struct_name} in its message"
-    return Plan(field.struct, version, flexible)
+def _step(struct_type: type[Struct], field: Field, version: int, flexible: bool) -> Step:
+    """Return a field's step, with the plan of the struct it holds, if it holds one and is in the version."""
+    plan = None
+    if field.kind == STRUCT and version in field.versions:
+        assert field.struct is not None, f"{field.name}: no struct {field.struct_name} in its message"
+        plan = Plan(field.struct, version, flexible)
+    return Step(struct_type, field, version, flexible, plan)
 
 
 def _smallest(kind: int, flexible: bool, plan: Plan | None) -> int:
@@ -159,14 +164,14 @@ def write_message(writer: Writer, message: Message, version: int) -> None:
 
 def _read_struct(reader: Reader, plan: Plan) -> Any:
     """Read the fields of a message or struct."""
-    struct = plan.make()
+    struct = slots.new(plan.struct_type)
     for step in plan.steps:
         if step.array:
-            setattr(struct, step.name, _read_array(reader, step))
+            slots.store(struct, step.place, _read_array(reader, step))
         else:
-            setattr(struct, step.name, _read_value(reader, step))
-    for name, default in plan.lacking:
-        setattr(struct, name, default)
+            slots.store(struct, step.place, _read_value(reader, step))
+    for step in plan.preset:
+        slots.store(struct, step.place, step.default)
     if plan.flexible:
         _read_tagged(reader, plan, struct)
     return struct
@@ -259,8 +264,6 @@ def _read_element(reader: Reader, step: Step) -> Any:
 
 def _read_tagged(reader: Reader, plan: Plan, struct: Any) -> None:
     """Read the tagged fields; those with an unknown tag are skipped."""
-    for step in plan.tagged:
-        setattr(struct, step.name, step.default)
     count = reader.read_varint()
     if count > reader.remaining() // 2:
         raise MalformedMessage(f"{count} tagged fields announced, {reader.remaining()} bytes are left")
@@ -271,7 +274,7 @@ def _read_tagged(reader: Reader, plan: Plan, struct: Any) -> None:
         for step in plan.tagged:
             if step.tag == tag:
                 reader.position = start
-                setattr(struct, step.name, _read_tagged_value(reader, step))
+                slots.store(struct, step.place, _read_tagged_value(reader, step))
                 if reader.position != start + size:
                     raise MalformedMessage(f"tagged field {step.name} is not as long as the {size} bytes announced")
 
@@ -287,14 +290,17 @@ def _read_tagged_value(reader: Reader, step: Step) -> Any:
 
 def _write_struct(writer: Writer, struct: Any, plan: Plan) -> None:
     """Write the fields of a message or struct."""
-    for name, default in plan.refused:
-        if not _is_default(getattr(struct, name), default):
+    if type(struct) is not plan.struct_type:
+        raise TypeError(f"{type(struct).__qualname__} where {plan.name} should be")
+    for step in plan.refused:
+        value = slots.load(struct, step.place)
+        if not _is_default(value, step.default):
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
-                f"{plan.name} v{plan.version} has no field {name}, which is {getattr(struct, name)!r}",
+                f"{plan.name} v{plan.version} has no field {step.name}, which is {value!r}",
             )
     for step in plan.steps:
-        value = getattr(struct, step.name)
+        value = slots.load(struct, step.place)
         if step.array:
             _write_array(writer, value, step)
         else:
@@ -408,18 +414,22 @@ def _write_array(writer: Writer, value: Any, step: Step) -> None:
 
 def _write_tagged(writer: Writer, struct: Any, plan: Plan) -> None:
     """Write the tagged fields that differ from their default, by ascending tag."""
-    if not plan.tagged:
-        writer.write_varint(0)
+    count = 0
+    for step in plan.tagged:
+        if not _is_default(slots.load(struct, step.place), step.default):
+            count += 1
+    writer.write_varint(count)
+    if count == 0:
         return
-    present = [step for step in plan.tagged if not _is_default(getattr(struct, step.name), step.default)]
-    writer.write_varint(len(present))
-    for step in present:
-        inner = Writer()
-        _write_tagged_value(inner, getattr(struct, step.name), step)
-        value = inner.to_bytes()
-        writer.write_varint(step.tag)
-        writer.write_varint(len(value))
-        writer.write_raw(value)
+    for step in plan.tagged:
+        field = slots.load(struct, step.place)
+        if not _is_default(field, step.default):
+            inner = Writer()
+            _write_tagged_value(inner, field, step)
+            value = inner.to_bytes()
+            writer.write_varint(step.tag)
+            writer.write_varint(len(value))
+            writer.write_raw(value)
 
 
 def _write_tagged_value(writer: Writer, value: Any, step: Step) -> None:

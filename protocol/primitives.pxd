@@ -14,6 +14,7 @@ cdef class Reader:
     cdef public Py_ssize_t end
 
     cpdef Py_ssize_t remaining(self)
+    @cython.locals(position=Py_ssize_t)
     cpdef Py_ssize_t advance(self, Py_ssize_t size) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef bint read_bool(self) except? -1
