@@ -29,6 +29,8 @@ $(COMPILED): $(INSTALLED) $(PXD) $(PXD:.pxd=.py)
 	@$(BIN)/python setup.py --quiet build_ext --inplace
 	@touch $@
 
+compile: $(COMPILED)  ## build the compiled modules anew where their sources changed
+
 setup: $(COMPILED)  ## a virtual environment in .venv with everything, modules compiled
 	@$(BIN)/python -m kbroker.embedded_zookeeper --check
 
