@@ -90,9 +90,8 @@ class Appender:
         if acks == ALL_IN_SYNC:
             if state.high_watermark <= result.last_offset:
                 batch.delayed().wait_for(batch.place, found.acks, result.last_offset + 1)
-        elif acks and found.flush_messages != FLUSH_NEVER:
-            if found.log.recovery_point <= result.last_offset and found.needs_flush():
-                batch.delayed().wait_for(batch.place, found.flush_acks, result.last_offset + 1)
+        elif acks and found.flush_messages != FLUSH_NEVER and must_wait_for_flush(found, result):
+            batch.delayed().wait_for(batch.place, found.flush_acks, result.last_offset + 1)
         return result
 
     def count(self, hosted: HostedPartition, result: AppendResult, now_ms: int) -> None:
@@ -193,7 +192,7 @@ class ProduceBatch:
             delayed.settle(place, outcome.code)
         elif self._acks == ALL_IN_SYNC and hosted.state.high_watermark <= outcome.last_offset:
             delayed.wait_for(place, hosted.acks, outcome.last_offset + 1)
-        elif self._acks and hosted.log.recovery_point <= outcome.last_offset and hosted.needs_flush():
+        elif self._acks and must_wait_for_flush(hosted, outcome):
             delayed.wait_for(place, hosted.flush_acks, outcome.last_offset + 1)
         else:
             delayed.settle(place, ErrorCode.NONE)
@@ -204,6 +203,11 @@ class ProduceBatch:
             if not isinstance(known, KafkaError):
                 self.late[place] = KafkaError(error)
         return self._answer(self.late)
+
+
+def must_wait_for_flush(hosted: HostedPartition, result: AppendResult) -> bool:
+    """Whether what was appended is not on disk and has to be before it is acknowledged."""
+    return hosted.log.recovery_point <= result.last_offset and hosted.needs_flush()
 
 
 def is_slow(hosted: HostedPartition, records: Any) -> bool:

@@ -1,10 +1,11 @@
-"""Grouped fsync: all partitions that wait for their log to reach the disk share one round.
+"""Grouped fsync: all requests that wait for the same log to reach the disk share one flush.
 
-    round n:    logs asked for before it began     -> worker threads: fsync each once -> everything appended until its
-                                                      begin counts and is acknowledged
-    round n+1:  logs asked for meanwhile           -> begins when round n ends
+    flush n of a log      begins when it is asked for and a worker thread is free; what was appended until then counts
+                          and is acknowledged when it ends
+    flush n + 1           whatever was appended meanwhile; begins when flush n has ended
 
-So with many connections the number of fsyncs depends on the disk's speed, not on the number of requests.
+So with many requests in flight the number of fsyncs depends on the disk's speed, not on the number of requests. Several
+logs are flushed at the same time, each on its own: a journalling file system commits them together.
 """
 
 from __future__ import annotations
@@ -12,20 +13,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from functools import partial
 
 from kbroker.replica.hosted import HostedPartition
 from protocol.errors import KafkaError
 from segment.log import Log
 
-PARALLEL_FLUSHES = 4
-"""Threads per round: a journalling file system commits several files' metadata together."""
+PARALLEL_FLUSHES = 6
+"""Worker threads used at once; with more logs than threads each thread flushes several."""
 
-Round = list[tuple[HostedPartition, int]]
-"""What a round flushes, with each log's end at its begin."""
+Portion = list[tuple[HostedPartition, int]]
+"""What one thread flushes, with each log's end at its begin."""
 
 
 class Flusher:
-    """Runs the rounds. `done(hosted, log_end_offset)` or `failed(hosted, error)` is called on the loop for each log."""
+    """Runs the flushes; tells on the loop of each log `done(hosted, log_end_offset)` or `failed(hosted, error)`."""
 
     def __init__(
         self,
@@ -37,52 +39,58 @@ class Flusher:
         self._done = done
         self._failed = failed
         self._waiting: dict[HostedPartition, None] = {}
-        self._running: asyncio.Future[None] | None = None
+        self._being_flushed: set[HostedPartition] = set()
+        self._running: set[asyncio.Future[list[KafkaError | None]]] = set()
         self._scheduled = False
         self.rounds = 0
-        """How many rounds have begun."""
+        """How often a group of logs was sent off."""
 
     def add(self, hosted: HostedPartition) -> None:
-        """Flush this log in the next round. What is appended in the same turn of the loop is in the same round."""
+        """Flush this log as soon as possible. What is appended in the same turn of the loop shares the flush."""
         self._waiting[hosted] = None
-        if self._running is None and not self._scheduled:
+        if not self._scheduled and len(self._running) < PARALLEL_FLUSHES and hosted not in self._being_flushed:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._begin)
 
     async def finish(self) -> None:
         """Wait until nothing waits any more."""
-        while self._running is not None or self._scheduled:
-            if self._running is not None:
-                await asyncio.wait([self._running])
+        while self._running or self._scheduled:
+            if self._running:
+                await asyncio.wait(self._running)
             await asyncio.sleep(0)
 
     def _begin(self) -> None:
+        """Send off the logs that nobody flushes yet, spread over the threads that are free."""
         self._scheduled = False
-        if not self._waiting:
+        free = PARALLEL_FLUSHES - len(self._running)
+        ready = [hosted for hosted in self._waiting if hosted not in self._being_flushed]
+        if not ready or free <= 0:
             return
-        round_: Round = [(hosted, hosted.log.log_end_offset) for hosted in self._waiting]
-        self._waiting = {}
         self.rounds += 1
-        self._running = asyncio.ensure_future(self._run(round_))
-
-    async def _run(self, round_: Round) -> None:
+        self._being_flushed.update(ready)
+        for hosted in ready:
+            del self._waiting[hosted]
+        share = -(-len(ready) // free)
         loop = asyncio.get_running_loop()
-        share = -(-len(round_) // PARALLEL_FLUSHES)
-        parts = [round_[start : start + share] for start in range(0, len(round_), share)]
-        try:
-            results = await asyncio.gather(
-                *(loop.run_in_executor(self._executor, _flush, [h.log for h, _ in part]) for part in parts)
-            )
-            for part, errors in zip(parts, results, strict=True):
-                for (hosted, log_end_offset), error in zip(part, errors, strict=True):
-                    if error is None:
-                        self._done(hosted, log_end_offset)
-                    else:
-                        self._failed(hosted, error)
-        finally:
-            self._running = None
-            if self._waiting and not self._scheduled:
-                self._begin()
+        for start in range(0, len(ready), share):
+            portion = [(hosted, hosted.log.log_end_offset) for hosted in ready[start : start + share]]
+            running = loop.run_in_executor(self._executor, _flush, [hosted.log for hosted, _ in portion])
+            self._running.add(running)
+            running.add_done_callback(partial(self._ended, portion))
+
+    def _ended(self, portion: Portion, finished: asyncio.Future[list[KafkaError | None]]) -> None:
+        self._running.discard(finished)
+        self._being_flushed.difference_update(hosted for hosted, _ in portion)
+        if finished.cancelled():
+            return
+        for (hosted, log_end_offset), error in zip(portion, finished.result(), strict=True):
+            if error is None:
+                self._done(hosted, log_end_offset)
+            else:
+                self._failed(hosted, error)
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._begin)
 
 
 def _flush(logs: list[Log]) -> list[KafkaError | None]:

@@ -75,3 +75,29 @@ async def test_a_failing_log_does_not_hold_up_the_others() -> None:
     await asyncio.wait_for(shared.finish(), 5)
     assert done == [(good, 1)]
     assert failed == [(bad, ErrorCode.KAFKA_STORAGE_ERROR)]
+
+
+async def test_a_slow_flush_of_one_log_does_not_hold_up_another_log() -> None:
+    shared, done, _ = flusher()
+    slow, quick = Hosted(), Hosted()
+    slow.log.go.clear()
+    shared.add(slow)
+    await asyncio.sleep(0.02)
+    shared.add(quick)
+    async with asyncio.timeout(5):
+        while not done:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert done == [(quick, 1)]
+    slow.log.go.set()
+    await asyncio.wait_for(shared.finish(), 5)
+    assert done == [(quick, 1), (slow, 1)]
+
+
+async def test_more_logs_than_threads_are_flushed_by_portions() -> None:
+    shared, done, _ = flusher()
+    logs = [Hosted() for _ in range(50)]
+    for hosted in logs:
+        shared.add(hosted)
+    await asyncio.wait_for(shared.finish(), 5)
+    assert {hosted for hosted, _ in done} == set(logs)
+    assert [hosted.log.flushes for hosted in logs] == [1] * 50
