@@ -54,10 +54,10 @@ class Batch:
         "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, partition: int, builder: BatchBuilder, now: float, deadline: float) -> None:
+    def __init__(self, topic: str, partition: int, builder: BatchBuilder | None, now: float, deadline: float) -> None:
         self.topic = topic
         self.partition = partition
-        self.builder: BatchBuilder | None = builder
+        self.builder = builder
         self.created = now
         self.deadline = deadline
         self.count = 0
@@ -302,6 +302,25 @@ class Accumulator:
         if batch is not None and batch.builder is not None:
             batch.size = batch.builder.size
             queue.ready.append(batch)
+
+    def queue_built(self, batches: list[Batch]) -> None:
+        """Take batches that are made already, behind all that was sent to their partitions before."""
+        with self.lock:
+            for batch in batches:
+                queue = self.topics[batch.topic].queues[batch.partition]
+                self.seal(queue)
+                queue.ready.append(batch)
+                self.active.add(queue)
+                self.used += batch.size
+            self._wake(0)
+
+    def next_sticky(self, topic: str) -> int:
+        """Return the partition for some more rows without keys."""
+        with self.lock:
+            known = self.topics[topic]
+            partition = known.sticky.partition
+            known.sticky = known.queues[(partition + 1) % known.count]
+            return partition
 
     def leave_sticky(self, queue: PartitionQueue) -> None:
         """Send records without a key elsewhere from now on; with the lock held."""

@@ -13,17 +13,22 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client import admin as asyncio_admin
 from kbroker.client import consumer as asyncio_consumer
 from kbroker.client import producer as asyncio_producer
 from kbroker.client.accumulator import Delivery, OnDelivery
 from kbroker.client.errors import BufferFull, ClientClosed
+from kbroker.client.table_delivery import TableDelivery
+from kbroker.client.table_sender import TableJob
 from kbroker.client.types import OffsetAndTimestamp, TopicPartition
 from protocol.records.builder import Headers
 from protocol.records.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow
 
 T = TypeVar("T")
 
@@ -140,6 +145,37 @@ class Producer(Client):
             if delivery is not None:
                 return delivery
             self._wait_for_room(deadline)
+
+    def send_arrow(
+        self,
+        topic: str,
+        table: pyarrow.Table | pyarrow.RecordBatch,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        headers: str | Sequence[tuple[str, bytes | None]] | None = None,
+        partition: str | int | None = None,
+        timestamp: str | int | None = None,
+    ) -> TableDelivery:
+        """Send each row of a pyarrow table as a record; see kbroker.client.producer.Producer.send_arrow."""
+        from kbroker.client.table_rows import TableRows
+
+        rows = TableRows(table, key, value, headers, partition, timestamp)
+        self._check()
+        if not isinstance(topic, str):
+            raise TypeError(f"a topic is a text, not {topic!r}")
+        if topic not in self._accumulator.topics:
+            self.run(self._client.learn(topic))
+        config = self._client.config
+        job = TableJob(self._accumulator, config, topic, rows)
+        for _ in job.steps():
+            try:
+                if self._accumulator.used >= config.buffer_memory:
+                    self._wait_for_room(time.monotonic() + config.max_block_ms / 1000)
+            except (BufferFull, ClientClosed) as error:
+                job.stop(error)
+                break
+        return job.delivery
 
     def _wait_for_room(self, deadline: float) -> None:
         accumulator = self._accumulator

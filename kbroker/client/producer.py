@@ -8,15 +8,21 @@ async with Producer("127.0.0.1:9092", linger_ms=5, compression="zstd") as produc
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from kbroker.client.accumulator import Delivery, OnDelivery
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BufferFull
 from kbroker.client.sender import Sender
+from kbroker.client.table_delivery import TableDelivery
+from kbroker.client.table_sender import TableJob
 from kbroker.client.types import RecordMetadata
 from protocol.records.builder import Headers
+
+if TYPE_CHECKING:
+    import pyarrow
 
 
 class Producer:
@@ -62,6 +68,40 @@ class Producer:
     async def send_and_wait(self, topic: str, value: bytes | None = None, **arguments: Any) -> RecordMetadata:
         """Send a record and wait until it is acknowledged."""
         return await (await self.send(topic, value, **arguments))
+
+    async def send_arrow(
+        self,
+        topic: str,
+        table: pyarrow.Table | pyarrow.RecordBatch,
+        *,
+        key: str | None = None,
+        value: str | None = None,
+        headers: str | Sequence[tuple[str, bytes | None]] | None = None,
+        partition: str | int | None = None,
+        timestamp: str | int | None = None,
+    ) -> TableDelivery:
+        """Send each row of a pyarrow table as a record, without an object per row; returns one future for all.
+
+        `key`, `value`: names of columns of bytes or text; value="json" sends each row as a JSON object (of all columns
+        but those named for headers, partition and timestamp). `headers`: a column like that of the consumer's batches,
+        or the same pairs for each row. `partition`, `timestamp` (ms): a column or one for all. Rows without a partition
+        go where send() would send them. Returns when all rows are queued; waits while the buffer is full.
+        """
+        from kbroker.client.table_rows import TableRows
+
+        rows = TableRows(table, key, value, headers, partition, timestamp)
+        if self.accumulator.closed is not None:
+            raise self.accumulator.closed
+        while not isinstance(topic, str) or topic not in self.accumulator.topics:
+            await self.prepare(topic)
+        job = TableJob(self.accumulator, self.config, topic, rows)
+        for _ in job.steps():
+            try:
+                await (self.prepare(topic) if self.accumulator.used >= self.config.buffer_memory else asyncio.sleep(0))
+            except BufferFull as error:
+                job.stop(error)
+                break
+        return job.delivery
 
     async def prepare(self, topic: str) -> None:
         """Wait until the topic is known and the buffer has room, up to max_block_ms."""

@@ -1,0 +1,40 @@
+"""The one future of many batches."""
+
+import asyncio
+import pickle
+
+import pytest
+
+from kbroker.client.accumulator import Batch
+from kbroker.client.table_delivery import PartitionOffsets, RowRange, TableDelivery, TableNotWritten
+
+
+def batch(partition: int) -> Batch:
+    return Batch("t", partition, None, 0.0, 1.0)
+
+
+def test_it_is_done_when_the_last_batch_is() -> None:
+    delivery = TableDelivery("t")
+    batches = [batch(0), batch(0), batch(1)]
+    for number, one in enumerate(batches):
+        delivery.add(one, RowRange(one.partition, number, number, 10))
+    delivery.seal()
+    for number, one in enumerate(batches):
+        with pytest.raises(TimeoutError):
+            delivery.result(0.01)
+        one.finish(100 * number)
+    written = delivery.result(0)
+    assert written.partitions == {0: PartitionOffsets(0, 109, 20), 1: PartitionOffsets(200, 209, 10)}
+
+
+async def test_it_can_be_awaited_and_pickled_with_its_failures() -> None:
+    delivery = TableDelivery("t")
+    one = batch(3)
+    delivery.add(one, RowRange(3, 5, 9, 5))
+    delivery.fail(RowRange(None, 10, 11, 2), ValueError("x"))
+    delivery.seal()
+    asyncio.get_running_loop().call_later(0.01, lambda: one.finish(-1, error=ConnectionError("gone")))
+    with pytest.raises(TableNotWritten) as caught:
+        await delivery
+    assert caught.value.failed_rows == 7
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
