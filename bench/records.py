@@ -23,15 +23,15 @@ def rate(work: Callable[[], object], count: int) -> float:
     return count / best / 1e6
 
 
-def fill(builder: ModuleType) -> bytes:
+def fill(builder: ModuleType) -> bytearray:
     batch = builder.BatchBuilder(1 << 20)
     while batch.append(b"key12345", VALUE, (), 1_700_000_000_000):
         pass
-    return bytes(batch.build())
+    return batch.build()
 
 
 def measure(modules: dict[str, ModuleType]) -> dict[str, float]:
-    data = fill(modules["builder"])
+    data = bytes(fill(modules["builder"]))
     count = modules["batch"].read_header(data).count
     decoder = modules["columns"].ColumnDecoder(1 << 20, 1 << 30)
     offsets = memoryview(bytearray(4 * (count + 1))).cast("i")
