@@ -6,6 +6,7 @@ Making thousands of logs takes worker threads and small portions, so that the lo
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 PORTION = 100
 """Logs made or removed, or transitions done, before others get their turn."""
+PORTIONS_PER_FREEZE = 10
+"""Partitions stay: the garbage collector need not walk through thousands of them, which would stop the loop."""
 DELETED_TOPIC_EPOCH = -2
 UNKNOWN_EPOCH = -1
 
@@ -86,16 +89,21 @@ class Leadership:
             refused = self.check_controller(request.controller_epoch, request.broker_epoch)
             if refused is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=refused)
-            orders = list(_orders(request))
-            for order in orders:
+            orders: list[_Order] = []
+            for order in _orders(request):
                 order.error = self._judge(order)
+                orders.append(order)
+                if len(orders) % PORTION == 0:
+                    await asyncio.sleep(0)
             accepted = [order for order in orders if order.error is ErrorCode.NONE and not order.done]
             changes = Changes()
-            for portion in _portions(accepted):
+            for number, portion in enumerate(_portions(accepted), start=1):
                 await self._make_logs(portion)
                 for order in portion:
                     if order.error is ErrorCode.NONE:
                         order.error = self._carry_out(order, changes)
+                if number % PORTIONS_PER_FREEZE == 0:
+                    gc.freeze()
                 await asyncio.sleep(0)
             self._announce(changes)
             return _leader_and_isr_response(orders, version)
