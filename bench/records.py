@@ -27,7 +27,8 @@ def fill(builder: ModuleType) -> bytearray:
     batch = builder.BatchBuilder(1 << 20)
     while batch.append(b"key12345", VALUE, (), 1_700_000_000_000):
         pass
-    return batch.build()
+    made: bytearray = batch.build()
+    return made
 
 
 def measure(modules: dict[str, ModuleType]) -> dict[str, float]:
