@@ -369,11 +369,14 @@ class LogSegment:
             first = self.header_at(start).size
             size = max_bytes if first <= max_bytes else first if min_one_batch else 0
         if size > 0:
-            size = self._verified(start, start + size) - start
+            size = self._verified(start, start + size, offset) - start
         return FileRecords(self.file, start, max(size, 0), self.base_offset, offset)
 
-    def _verified(self, start: int, end: int) -> int:
-        """Check what nobody checked yet in [start, end); return where the part ends that may be served."""
+    def _verified(self, start: int, end: int, offset: int) -> int:
+        """Check what nobody checked yet in [start, end), which begins with the batch that holds offset.
+
+        Returns where the part ends that may be served.
+        """
         modified = self.file.change_time_ns()
         if modified > self._file_time:
             if self._file_time:  # 0: nobody of this process wrote to it yet
@@ -388,23 +391,42 @@ class LogSegment:
                 known = high
         if known >= end or known >= self.trusted_from:
             return end
-        return self._check(start, known, end)
+        return self._check(start, known, end, offset if known == start else -1)
 
-    def _check(self, start: int, position: int, end: int) -> int:
+    def _check(self, start: int, position: int, end: int, offset: int) -> int:
         """Check the batches of [position, end) and trust them; [start, position) is known. Raises when start is bad."""
         limit = min(end, position + max(_VERIFY_BYTES, self.header_at(position).size))
-        data = self.file.read(limit - position, position)
-        good, why = check_batches(data, self.base_offset)
+        # One header more: only what follows tells whether the offset of a batch behind a gap is right.
+        data = self.file.read(min(limit + HEADER_SIZE, self.size) - position, position)
+        good, why = check_batches(data, self.base_offset, offset)
+        if offset >= 0 and int.from_bytes(data[:8], "big") > offset:
+            self._confirm_gap(position, offset)
         served = end
-        if why:
+        if why and position + good < end:
             log.error("%s, position %d: %s", self.place, position + good, why)
             if position + good == start:
                 raise self.corrupt(start, why)
-            served = position + good
-        elif limit < end:
-            served = position + good
+        if why or limit < end:
+            served = min(position + good, end)
         self._trust(start, position + good)
         return served
+
+    def _confirm_gap(self, position: int, offset: int) -> None:
+        """Raise unless the batches before position ascend: nothing holds offset, so one of them may lie about its own.
+
+        Looks as far back as the index entry before the last.
+        """
+        indexed, _ = self.index.lookup(offset)
+        _, before = self.index.lookup(max(indexed - 1, self.base_offset))
+        floor = self.base_offset
+        for place, header in self.headers(before):
+            if place >= position:
+                return
+            if header.base_offset < floor:
+                why = f"offset {header.base_offset} follows {floor - 1}"
+                log.error("%s, position %d: %s", self.place, place, why)
+                raise self.corrupt(place, why)
+            floor = header.next_offset
 
     def _trust(self, start: int, end: int) -> None:
         ranges = sorted([*(self._trusted or ()), (start, end)])
@@ -516,24 +538,30 @@ class LogSegment:
                 file.close()
 
 
-def check_batches(data: Buffer, floor: int) -> tuple[int, str]:
+def check_batches(data: Buffer, floor: int, expected: int = -1) -> tuple[int, str]:
     """Check the whole batches at the front of data: (bytes that are good, what is wrong behind them or "").
 
-    A cut-off batch at the end is not wrong. `floor`: the smallest offset that may come.
+    A cut-off batch at the end is not wrong. `floor`: the smallest offset that may come; `expected`: the one that the
+    first batch should hold, if known. Checksums do not cover base offsets: of two batches whose offsets do not ascend
+    the one that left a gap before it (compaction leaves such) is the wrong one, else the second.
     """
     position, end = 0, len(data)
+    behind_gap = -1
     while end - position >= HEADER_SIZE:
         try:
             header = read_header(data, position)
         except KafkaError as error:
             return position, error.message
         size = header.size
-        if position + size > end:
-            break
-        if not verify_crc(data, position, size):
+        is_whole = position + size <= end
+        if is_whole and not verify_crc(data, position, size):
             return position, f"the batch at offset {header.base_offset} does not match its checksum"
-        if header.base_offset < floor:
-            return position, f"offset {header.base_offset} follows {floor - 1}"
-        floor = header.last_offset + 1
+        if header.base_offset < floor and (is_whole or behind_gap >= 0):
+            wrong = position if behind_gap < 0 else behind_gap
+            return wrong, f"offset {header.base_offset} follows {floor - 1}"
+        if not is_whole:
+            break
+        behind_gap = position if header.base_offset > expected else -1
+        floor = expected = header.last_offset + 1
         position += size
     return position, ""

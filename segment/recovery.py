@@ -345,30 +345,56 @@ def recover_segment(segment: LogSegment, epochs: LeaderEpochs, state: ProducerSt
 
 
 def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState) -> tuple[int, str]:
-    """Note every good batch; the position of the first bad byte and what is wrong there."""
+    """Note every good batch; the position of the first bad byte and what is wrong there.
+
+    Checksums do not cover base offsets. Where a good batch's offset does not follow the one before, the wrong one is
+    the one that left a gap before it, if any: so a batch behind a gap is noted when the next one has confirmed it.
+    """
     position, floor = 0, segment.base_offset
     chunk, start = b"", 0
+    waiting: tuple[BatchHeader, int] | None = None
+    why = ""
     while position < segment.size:
-        if segment.size - position < HEADER_SIZE:
-            return position, "a batch header is cut short"
         if position + HEADER_SIZE > start + len(chunk):
             chunk, start = segment.file.read(_READ_BYTES, position), position
-        try:
-            header = read_header(chunk, position - start)
-        except KafkaError as error:
-            return position, error.message
-        if position + header.size > segment.size:
-            return position, f"the batch at offset {header.base_offset} is cut short"
+        header, why = _good_header(segment, chunk, position - start, position)
+        if header is None:
+            break
         if position + header.size > start + len(chunk):
             chunk, start = segment.file.read(max(_READ_BYTES, header.size), position), position
         if not verify_crc(chunk, position - start, header.size):
-            return position, f"the batch at offset {header.base_offset} does not match its checksum"
+            why = f"the batch at offset {header.base_offset} does not match its checksum"
+            break
         if header.base_offset < floor or header.last_offset - segment.base_offset >= 1 << 31:
-            return position, f"offset {header.base_offset} follows {floor - 1}"
-        _note(segment, epochs, state, header, position)
+            why = f"offset {header.base_offset} follows {floor - 1}"
+            if waiting is not None:
+                return waiting[1], why
+            break
+        if waiting is not None:
+            _note(segment, epochs, state, *waiting)
+            waiting = None
+        if header.base_offset > floor:
+            waiting = header, position
+        else:
+            _note(segment, epochs, state, header, position)
         floor = header.next_offset
         position += header.size
-    return position, ""
+    if waiting is not None:
+        _note(segment, epochs, state, *waiting)
+    return position, why
+
+
+def _good_header(segment: LogSegment, chunk: bytes, place: int, position: int) -> tuple[BatchHeader | None, str]:
+    """The header at a place of the chunk if its batch may lie whole in the segment, else None and the reason."""
+    if segment.size - position < HEADER_SIZE:
+        return None, "a batch header is cut short"
+    try:
+        header = read_header(chunk, place)
+    except KafkaError as error:
+        return None, error.message
+    if position + header.size > segment.size:
+        return None, f"the batch at offset {header.base_offset} is cut short"
+    return header, ""
 
 
 def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> None:

@@ -104,6 +104,23 @@ def test_damage_in_the_middle_ends_the_log_and_drops_later_segments(tmp_path: Pa
     assert reopen_end(tmp_path) == again.log_end_offset
 
 
+@pytest.mark.parametrize(("number", "says", "end"), [(5, 9, 5), (5, 2, 5), (9, 12, 13), (0, 3, 0)])
+def test_an_offset_that_flipped_ends_the_log_before_it(tmp_path: Path, number: int, says: int, end: int) -> None:
+    """Checksums do not cover base offsets. That of the last batch cannot be told from a gap."""
+    log = new_log(tmp_path)
+    fill(log, 10)
+    path = Path(log.active_segment.file.path)
+    size = log.size // 10
+    crash(log)
+    data = bytearray(path.read_bytes())
+    data[number * size + 7] = says
+    path.write_bytes(data)
+    again = reopen(tmp_path)
+    assert again.log_end_offset == end
+    assert again.size == (number if number < 9 else 10) * size
+    again.close()
+
+
 def reopen_end(path: Path) -> int:
     log = reopen(path, SMALL)
     end = log.log_end_offset
