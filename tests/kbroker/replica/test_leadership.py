@@ -4,6 +4,7 @@ import asyncio
 import time
 from pathlib import Path
 
+from kbroker.replica.leadership import PORTION
 from kbroker.replica.partition import Role
 from protocol.errors import ErrorCode
 from protocol.primitives import ZERO_UUID
@@ -82,3 +83,18 @@ async def test_the_loop_goes_on_while_a_thousand_logs_are_made(played: Played) -
     await watching
     assert played.replicas.leader_count == 1000
     assert longest < 0.5
+
+
+async def test_a_large_order_gives_others_their_turn(played: Played) -> None:
+    turns = 0
+
+    async def beat() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(beat())
+    assert errors_of(await played.lead(range(1_000), leader=2, replicas=(2, 3))) == [3] * 1_000
+    beating.cancel()
+    assert turns >= 1_000 // PORTION
