@@ -2,7 +2,7 @@ cimport cython
 from libc.stdint cimport int64_t
 
 from protocol cimport slots
-from protocol.primitives cimport Reader, Writer
+from protocol.primitives cimport Reader, Writer, size_of
 
 cdef int BOOL, INT8, INT16, INT32, INT64, FLOAT64, STRING, BYTES, RECORDS, UUID, ERROR, STRUCT
 cdef list _ERRORS
@@ -51,7 +51,7 @@ cdef object _null(Step step)
 cdef object _read_array(Reader reader, Step step)
 @cython.locals(length=Py_ssize_t)
 cdef object _read_element(Reader reader, Step step)
-@cython.locals(step=Step, count=Py_ssize_t, _index=Py_ssize_t, tag=int64_t, size=Py_ssize_t, start=Py_ssize_t)
+@cython.locals(step=Step, count=Py_ssize_t, _index=Py_ssize_t, tag=int64_t, size=Py_ssize_t)
 cdef void _read_tagged(Reader reader, Plan plan, struct) except *
 cdef object _read_tagged_value(Reader reader, Step step)
 

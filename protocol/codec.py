@@ -263,20 +263,22 @@ def _read_element(reader: Reader, step: Step) -> Any:
 
 
 def _read_tagged(reader: Reader, plan: Plan, struct: Any) -> None:
-    """Read the tagged fields; those with an unknown tag are skipped."""
+    """Read the tagged fields: unknown ones are skipped by their size, known ones end where their value does.
+
+    The size announced for a known one is not looked at, as in Kafka.
+    """
     count = reader.read_varint()
     if count > reader.remaining() // 2:
         raise MalformedMessage(f"{count} tagged fields announced, {reader.remaining()} bytes are left")
     for _index in range(count):
         tag = reader.read_varint()
         size = reader.read_varint()
-        start = reader.advance(size)
         for step in plan.tagged:
             if step.tag == tag:
-                reader.position = start
                 slots.store(struct, step.place, _read_tagged_value(reader, step))
-                if reader.position != start + size:
-                    raise MalformedMessage(f"tagged field {step.name} is not as long as the {size} bytes announced")
+                break
+        else:
+            reader.advance(size)
 
 
 def _read_tagged_value(reader: Reader, step: Step) -> Any:

@@ -70,4 +70,8 @@ cdef class Writer:
     cpdef Py_ssize_t size(self)
     cpdef bytes to_bytes(self)
     cpdef list frame(self)
+    @cython.locals(view=memoryview, parts=list, outside=tuple, start=Py_ssize_t, position=Py_ssize_t)
     cpdef list parts(self)
+
+
+cpdef Py_ssize_t size_of(value) except -1

@@ -299,9 +299,11 @@ class Writer:
 
 def size_of(value: Any) -> int:
     """Return the number of bytes in records to be written: bytes-like, or an object with a `size`."""
+    if isinstance(value, bytes):
+        return len(value)
     if isinstance(value, memoryview):
         return value.nbytes
-    if isinstance(value, (bytes, bytearray)):
+    if isinstance(value, bytearray):
         return len(value)
     size = value.size
     if not isinstance(size, int) or size < 0:

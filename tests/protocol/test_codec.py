@@ -117,7 +117,7 @@ def test_null_is_refused_in_a_version_without_it() -> None:
         codec.encode(everything, 0)
 
 
-def test_unknown_tags_are_skipped_and_known_ones_must_have_their_size() -> None:
+def test_unknown_tags_are_skipped_by_their_size_and_known_ones_end_where_their_value_does() -> None:
     encoded = codec.encode(HeartbeatRequest(group_id="g", generation_id=5, member_id="m"), 4)
     tagged = encoded[:-1] + bytes.fromhex("01 63 02 abcd")
     assert codec.decode(HeartbeatRequest, tagged, 4).member_id == "m"
@@ -125,8 +125,12 @@ def test_unknown_tags_are_skipped_and_known_ones_must_have_their_size() -> None:
         codec.decode(HeartbeatRequest, tagged[:-1], 4)
     answer = codec.encode(ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=[], finalized_features_epoch=7), 3)
     assert codec.decode(ApiVersionsResponse, answer, 3).finalized_features_epoch == 7
-    with pytest.raises(MalformedMessage, match="finalized_features_epoch"):
-        codec.decode(ApiVersionsResponse, answer.replace(b"\x01\x08", b"\x01\x09") + b"\x00", 3)
+    for size in (b"\x00", b"\x07", b"\x09", b"\x7f"):
+        lying = answer.replace(b"\x01\x08", b"\x01" + size)
+        assert codec.decode(ApiVersionsResponse, lying, 3).finalized_features_epoch == 7
+        assert INTERPRETED.decode(ApiVersionsResponse, lying, 3).finalized_features_epoch == 7
+    with pytest.raises(MalformedMessage):
+        codec.decode(ApiVersionsResponse, answer[:-3], 3)
 
 
 def test_a_tagged_nullable_struct_has_a_varint_before_it() -> None:
