@@ -168,6 +168,20 @@ class LogKeys:
         scope=Scope.CLUSTER_WIDE,
         doc="Replicas that must have a record before acks=all is answered.",
     )
+    log_local_retention_ms: Long = key(
+        "log.local.retention.ms",
+        default=-2,
+        check=at_least(-2),
+        scope=Scope.CLUSTER_WIDE,
+        doc="Accepted for compatibility: means something only with tiered storage.",
+    )
+    log_local_retention_bytes: Long = key(
+        "log.local.retention.bytes",
+        default=-2,
+        check=at_least(-2),
+        scope=Scope.CLUSTER_WIDE,
+        doc="Accepted for compatibility: means something only with tiered storage.",
+    )
     log_message_format_version: str = key(
         "log.message.format.version",
         default="3.0-IV1",

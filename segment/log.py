@@ -44,7 +44,7 @@ class AppendResult(NamedTuple):
     last_offset: int
     """Smaller than base_offset when nothing was appended (a follower got nothing whole)."""
     log_append_time_ms: int
-    """-1 for CreateTime."""
+    """-1 for CreateTime, but for a duplicate the batch's timestamp."""
     log_start_offset: int
     duplicate: bool = False
     """An idempotent batch that was here already: the offsets are the original ones, nothing was written."""
@@ -58,6 +58,8 @@ class Flush(NamedTuple):
     segments: list[LogSegment]
     active: LogSegment
     small_files: list[str]
+    names: int
+    """As LogState's _unsynced_names."""
     truncations: int
 
 
@@ -103,7 +105,7 @@ class Log(LogState):
                 self.producer_state.check_marker(header, marker[1])
             repeated = self.producer_state.check(header, from_client)
             if repeated is not None:
-                return self._duplicate(repeated, append_time)
+                return self._duplicate(repeated)
         if size > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes = {self.config.segment_bytes}"
@@ -121,11 +123,11 @@ class Log(LogState):
             self._note_producer(header, base_offset, max_timestamp, marker)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, rolled)
 
-    def _duplicate(self, batch: CachedBatch, append_time: int) -> AppendResult:
+    def _duplicate(self, batch: CachedBatch) -> AppendResult:
         return AppendResult(
             batch.first_offset,
             batch.last_offset,
-            batch.timestamp if append_time >= 0 else -1,
+            batch.timestamp,  # as in Kafka, with CreateTime too
             self.log_start_offset,
             duplicate=True,
         )
@@ -207,6 +209,7 @@ class Log(LogState):
         self._write_small_files()
         segment = LogSegment(self._pool, self._folder, base_offset, self.config, now_ms)
         segment.create()
+        self._unsynced_names |= 1
         self.segments = (*self.segments, segment)
         self._jitter_ms = roll_jitter_ms(self.config)
         log.debug("%s: rolled at %d", self.name, base_offset)
@@ -336,6 +339,7 @@ class Log(LogState):
         for segment in old:
             self._trash.discard(segment.files())
         fresh.create()
+        self._unsynced_names |= 1
         self.segments = (fresh,)
         self.snapshots.remove_all()
         self.leader_epochs.clear()
@@ -392,8 +396,10 @@ class Log(LogState):
                 segment.sync(with_indexes=segment is not begun.active)
             for name in begun.small_files:
                 self._pool.files.sync_path(f"{self._folder.path}/{name}")
-            if begun.small_files:
+            if begun.names or begun.small_files:
                 self._pool.files.sync_folder(self._folder.path)
+            if begun.names > 1:
+                self._pool.files.sync_folder(self.log_dir)
         except OSError as error:
             with self._lock:
                 self._fail(error, "flush")
@@ -416,7 +422,8 @@ class Log(LogState):
                     segment.write_out()
             self._write_small_files()
             small_files, self._unsynced = self._unsynced, []
-            return Flush(target, dirty, segments[-1], small_files, self._truncations)
+            names_made, self._unsynced_names = self._unsynced_names, 0
+            return Flush(target, dirty, segments[-1], small_files, names_made, self._truncations)
 
     def end_flush(self, begun: Flush) -> None:
         """Everything below the flush's target is on disk now, unless the log was truncated meanwhile."""

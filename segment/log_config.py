@@ -311,6 +311,7 @@ class LogConfig:
         default=-2,
         check=at_least(-2),
         scope=_DYNAMIC,
+        broker_key="log.local.retention.ms",
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
     local_retention_bytes: Long = key(
@@ -318,6 +319,7 @@ class LogConfig:
         default=-2,
         check=at_least(-2),
         scope=_DYNAMIC,
+        broker_key="log.local.retention.bytes",
         doc="Accepted for compatibility: means something only with tiered storage.",
     )
     remote_log_copy_disable: bool = key(

@@ -71,6 +71,10 @@ def _answer(
     topics: list[MetadataResponse.MetadataResponseTopic],
 ) -> MetadataResponse:
     cache = services.metadata
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            if topic.error_code is not ErrorCode.UNKNOWN_TOPIC_ID:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
     answer = MetadataResponse(
         brokers=[broker for info in cache.brokers.values() for broker in _broker(info, ctx.listener)],
         cluster_id=services.cluster_id,
@@ -133,22 +137,18 @@ class _TopicDescriber:
 
     def __init__(self, services: Services, ctx: RequestContext, request: MetadataRequest) -> None:
         self.version = ctx.api_version
-        self.wants_operations = request.include_topic_authorized_operations
         brokers = services.metadata.brokers
         self.alive = brokers.keys()
         self.reachable = {broker.id for broker in brokers.values() if ctx.listener in broker.endpoints}
 
     def __call__(self, topic: TopicInfo) -> MetadataResponse.MetadataResponseTopic:
-        answer = MetadataResponse.MetadataResponseTopic(
+        return MetadataResponse.MetadataResponseTopic(
             error_code=ErrorCode.NONE,
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.name in INTERNAL_TOPICS,
             partitions=[self.partition(partition) for partition in topic.partitions.values()],
         )
-        if self.wants_operations:
-            answer.topic_authorized_operations = TOPIC_OPERATIONS
-        return answer
 
     def partition(self, partition: PartitionInfo) -> MetadataResponse.MetadataResponsePartition:
         """Describe one partition; version 0 leaves out brokers that cannot be reached and says so by code 9."""

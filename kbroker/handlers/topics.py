@@ -164,7 +164,8 @@ def _find(services: Services, name: str | None, topic_id: bytes) -> DeletedTopic
         topic = cache.topics.get(name)
         if topic is None:
             return DeletedTopic(name=name, topic_id=topic_id, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return DeletedTopic(name=topic.name, topic_id=topic.topic_id, error_code=ErrorCode.NONE)
+    # Kafka tells the id only to those who asked by it.
+    return DeletedTopic(name=topic.name, topic_id=topic_id, error_code=ErrorCode.NONE)
 
 
 async def _mark(services: Services, name: str) -> KafkaError | None:

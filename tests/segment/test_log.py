@@ -255,6 +255,7 @@ def test_a_repeated_batch_is_answered_with_its_first_offsets(tmp_path: Path) -> 
         log.append_as_leader(batch(2, producer_id=5, producer_epoch=0, base_sequence=sequence), 0, NOW)
     again = log.append_as_leader(batch(2, producer_id=5, producer_epoch=0, base_sequence=4), 0, NOW)
     assert (again.base_offset, again.last_offset, again.duplicate) == (4, 5, True)
+    assert again.log_append_time_ms > 0
     assert log.log_end_offset == 12
     log.close()
 

@@ -1,0 +1,150 @@
+"""A conversation with one broker, written down so that it can be compared with the same one held with another.
+
+What no two clusters share (ids, ports, clocks, free bytes of a disk) is masked; so are the texts of errors, except in
+APIs whose tools show them and where ours are Kafka's word for word.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+from typing import Any
+
+from protocol.apis import api_of
+from protocol.errors import ErrorCode
+from protocol.headers import decode_response, encode_request
+from protocol.primitives import ZERO_UUID
+from protocol.records.batch import split_batches
+from protocol.schema import Message, Struct, schema_of
+
+TIMEOUT_S = 20.0
+OWN = frozenset(
+    (
+        *("topic_id", "host", "port", "cluster_id", "log_append_time_ms", "producer_id", "total_bytes", "usable_bytes"),
+        *("log_dir", "session_id", "documentation"),
+    )
+)
+"""Fields that differ from cluster to cluster; that they are there at all is compared."""
+ABSENT = (None, "", -1, 0, ZERO_UUID)
+WITH_TEXTS = frozenset({"CreateTopics", "ElectLeaders", "DescribeCluster"})
+CLOSED = "closed the connection"
+MISSING = "nothing"
+
+
+class Talk:
+    """One connection (made anew when the broker closes it) and what was said on it."""
+
+    def __init__(self, port: int, prefix: str) -> None:
+        self.port = port
+        self.prefix = prefix
+        """Of the names of this conversation's topics."""
+        self.lines: list[tuple[str, Any]] = []
+        self._socket: socket.socket | None = None
+        self._count = 0
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}-{name}"
+
+    def ask(self, label: str, request: Any, version: int) -> Any:
+        """Send a request and note its answer; None when the broker closes the connection instead."""
+        api = api_of(type(request))
+        try:
+            answer = self._exchange(request, version)
+        except ConnectionError:
+            self.close()
+            self.lines.append((f"{label} {api.name} v{version}", CLOSED))
+            return None
+        self.lines.append((f"{label} {api.name} v{version}", plain(answer, api.name in WITH_TEXTS)))
+        return answer
+
+    def every(self, label: str, make: Callable[[int], Any], versions: Iterable[int]) -> Any:
+        """Ask in each version; return the last answer."""
+        answer = None
+        for version in versions:
+            answer = self.ask(label, make(version), version)
+        return answer
+
+    def _exchange(self, request: Any, version: int) -> Any:
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
+        self._count += 1
+        parts: list[Any] = encode_request(request, version, self._count, "parity")
+        self._socket.sendall(b"".join(bytes(part) for part in parts))
+        size = int.from_bytes(self._read(4), "big")
+        correlation_id, answer = decode_response(self._read(size), api_of(type(request)).response, version)
+        assert correlation_id == self._count
+        return answer
+
+    def _read(self, size: int) -> bytearray:
+        assert self._socket is not None
+        found = bytearray()
+        while len(found) < size:
+            part = self._socket.recv(size - len(found))
+            if not part:
+                raise ConnectionError("end of the connection")
+            found += part
+        return found
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def versions_of(request_type: type[Message], first: int = 0) -> range:
+    """All versions of a request (from `first` on)."""
+    api = api_of(request_type)
+    return range(max(first, api.min_version), api.max_version + 1)
+
+
+def unlike(mine: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    """Where two plain values differ."""
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        for key in mine.keys() | theirs.keys():
+            yield from unlike(mine.get(key, MISSING), theirs.get(key, MISSING), f"{path}.{key}")
+    elif isinstance(mine, list) and isinstance(theirs, list):
+        for index, (left, right) in enumerate(zip_longest(mine, theirs, fillvalue=MISSING)):
+            yield from unlike(left, right, f"{path}[{index}]")
+    elif mine != theirs:
+        yield f"{path} is {mine!r}, Kafka says {theirs!r}"
+
+
+def plain(value: Any, texts: bool) -> Any:
+    """The value as nested dictionaries and lists, masked."""
+    if isinstance(value, ErrorCode):
+        return value.name
+    if isinstance(value, Struct):
+        return {
+            field.name: _field(field.name, getattr(value, field.name), texts) for field in schema_of(type(value)).fields
+        }
+    if isinstance(value, list):
+        return [plain(each, texts) for each in value]
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return value
+
+
+def _field(name: str, value: Any, texts: bool) -> Any:
+    if name == "records":
+        return _batches(value)
+    if name in OWN:
+        return value if value in ABSENT else "*"
+    if name.endswith("error_message") and not texts:
+        return "*"
+    if name == "configs" and value:
+        value = sorted(value, key=lambda entry: entry.name)  # Kafka's are in no order
+    return plain(value, texts)
+
+
+def _batches(records: Any) -> Any:
+    """Where each batch lies, and a digest of what clients see of it (all but the leader epoch and the CRC's place)."""
+    if records is None:
+        return None
+    data = bytearray(records)
+    found = []
+    for position, size in split_batches(data):
+        base_offset = int.from_bytes(data[position : position + 8], "big")
+        found.append((base_offset, size, hashlib.md5(data[position + 16 : position + size]).hexdigest()))
+    return found
