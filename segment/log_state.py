@@ -39,6 +39,7 @@ class LogState:
         "_trash",
         "_truncations",
         "_unsynced",
+        "_unsynced_names",
         "config",
         "high_watermark",
         "leader_epochs",
@@ -93,6 +94,8 @@ class LogState:
         """How often the end moved back: a flush that overlaps such a moment proves nothing."""
         self._unsynced: list[str] = []
         """Small files that the next flush has to sync."""
+        self._unsynced_names = 2
+        """What the next flush has to sync of names: 0 nothing, 1 those of the folder's files, 2 the folder's own too."""
         self._jitter_ms = roll_jitter_ms(config)
 
     def __repr__(self) -> str:

@@ -1,0 +1,60 @@
+"""An operating system whose power fails: what was not synced is gone, contents and names alike.
+
+The strictest reading of POSIX: a file holds what it held at its last fsync; a name (new, replaced or removed) counts
+once its folder was synced. Real file systems keep more, which recovery must cope with as well: `power_loss` can be
+told to keep a part of what was not synced.
+"""
+
+import os
+from pathlib import Path
+from random import Random
+
+from segment.files import Files
+
+
+class PowerFailing(Files):
+    """Notes what has reached the disk."""
+
+    __slots__ = ("contents", "names", "syncs")
+
+    def __init__(self) -> None:
+        self.contents: dict[int, bytes] = {}
+        """Inode -> what is on the disk."""
+        self.names: dict[str, dict[str, int]] = {}
+        """Folder -> name -> inode, as on the disk."""
+        self.syncs = 0
+
+    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+        self.syncs += 1
+        status = os.fstat(descriptor)
+        self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+
+    def sync_folder(self, path: str) -> None:
+        self.syncs += 1
+        self.names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
+
+    def power_loss(self, log_dir: Path, target: Path, rng: Random | None = None) -> None:
+        """Write to `target` what a log directory holds when the power is back; with `rng` some of the rest as well."""
+        for folder in self.names.get(str(log_dir), {}):
+            source = log_dir / folder
+            names = dict(self.names.get(str(source), {}))
+            if rng is not None:
+                names = {entry.name: entry.inode() for entry in os.scandir(source)}
+            (target / folder).mkdir()
+            for name, inode in names.items():
+                kept = self.contents.get(inode, b"")
+                if rng is not None:
+                    kept = self._partly(source / name, kept, rng)
+                (target / folder / name).write_bytes(kept)
+
+    def _partly(self, file: Path, kept: bytes, rng: Random) -> bytes:
+        """Some of what came after the last sync: cut anywhere, and with a page of zeros in it."""
+        now = file.read_bytes()
+        if now[: len(kept)] != kept:  # replaced or rewritten: one or the other
+            return rng.choice((kept, now))
+        more = bytearray(now[len(kept) :])
+        del more[rng.randrange(len(more) + 1) :]
+        if more and rng.random() < 0.5:
+            start = rng.randrange(len(more))
+            more[start : start + 100] = bytes(len(more[start : start + 100]))
+        return kept + bytes(more)
