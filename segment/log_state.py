@@ -95,7 +95,7 @@ class LogState:
         self._unsynced: list[str] = []
         """Small files that the next flush has to sync."""
         self._unsynced_names = 2
-        """What the next flush has to sync of names: 0 nothing, 1 those of the folder's files, 2 the folder's own too."""
+        """Names the next flush has to sync: 0 none, 1 those of the files in the folder, 2 the folder itself too."""
         self._jitter_ms = roll_jitter_ms(config)
 
     def __repr__(self) -> str:
