@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from kbroker.client import admin as asyncio_admin
 from kbroker.client import consumer as asyncio_consumer
@@ -23,13 +24,14 @@ from kbroker.client.accumulator import Delivery, OnDelivery
 from kbroker.client.errors import BufferFull, ClientClosed
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import TableJob
-from kbroker.client.types import OffsetAndTimestamp, TopicPartition
+from kbroker.client.types import OffsetAndTimestamp, RecordMetadata, TopicPartition
 from protocol.records.builder import Headers
 from protocol.records.record import Record
 
 if TYPE_CHECKING:
     import pyarrow
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
@@ -131,6 +133,10 @@ class Producer(Client):
             if delivery is not None:
                 return delivery
         return self._send_slowly(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+
+    def send_and_wait(self, topic: str, value: bytes | None = None, **arguments: Any) -> RecordMetadata:
+        """Send a record and wait until it is acknowledged."""
+        return self.send(topic, value, **arguments).result()
 
     def _send_slowly(self, topic: str, *record: Any) -> Delivery:
         """Learn about the topic, or wait for room."""
@@ -295,8 +301,20 @@ class Consumer(Client):
             yield batch
 
 
+def _blocking(
+    method: Callable[Concatenate[asyncio_admin.Admin, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Admin, P], T]:
+    """Make the method that waits for an asyncio one: same arguments, same result, same text."""
+
+    @functools.wraps(method)
+    def call(self: Admin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(method(self._client, *args, **kwargs))
+
+    return call
+
+
 class Admin(Client):
-    """`with Admin("127.0.0.1:9092") as admin`: the methods of kbroker.client.admin.Admin, without await."""
+    """`with Admin("127.0.0.1:9092") as admin`; arguments are those of AdminConfig."""
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:
         super().__init__(lambda: asyncio_admin.Admin(bootstrap, **arguments))
@@ -304,8 +322,19 @@ class Admin(Client):
     def __enter__(self) -> Admin:
         return self
 
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        method = getattr(self._client, name)
-        return lambda *args, **kwargs: self.run(method(*args, **kwargs))
+    create_topics = _blocking(asyncio_admin.Admin.create_topics)
+    create_topic = _blocking(asyncio_admin.Admin.create_topic)
+    delete_topics = _blocking(asyncio_admin.Admin.delete_topics)
+    delete_topic = _blocking(asyncio_admin.Admin.delete_topic)
+    list_topics = _blocking(asyncio_admin.Admin.list_topics)
+    describe_topics = _blocking(asyncio_admin.Admin.describe_topics)
+    create_partitions = _blocking(asyncio_admin.Admin.create_partitions)
+    delete_records = _blocking(asyncio_admin.Admin.delete_records)
+    describe_configs = _blocking(asyncio_admin.Admin.describe_configs)
+    alter_configs = _blocking(asyncio_admin.Admin.alter_configs)
+    describe_cluster = _blocking(asyncio_admin.Admin.describe_cluster)
+    describe_log_dirs = _blocking(asyncio_admin.Admin.describe_log_dirs)
+    list_offsets = _blocking(asyncio_admin.Admin.list_offsets)
+    elect_leaders = _blocking(asyncio_admin.Admin.elect_leaders)
+    alter_reassignments = _blocking(asyncio_admin.Admin.alter_reassignments)
+    list_reassignments = _blocking(asyncio_admin.Admin.list_reassignments)

@@ -23,6 +23,8 @@ from protocol.records.batch import HEADER_SIZE, read_header
 from protocol.records.columns import ColumnDecoder
 from protocol.records.record import Record, decode_batch
 
+BATCH_BYTES = 8 << 20
+"""Of a record batch, about: what stays in the processor's cache is decoded faster, and memory is used again."""
 Partition = TopicPartition | tuple[str, int]
 
 
@@ -272,7 +274,7 @@ class Consumer:
 
         decoder = self._decoder
         if decoder is None or decoder.row_limit != max_rows or decoder.with_headers != headers:
-            decoder = self._decoder = ColumnDecoder(max_rows, with_headers=headers)
+            decoder = self._decoder = ColumnDecoder(max_rows, BATCH_BYTES, headers, self.cluster.pool)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while True:
             chunk = await self._next_chunk(deadline)

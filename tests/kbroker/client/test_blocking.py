@@ -1,9 +1,13 @@
+import inspect
 import os
+import signal
 import threading
+import time
 
 import pytest
 
-from kbroker import Admin, Consumer, Producer
+from kbroker import Admin, Consumer, Producer, aio
+from kbroker.broker_process import BrokerProcess
 from kbroker.client.errors import ClientClosed, ConfigurationError
 
 
@@ -57,3 +61,43 @@ def test_a_forked_child_is_told_to_make_its_own() -> None:
                 os._exit(7)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+def public_methods(client: type) -> dict[str, inspect.Signature]:
+    names = [name for name in vars(client) if not name.startswith("_") and callable(getattr(client, name))]
+    return {name: inspect.signature(getattr(client, name)) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("blocking", "asyncio_one", "inner"),
+    [
+        (Admin, aio.Admin, set()),
+        (Producer, aio.Producer, {"prepare", "learn", "buffer_full_text"}),
+        (Consumer, aio.Consumer, {"next_batch"}),
+    ],
+)
+def test_both_fronts_have_the_same_methods_and_arguments(blocking: type, asyncio_one: type, inner: set[str]) -> None:
+    ours = public_methods(blocking)
+    for name, wanted in public_methods(asyncio_one).items():
+        if name not in inner | {"close"}:
+            assert name in ours, f"{blocking.__name__}.{name} is missing"
+            assert shape(ours[name]) == shape(wanted), name
+
+
+def shape(signature: inspect.Signature) -> list[tuple[str, object, object]]:
+    return [(item.name, item.kind, item.default) for item in list(signature.parameters.values())[1:]]
+
+
+def test_control_c_ends_the_waiting_and_the_client_goes_on(broker: BrokerProcess, topic_name: str) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic_name)
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic_name])
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        started = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            consumer.poll(30)
+        assert time.monotonic() - started < 5
+        with Producer(broker.bootstrap) as producer:
+            producer.send(topic_name, b"x").result(10)
+        assert [record.value for record in consumer.poll(10)] == [b"x"]

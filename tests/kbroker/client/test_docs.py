@@ -1,0 +1,31 @@
+"""The snippets of docs/clients.md run, one after the other, against a real broker."""
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.client.blocking import Admin
+
+PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
+
+
+def test_every_snippet_of_the_page_runs(broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyarrow")
+    snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(snippets) > 8
+    names: dict[str, Any] = {"BOOTSTRAP": broker.bootstrap}
+    try:
+        for snippet in snippets:
+            needed = re.findall(r"^# needs: (\w+)", snippet)
+            if all(importlib.util.find_spec(name) for name in needed):
+                exec(compile(snippet, str(PAGE), "exec"), names)
+    finally:
+        with Admin(broker.bootstrap) as admin:
+            admin.delete_topic("flights")
+    printed = capsys.readouterr().out
+    assert "3000 rows:" in printed
+    assert "carrier: string" in printed
