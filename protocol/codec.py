@@ -237,15 +237,14 @@ def _read_array(reader: Reader, step: Step) -> Any:
         return _null(step)
     if count > reader.remaining() // step.element_size:
         raise MalformedMessage(f"{count} elements announced in {step.name}, {reader.remaining()} bytes are left")
-    elements = []
     kind = step.kind
+    if kind == INT32:
+        return reader.read_int32s(count)
+    elements = []
     if kind == STRUCT:
         plan = step.plan
         for _index in range(count):
             elements.append(_read_struct(reader, plan))
-    elif kind == INT32:
-        for _index in range(count):
-            elements.append(reader.read_int32())
     else:
         for _index in range(count):
             elements.append(_read_element(reader, step))

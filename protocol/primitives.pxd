@@ -24,6 +24,8 @@ cdef class Reader:
     cpdef int64_t read_int16(self) except? -7777
     @cython.locals(position=Py_ssize_t)
     cpdef int64_t read_int32(self) except? -77777777
+    @cython.locals(position=Py_ssize_t, numbers=list, _index=Py_ssize_t)
+    cpdef list read_int32s(self, Py_ssize_t count)
     @cython.locals(position=Py_ssize_t)
     cpdef int64_t read_int64(self) except? -7777777777777
     @cython.locals(position=Py_ssize_t)

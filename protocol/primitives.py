@@ -140,6 +140,17 @@ class Reader:
         position = self.advance(4)
         return memory.load_int32(self.data, position)
 
+    def read_int32s(self, count: int) -> list[int]:
+        """Read so many signed 32-bit integers."""
+        if count > self.remaining():
+            raise MalformedMessage(f"{count} integers announced, {self.remaining()} bytes are left")
+        position = self.advance(4 * count)
+        numbers = []
+        for _index in range(count):
+            numbers.append(memory.load_int32(self.data, position))
+            position += 4
+        return numbers
+
     def read_int64(self) -> int:
         """Read a signed 64-bit integer."""
         position = self.advance(8)

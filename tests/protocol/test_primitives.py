@@ -42,3 +42,12 @@ def test_a_writer_grows() -> None:
     for number in range(1000):
         writer.write_int64(number)
     assert writer.to_bytes() == b"".join(number.to_bytes(8, "big") for number in range(1000))
+
+
+def test_integers_are_read_in_one_go_and_never_beyond_the_end() -> None:
+    reader = Reader(bytes.fromhex("00000001 ffffffff 7fffffff 00"))
+    for count in (4, -1, 1 << 61):
+        with pytest.raises(MalformedMessage):
+            reader.read_int32s(count)
+    assert reader.read_int32s(3) == [1, -1, 0x7FFFFFFF]
+    assert reader.read_int32s(0) == []
