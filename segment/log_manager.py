@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 Key = tuple[str, int]
 
 _WRITE_PENDING_INTERVAL_MS = 1_000
+_WRITE_PENDING_MS_PER_LOG = 1
+"""With thousands of logs they are looked at more seldom, so that an idle broker stays idle."""
 _FEW_LOGS = 16
 
 
@@ -382,8 +384,9 @@ class LogManager:
 
     def _plan(self) -> list[_Task]:
         settings = self.settings
+        self._writing_pending = _Task(_WRITE_PENDING_INTERVAL_MS, self._write_pending)
         return [
-            _Task(_WRITE_PENDING_INTERVAL_MS, self._write_pending),
+            self._writing_pending,
             _Task(
                 settings.replica_high_watermark_checkpoint_interval_ms, lambda now: self.checkpoint_high_watermarks()
             ),
@@ -420,7 +423,10 @@ class LogManager:
                 log.warning("%s", error.message)
 
     def _write_pending(self, now_ms: int) -> None:
-        self._each([each for each in list(self._logs.values()) if each.has_pending], Log.write_pending)
+        logs = list(self._logs.values())
+        self._each([each for each in logs if each.has_pending], Log.write_pending)
+        interval_ms = len(logs) * _WRITE_PENDING_MS_PER_LOG
+        self._writing_pending.interval_ms = max(_WRITE_PENDING_INTERVAL_MS, interval_ms)
 
     def retention(self, now_ms: int) -> None:
         """Remove the segments of all logs that may go."""

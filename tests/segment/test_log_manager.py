@@ -173,3 +173,20 @@ def test_unknown_folders_are_left_alone(tmp_path: Path) -> None:
 def test_the_clean_marker_is_kafkas(tmp_path: Path) -> None:
     start(tmp_path).shutdown()
     assert json.loads((tmp_path / ".kafka_cleanshutdown").read_text()) == {"version": 0, "brokerEpoch": -1}
+
+
+def test_what_waits_in_memory_is_written_every_second_but_more_seldom_with_thousands_of_logs(tmp_path: Path) -> None:
+    clock = Clock()
+    manager = start(tmp_path, clock=clock)
+    for partition in range(1_500):
+        manager.create("orders", partition, TOPIC_ID)
+    first = manager.get("orders", 0)
+    assert first is not None
+    fill(first, 3)
+    assert first.has_pending
+    due = manager.run_due(clock.now)
+    assert due == clock.now + 1_000
+    after = manager.run_due(due)
+    assert not first.has_pending
+    assert after == due + 1_500
+    manager.shutdown()
