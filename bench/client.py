@@ -1,15 +1,21 @@
-"""Our clients beside others in one process: 200-byte messages, one broker.
+"""Our clients beside others in one process: 200-byte messages, four partitions, one broker, one table.
 
-python -m bench.client BOOTSTRAP [MESSAGES]
+python -m bench client                        against a kbroker, and a Kafka where one can be started
+python -m bench.client BOOTSTRAP [MESSAGES]   against a broker that runs
+
+All producers: acks=all, idempotent (but kafka-python), linger 5 ms, batches of 128 KiB, no compression. All consumers
+read all partitions from the beginning without a group. Slow clients get fewer messages: rates are compared.
 """
 
 import asyncio
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 VALUE = b"x" * 200
 CHECK_S = 60.0
+MESSAGES = 2_000_000
 
 
 def produce_ours(bootstrap: str, topic: str, count: int) -> None:
@@ -22,11 +28,28 @@ def produce_ours(bootstrap: str, topic: str, count: int) -> None:
         assert producer.statistics()["records"] == count
 
 
+def produce_arrow(bootstrap: str, topic: str, count: int) -> None:
+    import pyarrow as pa
+
+    from kbroker import Producer
+
+    table = pa.table({"value": pa.repeat(VALUE, count)})
+    with Producer(bootstrap, linger_ms=5) as producer:
+        assert producer.send_arrow(topic, table, value="value").result(CHECK_S).rows == count
+
+
 def produce_confluent(bootstrap: str, topic: str, count: int) -> None:
     import confluent_kafka
 
-    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "queue.buffering.max.messages": 2_000_000}
-    producer = confluent_kafka.Producer(settings)
+    producer = confluent_kafka.Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "batch.size": 131_072,
+            "queue.buffering.max.messages": 2_000_000,
+        }
+    )
     for _ in range(count):
         producer.produce(topic, VALUE)
     assert producer.flush(CHECK_S) == 0
@@ -123,49 +146,85 @@ def consume_kafka_python(bootstrap: str, topic: str, count: int) -> None:
     consumer.close()
 
 
-def rate(run: Callable[[str, str, int], None], bootstrap: str, topic: str, count: int) -> float:
-    """Return messages per second of the better of two runs: the first also warms up."""
-    best = 0.0
+class Rate(NamedTuple):
+    """Millions of messages per second of wall time, and per second of this process's CPU time."""
+
+    wall: float
+    cpu: float
+
+
+Run = Callable[[str, str, int], None]
+GROUPS: dict[str, dict[str, tuple[Run, int]]] = {
+    "produce": {
+        "confluent-kafka": (produce_confluent, 2),
+        "kbroker": (produce_ours, 2),
+        "kbroker Arrow": (produce_arrow, 1),
+        "aiokafka": (produce_aiokafka, 10),
+        "kafka-python": (produce_kafka_python, 10),
+    },
+    "consume": {
+        "confluent-kafka": (consume_confluent, 2),
+        "kbroker": (consume_ours, 2),
+        "kbroker Arrow": (consume_arrow, 1),
+        "aiokafka": (consume_aiokafka, 10),
+        "kafka-python": (consume_kafka_python, 10),
+    },
+}
+"""What runs, and by what its messages are divided."""
+
+
+def measure(run: Run, bootstrap: str, topic: str, count: int) -> Rate:
+    """Return the better of two runs: the first also warms up."""
+    best = Rate(0.0, 0.0)
     for _ in range(2):
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), time.process_time()
         run(bootstrap, topic, count)
-        best = max(best, count / (time.perf_counter() - started))
+        wall, cpu = time.perf_counter() - started, time.process_time() - cpu
+        best = max(best, Rate(count / wall / 1e6, count / cpu / 1e6))
     return best
 
 
-def main() -> int:
+def compare(bootstrap: str, count: int) -> dict[str, dict[str, Rate]]:
+    """Measure all clients against one broker; a topic is filled first, so that consumers never run dry."""
     from kbroker import Admin
     from kbroker.testing import unique_topic_name
 
-    bootstrap = sys.argv[1]
-    count = int(sys.argv[2]) if len(sys.argv) > 2 else 300_000
-    groups = {
-        "produce": {
-            "confluent-kafka": produce_confluent,
-            "kbroker": produce_ours,
-            "aiokafka": produce_aiokafka,
-            "kafka-python": produce_kafka_python,
-        },
-        "consume": {
-            "confluent-kafka": consume_confluent,
-            "kbroker records": consume_ours,
-            "kbroker Arrow": consume_arrow,
-            "aiokafka": consume_aiokafka,
-            "kafka-python": consume_kafka_python,
-        },
-    }
-    topic = unique_topic_name("bench")
+    results: dict[str, dict[str, Rate]] = {}
     with Admin(bootstrap) as admin:
-        admin.create_topic(topic, partitions=4, replication_factor=1)
-        for group, clients in groups.items():
-            base = 0.0
-            for name, run in clients.items():
-                per_second = rate(run, bootstrap, topic, count)
-                base = base or per_second
-                print(f"{group:8} {name:16} {per_second / 1e6:6.2f} M/s   {per_second / base:5.2f} x confluent-kafka")
-        admin.delete_topic(topic)
+        for group, clients in GROUPS.items():
+            results[group] = {}
+            topic = unique_topic_name("bench")
+            admin.create_topic(topic, partitions=4, replication_factor=1)
+            if group == "consume":
+                produce_arrow(bootstrap, topic, count)
+            for name, (run, divisor) in clients.items():
+                results[group][name] = measure(run, bootstrap, topic, count // divisor)
+            admin.delete_topic(topic)
+    return results
+
+
+def show(broker: str, results: dict[str, dict[str, Rate]]) -> None:
+    """Print one table, ratios to confluent-kafka's."""
+    print(f"{'clients of ' + broker:26}{'M/s':>8}{'ratio':>9}{'M/s of CPU':>13}{'ratio':>9}")
+    for group, rates in results.items():
+        base = rates["confluent-kafka"]
+        for name, found in rates.items():
+            ratios = found.wall / base.wall, found.cpu / base.cpu
+            print(f"{group:9}{name:17}{found.wall:8.3f}{ratios[0]:8.2f}x{found.cpu:13.3f}{ratios[1]:8.2f}x", flush=True)
+
+
+def main(arguments: Sequence[str] = ()) -> int:
+    """Measure against the given broker, else against brokers started here."""
+    if arguments:
+        show(arguments[0], compare(arguments[0], int(arguments[1]) if len(arguments) > 1 else MESSAGES))
+        return 0
+    from bench.systems import systems
+
+    for kind in systems():
+        with kind() as system:
+            show(kind.name, compare(system.bootstrap, MESSAGES))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -46,7 +46,7 @@ class Consumer:
         await self.close()
 
     async def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions that the topics have now (without a group nobody shares them out)."""
+        """Read all partitions of the topics (without a group nobody shares them out), also those added later."""
         if isinstance(topics, str):
             raise TypeError(f"a list of topics is wanted, not the text {topics!r}")
         keys = []
@@ -54,6 +54,7 @@ class Consumer:
             topic = await self.cluster.topic(name, auto_create=False)
             keys += [TopicPartition(name, index) for index in topic.partitions]
         await self.assign(keys)
+        self._fetcher.topics = tuple({key.topic for key in keys})
 
     async def assign(self, partitions: Iterable[Partition]) -> None:
         """Read these partitions: those that are read already go on, others start as auto_offset_reset says."""
@@ -67,6 +68,7 @@ class Consumer:
                     raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=topic, partition=key.partition)
         start = EARLIEST if self.config.auto_offset_reset == "earliest" else LATEST
         states = self._fetcher.states
+        self._fetcher.topics = ()
         self._fetcher.states = {key: states.get(key) or PartitionState(reset_to=start) for key in wanted}
         self._fetcher.wake()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict, deque
+from collections.abc import Container
 from typing import Any
 
 from kbroker.client.client_config import ConsumerConfig
@@ -43,7 +44,17 @@ class Chunk:
 class PartitionState:
     """Where a partition is read."""
 
-    __slots__ = ("chunks", "fetch_offset", "generation", "is_fetching", "offset", "paused", "reset_to")
+    __slots__ = (
+        "chunks",
+        "fetch_offset",
+        "generation",
+        "is_fetching",
+        "offset",
+        "paused",
+        "replica",
+        "replica_until",
+        "reset_to",
+    )
 
     def __init__(self, offset: int | None = None, reset_to: int | None = None) -> None:
         self.offset = -1 if offset is None else offset
@@ -57,6 +68,13 @@ class PartitionState:
         self.paused = False
         self.generation = 0
         """Counts the seeks: answers to what was asked before one are dropped."""
+        self.replica = -1
+        self.replica_until = 0.0
+        """The follower that the leader wants us to read from (KIP-392), and until when."""
+
+    def source(self, leader: int, nodes: Container[int], now: float) -> int:
+        """Return the broker to read from."""
+        return self.replica if self.replica in nodes and now < self.replica_until else leader
 
     def move(self, offset: int | None, reset_to: int | None = None) -> None:
         """Go on elsewhere."""
@@ -73,6 +91,8 @@ class Fetcher:
         self.config = config
         self.cluster = cluster
         self.states: dict[TopicPartition, PartitionState] = {}
+        self.topics: tuple[str, ...] = ()
+        """Those subscribed to: partitions that they get later are read too."""
         self.problems: deque[Exception] = deque()
         self.arrived = asyncio.Event()
         """Set when there is something to deliver."""
@@ -96,6 +116,7 @@ class Fetcher:
             self._wanted.clear()
             try:
                 await self.cluster.refresh_if_old()
+                self._add_partitions()
                 await self.locate()
                 self._fetch_all()
             except (OSError, KafkaError) as error:
@@ -103,6 +124,15 @@ class Fetcher:
                     self._fail(error)
                 log.info("the consumer tries again: %s", error)
                 self._later()
+
+    def _add_partitions(self) -> None:
+        """Read partitions that were added to a topic from their beginning: their records are all new to us."""
+        for name in self.topics:
+            known = self.cluster.metadata.topics.get(name)
+            for index in known.partitions if known else ():
+                key = TopicPartition(name, index)
+                if key not in self.states:
+                    self.states[key] = PartitionState(reset_to=EARLIEST)
 
     def _fail(self, error: Exception) -> None:
         if len(self.problems) < 100:
@@ -139,8 +169,10 @@ class Fetcher:
             known = self.cluster.metadata.leader(*key)
             if known is None:
                 lost.add(key.topic)
-            elif known.leader not in self._busy:
-                per_leader[known.leader].append(key)
+                continue
+            source = state.source(known.leader, self.cluster.metadata.nodes, self._loop.time())
+            if source not in self._busy:
+                per_leader[source].append(key)
         for leader, keys in per_leader.items():
             self._busy.add(leader)
             self._spawn(self._fetch(leader, keys))
@@ -178,6 +210,9 @@ class Fetcher:
         except (OSError, KafkaError) as error:
             log.info("a fetch from broker %d failed: %s", leader, error)
             lost |= {key.topic for key in keys}
+            for key in keys:
+                if key in self.states:
+                    self.states[key].replica = -1
         finally:
             self._busy.discard(leader)
             for key in keys:
@@ -199,6 +234,12 @@ class Fetcher:
         if state is None or key not in asked or state.generation != asked[key][0]:
             return False
         code = item.error_code
+        if item.preferred_read_replica >= 0:
+            state.replica = item.preferred_read_replica
+            state.replica_until = self._loop.time() + self.config.metadata_max_age_ms / 1000
+        elif code is not ErrorCode.NONE and state.replica == leader:
+            state.replica = -1  # the follower may be behind, or none any more: ask the leader before believing it
+            return code.refreshes_metadata
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             self._reset(key, state)
             return False

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from kbroker.client import errors
+from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.client.types import TopicPartition
@@ -92,3 +93,33 @@ async def test_cancelling_and_closing_leave_no_task(bootstrap: str, topic: str) 
     assert asyncio.all_tasks() == before
     with pytest.raises(errors.ClientClosed):
         await consumer.poll()
+
+
+async def test_partitions_added_to_a_subscribed_topic_are_read_from_their_beginning(bootstrap: str, topic: str) -> None:
+    async with Consumer(bootstrap, metadata_max_age_ms=200) as consumer, Producer(bootstrap) as producer:
+        await consumer.subscribe([topic])
+        async with Admin(bootstrap) as admin:
+            await admin.create_partitions({topic: 4})
+        async with asyncio.timeout(20):
+            while len(await producer.partitions_for(topic)) < 4:
+                await producer.cluster.refresh([topic])
+            await producer.send_and_wait(topic, b"new", partition=3)
+            assert [(r.partition, r.value) for r in await consumer.poll(15)] == [(3, b"new")]
+
+
+async def test_a_topic_deleted_under_a_consumer_ends_nothing(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 10)
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.subscribe([topic])
+        assert len(await consumer.poll(10)) > 0
+        async with Admin(bootstrap) as admin:
+            await admin.delete_topic(topic)
+            async with asyncio.timeout(10):
+                assert await consumer.poll(0.5) == []
+            async with asyncio.timeout(20):
+                while topic in await admin.list_topics():  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            await admin.create_topic(topic, 3)
+        await fill(bootstrap, topic, 10)
+        async with asyncio.timeout(20):
+            assert len(await consumer.poll(15)) > 0

@@ -33,3 +33,12 @@ async def test_a_poisoned_batch_is_named_and_can_be_skipped() -> None:
         state.move(5)
         state.chunks.append(Chunk(key, data, None))
         assert [record.offset for record in await consumer.poll(1)] == [5]
+
+
+def test_a_preferred_replica_is_read_from_while_it_is_there_and_its_time_lasts() -> None:
+    state = PartitionState(0)
+    assert state.source(1, {1, 2}, 5.0) == 1
+    state.replica, state.replica_until = 2, 10.0
+    assert state.source(1, {1, 2}, 5.0) == 2
+    assert state.source(1, {1}, 5.0) == 1
+    assert state.source(1, {1, 2}, 10.0) == 1
