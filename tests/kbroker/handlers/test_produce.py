@@ -147,6 +147,30 @@ async def test_with_flush_messages_1_nothing_is_acknowledged_before_the_flush(tm
     await played.close()
 
 
+async def test_a_request_that_waits_for_its_flush_may_be_overtaken_and_lets_go_of_its_records(tmp_path: Path) -> None:
+    played = Played(tmp_path, flush_messages=1)
+    await played.lead()
+    ctx, request = played.ctx(11), request_for((0, one_batch()))
+    answer = produce(played.services, ctx, request)
+    assert ctx.may_be_overtaken
+    assert request.topic_data[0].partition_data[0].records is None
+    assert asyncio.isfuture(answer)
+    (found,) = answers_of(await asyncio.wait_for(answer, 10))
+    assert (found.error_code, found.base_offset) == (ErrorCode.NONE, 0)
+    await played.close()
+
+
+async def test_a_request_that_is_appended_in_a_thread_may_not_be_overtaken(tmp_path: Path) -> None:
+    played = Played(tmp_path, compression_type="zstd")
+    await played.lead()
+    ctx = played.ctx(11)
+    answer = produce(played.services, ctx, request_for((0, one_batch(bytes(100_000)))))
+    assert not ctx.may_be_overtaken
+    assert asyncio.isfuture(answer)
+    await asyncio.wait_for(answer, 10)
+    await played.close()
+
+
 async def test_a_topic_with_another_compression_keeps_the_order_of_its_batches(tmp_path: Path) -> None:
     played = Played(tmp_path, compression_type="zstd")
     await played.lead()
