@@ -67,7 +67,8 @@ class BrokerConfig(
     @property
     def directories(self) -> list[str]:
         """The log directories: log.dirs, else log.dir."""
-        return [part.strip() for part in (self.log_dirs or self.log_dir).split(",") if part.strip()]
+        listed = self.log_dir if self.log_dirs is None else self.log_dirs
+        return [part.strip() for part in listed.split(",") if part.strip()]
 
     @property
     def security_protocols(self) -> dict[str, str]:

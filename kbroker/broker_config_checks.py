@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from kbroker.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, BrokerConfig
 from protocol.config_def import ConfigError
@@ -68,6 +69,8 @@ def check_broker_config(config: BrokerConfig) -> None:
 def _identity(config: BrokerConfig) -> Iterator[str]:
     if not config.zookeeper_connect:
         yield "zookeeper.connect is missing: give ZooKeeper's address, as host:port or host:port/chroot"
+    elif not all(_is_address(address) for address in config.zookeeper_connect.partition("/")[0].split(",")):
+        yield f"zookeeper.connect={config.zookeeper_connect} is not host:port,… or host:port,…/chroot"
     if config.broker_id < -1:
         yield f"broker.id={config.broker_id} must be 0 or greater, or -1 to have one generated"
     if config.broker_id == -1 and not config.broker_id_generation_enable:
@@ -82,6 +85,15 @@ def _identity(config: BrokerConfig) -> Iterator[str]:
         yield "log.dirs is empty: at least one log directory is needed"
     if len(set(directories)) < len(directories):
         yield f"log.dirs={config.log_dirs} names a directory twice"
+
+
+def _is_address(text: str) -> bool:
+    """Whether it is host, host:port or [IPv6 address]:port."""
+    try:
+        parts = urlsplit(f"//{text.strip()}")
+        return bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _listeners(config: BrokerConfig) -> Iterator[str]:

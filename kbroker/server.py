@@ -104,7 +104,9 @@ class Server:
                 sock = open_socket(listener, self.limits)
             except OSError as error:
                 self._close_sockets()
-                reason = "the port is in use" if error.errno == errno.EADDRINUSE else (error.strerror or str(error))
+                reason = error.strerror or str(error)
+                if error.errno == errno.EADDRINUSE:
+                    reason = "the port is in use: end what listens there, or choose another in listeners"
                 text = f"cannot listen on {listener.name}://{listener.host}:{listener.port}: {reason}"
                 raise OSError(error.errno, text) from error
             self._sockets[listener.name] = sock

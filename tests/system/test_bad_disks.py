@@ -19,6 +19,8 @@ from protocol.records.record import decode_batch
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import Peer, bystander, create_topic, fetch, leaders, one_batch, produce
 
+pytestmark = pytest.mark.slow
+
 QUICK_SESSION = {"zookeeper.session.timeout.ms": "2000"}
 
 
@@ -132,7 +134,6 @@ def test_one_unusable_directory_of_two_does_not_keep_the_broker_from_starting(
 # -- while it runs --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_full_disk_takes_its_own_partitions_and_no_others(
     make_broker: MakeBroker, tmp_path: Path, topic_name: str
 ) -> None:
@@ -172,7 +173,6 @@ def wait_until_told(broker: BrokerProcess, topic: str, offline: list[int]) -> No
     raise AssertionError(found)
 
 
-@pytest.mark.slow
 def test_the_only_disk_being_full_ends_the_broker_and_with_more_room_everything_acknowledged_is_there(
     make_broker: MakeBroker, topic_name: str
 ) -> None:

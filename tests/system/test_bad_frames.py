@@ -114,6 +114,7 @@ def test_many_announced_huge_frames_take_no_memory(served: BrokerProcess) -> Non
         assert not peers[0].is_closed(0.1)
 
 
+@pytest.mark.slow
 def test_half_a_frame_then_silence_is_closed_as_idle_while_others_are_served(
     make_broker: MakeBroker, topic_name: str
 ) -> None:

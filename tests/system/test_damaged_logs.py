@@ -12,6 +12,8 @@ from protocol.records.batch import split_batches, verify_crc
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import Peer, bystander, create_topic, fetch, one_batch, produce
 
+pytestmark = pytest.mark.slow
+
 BATCHES = 40
 BATCH_REGIONS = {
     "base offset": 7,
@@ -95,7 +97,6 @@ def test_a_bit_that_flips_on_disk_is_not_served_and_its_place_is_named(
     assert "Traceback" not in broker.log_tail(1000)
 
 
-@pytest.mark.slow
 def test_no_flipped_bit_is_ever_served_wherever_it_is(make_broker: MakeBroker, topic_name: str) -> None:
     """One broker, a file damaged anew (and repaired) for each region and some random places."""
     broker = make_broker(properties=PROPERTIES)
