@@ -103,11 +103,11 @@ def consume_arrow(bootstrap: str, topic: str, count: int) -> None:
                 return
 
 
-def consume_confluent(bootstrap: str, topic: str, count: int) -> None:
+def consume_confluent(bootstrap: str, topic: str, count: int, **settings: object) -> None:
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False}
+        {"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False, **settings}
     )
     try:
         partitions = consumer.list_topics(topic, CHECK_S).topics[topic].partitions
@@ -117,6 +117,11 @@ def consume_confluent(bootstrap: str, topic: str, count: int) -> None:
             count -= len(consumer.consume(10_000, CHECK_S))
     finally:
         consumer.close()
+
+
+def consume_confluent_tuned(bootstrap: str, topic: str, count: int) -> None:
+    """By default it pauses for a second whenever it is far enough ahead."""
+    consume_confluent(bootstrap, topic, count, **{"fetch.queue.backoff.ms": 5})
 
 
 def consume_aiokafka(bootstrap: str, topic: str, count: int) -> None:
@@ -164,6 +169,7 @@ GROUPS: dict[str, dict[str, tuple[Run, int]]] = {
     },
     "consume": {
         "confluent-kafka": (consume_confluent, 2),
+        "confluent, tuned": (consume_confluent_tuned, 2),
         "kbroker": (consume_ours, 2),
         "kbroker Arrow": (consume_arrow, 1),
         "aiokafka": (consume_aiokafka, 10),

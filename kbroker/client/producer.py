@@ -97,7 +97,9 @@ class Producer:
         job = TableJob(self.accumulator, self.config, topic, rows)
         for _ in job.steps():
             try:
-                await (self.prepare(topic) if self.accumulator.used >= self.config.buffer_memory else asyncio.sleep(0))
+                await asyncio.sleep(0)
+                while self.accumulator.used >= self.config.buffer_memory:  # each batch that leaves wakes all who wait
+                    await self.prepare(topic)
             except BufferFull as error:
                 job.stop(error)
                 break

@@ -1,0 +1,63 @@
+"""Transactions of a producer that others wrote, on Apache Kafka: what was aborted or is undecided stays hidden."""
+
+import asyncio
+
+import pytest
+
+from kbroker.client.admin import Admin
+from kbroker.client.consumer import Consumer
+
+ck = pytest.importorskip("confluent_kafka")
+pytestmark = pytest.mark.slow
+
+
+def write(bootstrap: str, topic: str) -> "ck.Producer":
+    """Three of each: committed, aborted, plain, committed; then one that stays open."""
+    settings = {"bootstrap.servers": bootstrap, "linger.ms": 0}
+    producer = ck.Producer({**settings, "transactional.id": topic})
+    producer.init_transactions(30)
+
+    def send(who: "ck.Producer", kind: str) -> None:
+        for number in range(3):
+            who.produce(topic, f"{kind}{number}".encode(), partition=0)
+        assert who.flush(30) == 0
+
+    for kind, ends in (("a", True), ("b", False), ("c", True)):
+        producer.begin_transaction()
+        send(producer, kind)
+        producer.commit_transaction(30) if ends else producer.abort_transaction(30)
+        if kind == "b":
+            send(ck.Producer(settings), "plain")
+    producer.begin_transaction()
+    send(producer, "open")
+    return producer
+
+
+async def values(bootstrap: str, topic: str, level: str, columns: bool) -> list[str]:
+    found: list[bytes] = []
+    async with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level=level) as consumer:
+        await consumer.assign([(topic, 0)])
+        if columns:
+            async for batch in consumer.batches(timeout=2):
+                found += batch["value"].to_pylist()
+        else:
+            while some := await consumer.poll(2):
+                found += [record.value or b"" for record in some]
+    return [value.decode() for value in found]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+async def test_only_decided_and_committed_records_are_delivered(
+    kafka_bootstrap: str, topic_name: str, columns: bool
+) -> None:
+    async with Admin(kafka_bootstrap) as admin:
+        await admin.create_topic(topic_name, 1, 1)
+    producer = await asyncio.to_thread(write, kafka_bootstrap, topic_name)
+    try:
+        committed = await values(kafka_bootstrap, topic_name, "read_committed", columns)
+        everything = await values(kafka_bootstrap, topic_name, "read_uncommitted", columns)
+    finally:
+        await asyncio.to_thread(producer.abort_transaction, 30)
+    kinds = ("a", "plain", "c")
+    assert committed == [f"{kind}{number}" for kind in kinds for number in range(3)]
+    assert everything == [f"{kind}{number}" for kind in ("a", "b", "plain", "c", "open") for number in range(3)]
