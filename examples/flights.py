@@ -63,7 +63,7 @@ def cluster() -> Iterator[str]:
 @contextmanager
 def step(text: str, total: int | None = None) -> Iterator[Any]:
     """Show a progress bar on standard error while the step runs; yields `advance(count)`."""
-    columns = (TextColumn("{task.description:<46}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(text, total=total)
         yield lambda count: progress.advance(task, count)

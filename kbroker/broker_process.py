@@ -140,7 +140,8 @@ class BrokerProcess:
 
     def pause(self) -> None:
         """Make the process hang (SIGSTOP)."""
-        os.kill(self.pid, signal.SIGSTOP)
+        assert self._child is not None, f"broker {self.broker_id} is not started"
+        self._child.pause()
 
     def resume(self) -> None:
         """Let a paused process continue."""

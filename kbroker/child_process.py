@@ -68,6 +68,12 @@ class ChildProcess:
         """Send a signal; nothing happens when the child has ended."""
         self._process.send_signal(number)
 
+    def pause(self) -> None:
+        """Make it hang (SIGSTOP); returns once it does, or has ended."""
+        self.send_signal(signal.SIGSTOP)
+        # The signal is only noticed when each of its threads is: wait for that, and leave the news to others too.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
     def stop(self, timeout: float) -> int:
         """End it by SIGTERM, by SIGKILL after `timeout` seconds; return the exit status."""
         self.send_signal(signal.SIGTERM)

@@ -175,7 +175,8 @@ class EmbeddedZooKeeper:
 
     def pause(self) -> None:
         """Make the server hang (SIGSTOP): connections stay open, nothing is answered."""
-        os.kill(self.pid, signal.SIGSTOP)
+        assert self._child is not None, "the embedded ZooKeeper is not started"
+        self._child.pause()
 
     def resume(self) -> None:
         """Let a paused server continue."""

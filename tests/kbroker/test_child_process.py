@@ -59,3 +59,15 @@ def test_a_forked_process_starts_children_of_its_own() -> None:
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], timeout=60, check=False)
     assert done.returncode == 7
+
+
+def test_a_paused_child_is_stopped_when_pause_returns() -> None:
+    child = start_child([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        child.pause()
+        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        assert state == "T"
+        child.send_signal(signal.SIGCONT)
+        assert child.poll() is None
+    finally:
+        child.kill()

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -24,16 +23,6 @@ def test_help_names_every_command_and_loads_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
     for command in ("dev", "start", "zookeeper", "topic", "config", "cluster", "log"):
         assert f"\n  {command} " in done.stdout
-
-
-def test_help_answers_within_three_tenths_of_a_second() -> None:
-    times = []
-    for _ in range(5):
-        started_at = time.monotonic()
-        subprocess.run([sys.executable, "-m", "kbroker", "--help"], stdout=subprocess.DEVNULL, timeout=60, check=True)
-        times.append(time.monotonic() - started_at)
-    # The best of five: a busy machine isn't the command's fault.
-    assert min(times) < 0.3
 
 
 @pytest.mark.parametrize("command", ["dev", "start", "zookeeper", "topic", "config", "cluster"])

@@ -27,7 +27,7 @@ def fill(played: Played, *timestamps: int) -> None:
         replica.log_grew(result.last_offset + 1, 0, played.metadata.brokers)
 
 
-async def test_special_timestamps(played: Played) -> None:
+async def test_special_timestamps_find_the_ends_and_the_largest(played: Played) -> None:
     await played.lead()
     fill(played, 100, 300, 200)
     found = {time: list_one(played, time) for time in (-1, -2, -3, -4, -5)}
