@@ -40,8 +40,8 @@ from protocol.errors import ErrorCode
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member that has just joined may wait for its first generation."""
-EMPTY_ROUND_PAUSE_MS = 100
-"""Between rounds in which nobody came back, however short the members' rebalance time-outs."""
+SHORTEST_ROUND_MS = 100
+"""However short the members' rebalance time-outs: rounds of no time would follow each other without end."""
 
 
 def _commit_timestamp(committed: CommittedOffset) -> int:
@@ -358,7 +358,7 @@ class Group(GroupLife):
         was_empty = self.state is EMPTY
         self._move(PREPARING, now)
         if not was_empty:
-            self._join_deadline = now + max(self.rebalance_timeout_ms, 0)
+            self._join_deadline = now + self._round_ms
             self._note_deadline(self._join_deadline)
             return
         delay = self.settings.initial_rebalance_delay_ms
@@ -378,6 +378,10 @@ class Group(GroupLife):
         else:
             self._complete_join(now)
 
+    @property
+    def _round_ms(self) -> int:
+        return max(self.rebalance_timeout_ms, SHORTEST_ROUND_MS)
+
     def _have_all_joined(self) -> bool:
         return not self.pending_members and all(member.join is not None for member in self.members.values())
 
@@ -394,7 +398,7 @@ class Group(GroupLife):
                 self._remove(member)
         waiting = [member.member_id for member in self.members.values() if member.join is not None]
         if self.members and not waiting:
-            self._join_deadline = now + max(self.rebalance_timeout_ms, EMPTY_ROUND_PAUSE_MS)
+            self._join_deadline = now + self._round_ms
             self._note_deadline(self._join_deadline)
             return
         if self.leader not in waiting:
@@ -406,7 +410,7 @@ class Group(GroupLife):
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = self.subscriptions()
         self.pending_sync = set(self.members)
-        self._sync_deadline = now + max(self.rebalance_timeout_ms, 0)
+        self._sync_deadline = now + self._round_ms
         self._note_deadline(self._sync_deadline)
         for member in self.members.values():
             token, member.join = member.join, None
