@@ -267,9 +267,7 @@ def _offset_commit(response: Any, request: Any, version: int, code: ErrorCode, m
                 response.OffsetCommitResponseTopic,
                 name=topic.name,
                 partitions=[
-                    blank(
-                        response.OffsetCommitResponsePartition, partition_index=p.partition_index, error_code=code
-                    )
+                    blank(response.OffsetCommitResponsePartition, partition_index=p.partition_index, error_code=code)
                     for p in topic.partitions
                 ],
             )

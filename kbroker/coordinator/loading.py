@@ -19,7 +19,7 @@ from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.member import Member
 from kbroker.coordinator.offsets_records import UnknownRecord, read_commit, read_group, read_key
-from protocol.errors import KafkaError, MalformedMessage
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.internal_topics import GroupMetadataValue
 from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
 from protocol.records.control import ControlType, read_marker
@@ -49,7 +49,10 @@ def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = 
     loaded = LoadedOffsets()
     offset = partition_log.log_start_offset
     while offset < partition_log.log_end_offset and is_wanted():
-        data = partition_log.read(offset, buffer_bytes).read()
+        data = _read(partition_log, offset, buffer_bytes)
+        if data is None:
+            offset += 1  # inside of a damaged batch; sooner or later the next one begins
+            continue
         reached = offset
         for position, header in _batches(data, partition_log):
             reached = max(reached, header.last_offset + 1)
@@ -60,6 +63,16 @@ def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = 
             break
         offset = reached
     return loaded
+
+
+def _read(partition_log: Log, offset: int, buffer_bytes: int) -> bytes | None:
+    """Return the batches from an offset on, None when the first is damaged (the log has said so)."""
+    try:
+        return partition_log.read(offset, buffer_bytes).read()
+    except KafkaError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            return None
+        raise
 
 
 def _batches(data: bytes, partition_log: Log) -> Iterator[tuple[int, BatchHeader]]:

@@ -161,9 +161,7 @@ def test_a_second_consumer_of_the_same_instance_fences_the_first(member: Callabl
         assert error.args[0].fatal()
 
 
-def test_groups_are_listed_described_altered_and_deleted(
-    member: Callable[..., Any], admin: Any, topic: str
-) -> None:
+def test_groups_are_listed_described_altered_and_deleted(member: Callable[..., Any], admin: Any, topic: str) -> None:
     consumer = member(**{"client.id": "reader"})
     poll_until(lambda: len(partitions_of(consumer)) == PARTITIONS, consumer)
     described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT)

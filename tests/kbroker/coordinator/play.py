@@ -85,7 +85,13 @@ class GroupPlay:
         known = self.generations.get(name, -1) if generation is None else generation
         self.tell(
             self.group.sync(
-                self.ids.get(name, ""), None, known, ("consumer", self.group.protocol_name), assignments, token, self.now
+                self.ids.get(name, ""),
+                None,
+                known,
+                ("consumer", self.group.protocol_name),
+                assignments,
+                token,
+                self.now,
             )
         )
 

@@ -226,9 +226,7 @@ class GroupHistory(RuleBasedStateMachine):
         forgets=st.booleans(),
         rebalance_ms=st.sampled_from([0, 5000, 60_000]),
     )
-    def join(
-        self, name: str, protocols: Any, version: int, is_static: bool, forgets: bool, rebalance_ms: int
-    ) -> None:
+    def join(self, name: str, protocols: Any, version: int, is_static: bool, forgets: bool, rebalance_ms: int) -> None:
         if forgets:
             self.play.ids.pop(name, None)
         member = self.play.group.members.get(self.play.ids.get(name, ""))
