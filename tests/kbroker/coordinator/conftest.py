@@ -65,9 +65,7 @@ class Coordinated:
             partition_epoch=self.leader_epoch,
             replicas=replicas,
         )
-        async with asyncio.timeout(10):
-            while self.groups._owned.is_loading:
-                await asyncio.sleep(0.001)
+        await asyncio.wait_for(self.groups._owned.finish(), 10)
 
     async def restart(self) -> None:
         """Another coordinator takes over what the log holds."""

@@ -3,7 +3,8 @@
     KBROKER_WRITE_SCENARIOS=1 pytest tests/kbroker/coordinator/test_scenarios.py    writes them anew: read the diff
 
 Commands: group delay=3000 max=2 · join NAME [instance=I] [version=9] [protocols=range,sticky] [session=MS]
-[rebalance=MS] · sync NAME [share=NAME:TEXT]… · heartbeat NAME · leave NAME [instance=I] · written [ERROR] · wait MS · die
+[rebalance=MS] · restart NAME (as join, its member id forgotten) · sync NAME [share=NAME:TEXT]… · heartbeat NAME ·
+leave NAME [instance=I] · written [ERROR] · wait MS · die
 """
 
 from __future__ import annotations

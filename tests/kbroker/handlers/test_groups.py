@@ -26,9 +26,11 @@ Identity = LeaveGroupRequest.MemberIdentity
 @pytest.fixture
 async def group(ask: Ask, topic_name: str) -> str:
     """A group id of the test's own; the coordinator is ready."""
-    while (await ask(FindCoordinatorRequest(key=topic_name), 3)).error_code is not ErrorCode.NONE:
+    for _ in range(500):
+        if (await ask(FindCoordinatorRequest(key=topic_name), 3)).error_code is ErrorCode.NONE:
+            return topic_name
         await asyncio.sleep(0.01)
-    return topic_name
+    raise TimeoutError("no coordinator")
 
 
 async def join(ask: Ask, group: str, version: int = 9, member_id: str = "", **values: Any) -> Any:
