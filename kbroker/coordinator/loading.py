@@ -18,7 +18,15 @@ from kbroker.coordinator.group_events import GroupSettings
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.member import Member
-from kbroker.coordinator.offsets_records import UnknownRecord, read_commit, read_group, read_key
+from kbroker.coordinator.offsets_records import (
+    COMMIT_KEY_START,
+    COMMIT_VALUE_START,
+    UnknownRecord,
+    commit_key,
+    read_commit,
+    read_group,
+    read_key,
+)
 from protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from protocol.messages.internal_topics import GroupMetadataValue
 from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
@@ -42,6 +50,8 @@ class LoadedOffsets:
     pending: dict[int, dict[str, Pending]] = field(default_factory=dict)
     """producer id -> group -> offsets of a transaction that is not decided; None is a tombstone."""
     records: int = 0
+    unread: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    """Plain commits in their usual form, by key: value and offset. Most are replaced later, so they are read last."""
 
 
 def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> LoadedOffsets:
@@ -62,7 +72,25 @@ def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = 
             log.error("%s: nothing can be read at offset %d, the rest is left out", partition_log.name, offset)
             break
         offset = reached
+    _read_commits(loaded, partition_log)
     return loaded
+
+
+def _read_commits(loaded: LoadedOffsets, partition_log: Log) -> None:
+    for raw_key, (raw_value, record_offset) in loaded.unread.items():
+        try:
+            read = read_key(raw_key)
+            assert not isinstance(read, str)
+            committed = read_commit(raw_value)
+        except MalformedMessage as error:
+            log.error("%s: the group record at offset %d is left out: %s", partition_log.name, record_offset, error)
+            continue
+        group_id, topic, partition = read
+        commits = loaded.commits.setdefault(group_id, {})
+        known = commits.get((topic, partition))
+        if known is None or known[1] < record_offset:
+            commits[topic, partition] = (committed, record_offset)
+    loaded.unread.clear()
 
 
 def _read(partition_log: Log, offset: int, buffer_bytes: int) -> bytes | None:
@@ -100,12 +128,22 @@ def _load_batch(loaded: LoadedOffsets, data: bytes, position: int, header: Batch
         log.error("%s: group records at offset %d are left out: %s", partition_log.name, header.base_offset, error)
         return
     producer_id = header.producer_id if header.is_transactional else -1
+    unread = loaded.unread
+    is_plain = producer_id < 0
     for record in records:
+        key, value = record.key, record.value
+        if key is not None and value is not None and is_plain and _is_usual(key, value):
+            unread[key] = (value, record.offset)
+            continue
         try:
-            _load_record(loaded, record.key, record.value, record.offset, producer_id)
+            _load_record(loaded, key, value, record.offset, producer_id)
         except MalformedMessage as error:
             log.error("%s: the group record at offset %d is left out: %s", partition_log.name, record.offset, error)
     loaded.records += len(records)
+
+
+def _is_usual(key: bytes, value: bytes) -> bool:
+    return key[:2] == COMMIT_KEY_START and value[:2] == COMMIT_VALUE_START
 
 
 def _load_record(
@@ -130,6 +168,7 @@ def _load_record(
         waiting[topic, partition] = (committed, record_offset)
     elif committed is None:
         loaded.commits.get(group_id, {}).pop((topic, partition), None)
+        loaded.unread.pop(commit_key(*read), None)
     else:
         loaded.commits.setdefault(group_id, {})[topic, partition] = (committed, record_offset)
 
@@ -141,8 +180,11 @@ def _end_transaction(loaded: LoadedOffsets, producer_id: int, decision: ControlT
         commits = loaded.commits.setdefault(group_id, {})
         for key, (committed, record_offset) in offsets.items():
             known = commits.get(key)
-            if known is not None and known[1] > record_offset:
+            plain_key = commit_key(group_id, *key)
+            plain_offset = loaded.unread.get(plain_key, (b"", -1))[1]
+            if plain_offset > record_offset or (known is not None and known[1] > record_offset):
                 continue
+            loaded.unread.pop(plain_key, None)
             if committed is None:
                 commits.pop(key, None)
             else:

@@ -28,6 +28,10 @@ VALUE_VERSION = 3
 EXPIRING_VALUE_VERSION = 1
 NO_TIMESTAMP = -1
 
+COMMIT_KEY_START = b"\0\1"
+COMMIT_VALUE_START = b"\0\3"
+"""How the keys and values of nearly all commits begin."""
+
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _COMMIT_START = Struct(">hqih")

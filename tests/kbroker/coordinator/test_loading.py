@@ -69,6 +69,25 @@ def test_the_last_commit_wins_and_tombstones_remove(written: Written) -> None:
     assert written.offsets() == {KEY: 3}
 
 
+def test_commits_of_other_forms_take_their_place_among_the_usual_ones(written: Written) -> None:
+    old_key = b"\0\0" + commit_key("g", "t", 0)[2:]
+    expiring = commit_value(CommittedOffset(8, -1, "", 5, 99))
+    written.add((old_key, value(1)), (commit_key("g", "t", 0), value(2)), (commit_key("g", "t", 1), value(3)))
+    assert written.offsets() == {KEY: 2, ("t", 1): 3}
+    written.add((commit_key("g", "t", 0), expiring), (commit_key("g", "t", 1), expiring))
+    written.add((commit_key("g", "t", 1), value(4)))
+    assert written.offsets() == {KEY: 8, ("t", 1): 4}
+    written.add((old_key, None))
+    assert written.offsets() == {("t", 1): 4}
+
+
+def test_a_transaction_replaces_the_plain_commit_before_it(written: Written) -> None:
+    written.add((commit_key("g", "t", 0), value(1)))
+    written.add((commit_key("g", "t", 0), value(2)), producer_id=7)
+    written.end(7, ControlType.COMMIT)
+    assert written.offsets() == {KEY: 2}
+
+
 def test_a_small_buffer_reads_the_same(written: Written) -> None:
     for number in range(100):
         written.add((commit_key("g", "t", number % 7), value(number)))
