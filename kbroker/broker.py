@@ -39,12 +39,14 @@ from kbroker.broker_channels import BrokerChannels
 from kbroker.broker_config import BrokerConfig, read_broker_config, read_properties
 from kbroker.context import Services
 from kbroker.controller_channel import ControllerChannel
+from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.dispatch import Dispatcher
 from kbroker.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.metadata_cache import MetadataCache
 from kbroker.producer_id_manager import ProducerIdManager
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.server import Listener, Server, ServerLimits
+from kbroker.topic_names import OFFSETS_TOPIC
 from protocol.config_def import ConfigError
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.replication import AllocateProducerIdsRequest, ControlledShutdownRequest
@@ -90,6 +92,7 @@ class Broker:
         self._channels: BrokerChannels | None = None
         self._to_controller: ControllerChannel | None = None
         self._producer_ids: ProducerIdManager | None = None
+        self._groups: GroupCoordinator | None = None
         self._logs_open = False
         self._registered = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -180,6 +183,9 @@ class Broker:
         )
         self._to_controller = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
+        self._groups = GroupCoordinator(config, self._replicas, self._executor)
+        self._replicas.on_leadership_change = self._groups.leadership_changed
+        self._replicas.on_partitions_removed = self._groups.partitions_removed
         self.services = Services(
             config=config,
             broker_id=self.broker_id,
@@ -191,12 +197,17 @@ class Broker:
             logs=self.logs,
             configs=self.configs,
             producer_ids=self._producer_ids,
+            groups=self._groups,
             feature_epoch=await self._read_feature_epoch(),
             executor=self._executor,
         )
         handlers.load_all()
         self.server = Server(Dispatcher(self.services), server_limits(config))
         self.server.bind([Listener(each.name, each.host, each.port) for each in config.parsed_listeners])
+
+    async def _partitions_of(self, topic: str) -> int | None:
+        found = (await self.zookeeper.read_topics([topic])).get(topic)
+        return None if found is None else len(found.partitions)
 
     async def _read_feature_epoch(self) -> int:
         found = await self.zookeeper.read_feature()
@@ -207,6 +218,8 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         await self._replicas.start()
+        assert self._groups is not None
+        self._groups.start(await self._partitions_of(OFFSETS_TOPIC))
         self.configs.on_topic_change = self._topic_changed
         self.configs.on_broker_change = self._broker_changed
         await self._check_endpoints_are_free()
@@ -321,6 +334,8 @@ class Broker:
         """Stop in order; `controlled`: hand leaderships over first."""
         if controlled and self._registered and self.config.controlled_shutdown_enable:
             await self._controlled_shutdown()
+        if self._groups is not None:
+            await self._groups.stop()
         if hasattr(self, "server"):
             await self.server.stop(DRAIN_S if controlled else 0.1)
         for task in list(self._tasks):

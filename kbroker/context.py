@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from controller.runner import ControllerRunner
     from controller.zookeeper import ZooKeeper
     from kbroker.broker_config import BrokerConfig
+    from kbroker.coordinator.group_coordinator import GroupCoordinator
     from kbroker.dynamic_config import DynamicConfig
     from kbroker.metadata_cache import MetadataCache
     from kbroker.producer_id_manager import ProducerIdManager
@@ -32,6 +33,7 @@ class Services:
     logs: LogManager
     configs: DynamicConfig
     producer_ids: ProducerIdManager
+    groups: GroupCoordinator
     feature_epoch: int
     """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
     executor: ThreadPoolExecutor

@@ -259,11 +259,87 @@ def _describe_log_dirs(response: Any, request: Any, version: int, code: ErrorCod
     )
 
 
+def _offset_commit(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(
+        response,
+        topics=[
+            blank(
+                response.OffsetCommitResponseTopic,
+                name=topic.name,
+                partitions=[
+                    blank(response.OffsetCommitResponsePartition, partition_index=p.partition_index, error_code=code)
+                    for p in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    if version >= 8:
+        made = response.OffsetFetchResponseGroup
+        return blank(
+            response, groups=[blank(made, group_id=group.group_id, error_code=code) for group in request.groups]
+        )
+    if version >= 2:
+        return blank(response, error_code=code)
+    return blank(
+        response,
+        topics=[
+            blank(
+                response.OffsetFetchResponseTopic,
+                name=topic.name,
+                partitions=[
+                    blank(
+                        response.OffsetFetchResponsePartition,
+                        partition_index=index,
+                        committed_offset=-1,
+                        metadata="",
+                        error_code=code,
+                    )
+                    for index in topic.partition_indexes
+                ],
+            )
+            for topic in request.topics or []
+        ],
+    )
+
+
+def _find_coordinator(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    if version < 4:
+        return blank(response, error_code=code, error_message=message, node_id=-1, port=-1)
+    made = response.Coordinator
+    return blank(
+        response,
+        coordinators=[
+            blank(made, key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+            for key in request.coordinator_keys
+        ],
+    )
+
+
+def _describe_groups(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.DescribedGroup
+    return blank(response, groups=[blank(made, group_id=group_id, error_code=code) for group_id in request.groups])
+
+
+def _delete_groups(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.DeletableGroupResult
+    return blank(
+        response, results=[blank(made, group_id=group_id, error_code=code) for group_id in request.groups_names]
+    )
+
+
 _PER_ITEM: dict[int, Refuse] = {
     0: _produce,
     1: _fetch,
     2: _list_offsets,
     3: _metadata,
+    8: _offset_commit,
+    9: _offset_fetch,
+    10: _find_coordinator,
+    15: _describe_groups,
     19: _create_topics,
     20: _delete_topics,
     21: _delete_records,
@@ -272,6 +348,7 @@ _PER_ITEM: dict[int, Refuse] = {
     33: _alter_configs,
     35: _describe_log_dirs,
     37: _create_partitions,
+    42: _delete_groups,
     43: _elect_leaders,
     44: _alter_configs,
 }

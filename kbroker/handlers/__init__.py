@@ -5,8 +5,11 @@ from importlib import import_module
 FAMILIES = (
     "api_versions",
     "cluster",
+    "committed_offsets",
     "configs",
     "fetch",
+    "find_coordinator",
+    "groups",
     "log_dirs",
     "metadata",
     "offsets",

@@ -109,6 +109,8 @@ class ReplicaManager:
         self.topic_config = topic_config
         self.on_log_dir_failure = on_log_dir_failure
         self.on_leadership_change = on_leadership_change
+        self.on_partitions_removed: Callable[[Sequence[Key]], None] = lambda removed: None
+        """Called with the partitions that the controller has deleted from the cluster."""
         self.clock = clock
         self.executor = executor
         """For slow work; None is the loop's own."""
@@ -253,10 +255,15 @@ class ReplicaManager:
 
     def _log_dir_failed(self, log_dir: str) -> None:
         """A directory went offline: its partitions are hosted no more."""
+        resigned = []
         for key, hosted in list(self._hosted.items()):
             if self.logs.is_offline(*key):
+                if hosted.state.is_leader:
+                    resigned.append(key)
                 self.drop(key, ErrorCode.KAFKA_STORAGE_ERROR)
                 log.error("%s is offline with %s", hosted, log_dir)
+        if resigned:
+            self.on_leadership_change([], resigned)
         self.on_log_dir_failure()
 
     # --- data path --------------------------------------------------------------------------------------------
@@ -287,21 +294,56 @@ class ReplicaManager:
         self, topic: str, partition: int, batch: bytearray, timeout_ms: int, origin: AppendOrigin
     ) -> AppendResult:
         """Append for a coordinator with acks=all and wait until it is replicated; raises KafkaError."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self.append_then(topic, partition, batch, ALL_IN_SYNC, timeout_ms, origin, done)
+        outcome = await future
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    def append_then(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytearray,
+        acks: int,
+        timeout_ms: int,
+        origin: AppendOrigin,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        """Append for a coordinator; `done` gets the outcome when it counts: at once, or from the event loop."""
         found = self.leader_replica(topic, partition)
         if not isinstance(found, HostedPartition):
-            raise KafkaError(found)
-        if not found.state.has_enough_in_sync:
-            raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+            done(KafkaError(found))
+            return
+        if acks == ALL_IN_SYNC and not found.state.has_enough_in_sync:
+            done(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
+            return
         now = self.clock()
-        result = found.log.append_as_leader(batch, found.state.leader_epoch, now, origin)
+        try:
+            result = found.log.append_as_leader(batch, found.state.leader_epoch, now, origin)
+        except KafkaError as error:
+            done(error)
+            return
         self._appender.count(found, result, now)
-        if found.state.high_watermark <= result.last_offset:
-            delayed = DelayedProduce(timeout_ms, lambda errors: errors.get(0, ErrorCode.NONE))
-            delayed.wait_for(0, found.acks, result.last_offset + 1)
-            error = await delayed.future
-            if error is not ErrorCode.NONE:
-                raise KafkaError(error)
-        return result
+        if acks != ALL_IN_SYNC or found.state.high_watermark > result.last_offset:
+            done(result)
+            return
+
+        def settled(errors: dict[int, ErrorCode]) -> None:
+            done(KafkaError(errors[0]) if errors else result)
+
+        DelayedProduce(timeout_ms, settled).wait_for(0, found.acks, result.last_offset + 1)
+
+    def max_batch_bytes(self, topic: str, partition: int) -> int:
+        """Size of the largest batch that a partition takes; what is led elsewhere refuses any."""
+        hosted = self._hosted.get((topic, partition))
+        return 0 if hosted is None else hosted.log.config.max_message_bytes
 
     # --- orders of the controller (broker epoch and controller epoch are checked inside) ----------------------
 
@@ -317,7 +359,9 @@ class ReplicaManager:
         """Merge what the controller says about the cluster into the metadata cache."""
         error = self._leadership.check_controller(request.controller_epoch, request.broker_epoch)
         if error is ErrorCode.NONE:
-            self.metadata.update(request)
+            removed = self.metadata.update(request)
+            if removed:
+                self.on_partitions_removed(removed)
         return UpdateMetadataResponse(error_code=error)
 
     # --- configuration, directories ---------------------------------------------------------------------------

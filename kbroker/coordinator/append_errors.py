@@ -1,0 +1,35 @@
+"""What a failed append to __consumer_offsets means to the client whose request caused it (pure)."""
+
+from __future__ import annotations
+
+from protocol.errors import ErrorCode
+
+_COORDINATOR_GONE = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+}
+_TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_FETCH_SIZE)
+
+_COMMIT = {
+    **_COORDINATOR_GONE,
+    **dict.fromkeys(_TOO_LARGE, ErrorCode.INVALID_COMMIT_OFFSET_SIZE),
+    ErrorCode.NETWORK_EXCEPTION: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+}
+_GROUP = {
+    **_COORDINATOR_GONE,
+    **dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
+}
+
+
+def commit_error(error: ErrorCode) -> ErrorCode:
+    """Return what OffsetCommit answers."""
+    return _COMMIT.get(error, error)
+
+
+def group_error(error: ErrorCode) -> ErrorCode:
+    """Return what JoinGroup and SyncGroup answer when the group's record could not be written."""
+    return _GROUP.get(error, error)

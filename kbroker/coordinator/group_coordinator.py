@@ -1,0 +1,479 @@
+"""The coordinator of the groups whose partition of __consumer_offsets this broker leads.
+
+It gives events to the groups (group.py, pure) and carries out what they ask for: answers go to the futures that wait,
+records to the log, deadlines to the timers. Everything runs on the broker's event loop.
+
+    handlers --> join, sync, heartbeat, leave, commit, …  --> Group --> AnswerJoin, AnswerSync, WriteGroup
+    replica manager --> leadership_changed, partitions_removed
+    GroupTimers --> tick
+
+What a request gets before its group is asked: 15 this coordinator does not run, 14 it is still reading the partition,
+16 another broker leads it. A method that answers at once returns its answer; one that must wait returns a future.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from kbroker.coordinator.append_errors import commit_error, group_error
+from kbroker.coordinator.group import Group
+from kbroker.coordinator.group_events import (
+    AnswerJoin,
+    AnswerSync,
+    GroupSettings,
+    Instruction,
+    JoinAnswer,
+    JoinRequest,
+    SyncAnswer,
+    WriteGroup,
+)
+from kbroker.coordinator.group_life import GroupState
+from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.group_timers import GroupTimers
+from kbroker.coordinator.offsets_log import OffsetsLog, Records
+from kbroker.coordinator.offsets_records import commit_key, commit_value, group_key, group_value
+from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
+from kbroker.coordinator.partitioning import partition_for
+from kbroker.topic_names import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.broker_config import BrokerConfig
+    from kbroker.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+TOMBSTONES_AT_ONCE = 1000
+GROUPS_AT_ONCE = 500
+"""Groups looked at before others get their turn."""
+MS_PER_MINUTE = 60_000
+
+_STARTED_AT_MS = time.time() * 1000 - time.monotonic() * 1000
+
+
+def steady_ms() -> int:
+    """Milliseconds since 1970 by a clock that never jumps: a corrected system clock must not end every session."""
+    return int(_STARTED_AT_MS + time.monotonic() * 1000)
+
+
+class GroupCoordinator:
+    """See the module. `start` before the first leadership comes, `stop` before the log closes."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        executor: Executor | None = None,
+        clock: Callable[[], int] = steady_ms,
+    ) -> None:
+        self.config = config
+        self.settings = GroupSettings(config.group_initial_rebalance_delay_ms, config.group_max_size)
+        self.partition_count = config.offsets_topic_num_partitions
+        """Of __consumer_offsets; fixed for the life of the process, whatever is added to the topic."""
+        self._replicas = replicas
+        self._clock = clock
+        self._is_active = False
+        self._groups: dict[str, Group] = {}
+        """Of all owned partitions."""
+        self._timers = GroupTimers(clock, self._tick)
+        self._owned = OwnedPartitions(
+            self.settings, config.offsets_load_buffer_size, clock, executor, self._partition_started, self._make_log
+        )
+        self._chores: set[asyncio.Task[None]] = set()
+        self._topic_creation: asyncio.Future[object] | None = None
+
+    def _make_log(self, partition: int) -> OffsetsLog:
+        config = self.config
+        return OffsetsLog(
+            self._replicas,
+            partition,
+            self._replicas.clock,
+            config.offsets_commit_required_acks,
+            config.offsets_commit_timeout_ms,
+            config.offsets_topic_compression_codec,
+        )
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    def start(self, partition_count: int | None = None) -> None:
+        """Begin to coordinate. `partition_count`: of __consumer_offsets, when the topic exists already."""
+        if partition_count is not None:
+            self.partition_count = partition_count
+        self._is_active = True
+        self._spawn(self._expire_regularly())
+
+    async def stop(self) -> None:
+        """Answer whoever waits and give up all partitions."""
+        self._is_active = False
+        for partition in list(self._owned.by_number):
+            self._resign(partition)
+        self._timers.close()
+        if self._topic_creation is not None:
+            self._topic_creation.cancel()
+        for task in list(self._chores):
+            task.cancel()
+        if self._chores:
+            await asyncio.wait(self._chores)
+        await self._owned.finish()
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.create_task(coroutine)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    async def create_topic_once(self, create: Callable[[], Awaitable[object]]) -> None:
+        """Create __consumer_offsets; who asks meanwhile waits for the same creation."""
+        if self._topic_creation is None:
+            self._topic_creation = asyncio.ensure_future(create())
+            self._topic_creation.add_done_callback(self._topic_created)
+        await asyncio.wait([self._topic_creation])
+
+    def _topic_created(self, creation: asyncio.Future[object]) -> None:
+        self._topic_creation = None
+        if not creation.cancelled() and creation.exception() is not None:
+            log.error("%s cannot be created", OFFSETS_TOPIC, exc_info=creation.exception())
+
+    # --- leadership -------------------------------------------------------------------------------------------
+
+    def leadership_changed(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None:
+        """This broker began and ceased to lead partitions; those of other topics are none of our business."""
+        for topic, partition in resigned:
+            if topic == OFFSETS_TOPIC:
+                self._resign(partition)
+        for topic, partition in elected:
+            if topic == OFFSETS_TOPIC:
+                hosted = self._replicas.replica(topic, partition)
+                if hosted is not None and hosted.state.is_leader:
+                    self._owned.take(partition, hosted.state.leader_epoch, hosted.log)
+
+    def _partition_started(self, owned: OwnedPartition) -> None:
+        now = self._clock()
+        self._groups.update(owned.groups)
+        for group in owned.groups.values():
+            self._carry_out(group, group.start(now))
+
+    def _resign(self, partition: int) -> None:
+        owned = self._owned.give_up(partition)
+        if owned is None:
+            return
+        now = self._clock()
+        for group_id, group in owned.groups.items():
+            if self._groups.get(group_id) is group:
+                del self._groups[group_id]
+            self._carry_out(group, group.die(now))
+
+    def partitions_removed(self, removed: Sequence[Key]) -> None:
+        """Topics were deleted: so are the offsets committed for them."""
+        if self._groups:
+            self._spawn(self._forget_partitions(frozenset(removed)))
+
+    async def _forget_partitions(self, removed: frozenset[Key]) -> None:
+        for number, group in enumerate(list(self._groups.values())):
+            committed = [key for key in group.offsets.committed if key in removed]
+            waiting = [key for keys in group.offsets.transactional.values() for key in keys if key in removed]
+            if committed or waiting:
+                self._remove_offsets(group, dict.fromkeys((*committed, *waiting)))
+            if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    # --- finding a group --------------------------------------------------------------------------------------
+
+    def partition_for(self, group_id: str) -> int:
+        """Return the partition of __consumer_offsets that holds the group."""
+        return partition_for(group_id, self.partition_count)
+
+    def status(self, group_id: str) -> ErrorCode:
+        """Return why this broker cannot speak for the group now (15, 14, 16), or NONE."""
+        return self._find_owned(group_id)[1]
+
+    def _find_owned(self, group_id: str) -> tuple[OwnedPartition | None, ErrorCode]:
+        if not self._is_active:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        owned = self._owned.by_number.get(self.partition_for(group_id))
+        if owned is None:
+            return None, ErrorCode.NOT_COORDINATOR
+        if owned.is_loading:
+            return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return owned, ErrorCode.NONE
+
+    def _find(self, group_id: str, empty_is_valid: bool = False) -> tuple[Group | None, ErrorCode]:
+        """Return the group if it is here; the error is NONE when this broker would have it if it existed."""
+        if not group_id and not empty_is_valid:
+            return None, ErrorCode.INVALID_GROUP_ID
+        group = self._groups.get(group_id)
+        if group is not None:
+            return group, ErrorCode.NONE
+        return None, self.status(group_id)
+
+    def _create(self, group_id: str) -> Group:
+        owned, _ = self._find_owned(group_id)
+        assert owned is not None
+        group = Group(group_id, self.settings, self._clock(), owned.partition)
+        owned.groups[group_id] = self._groups[group_id] = group
+        return group
+
+    # --- membership -------------------------------------------------------------------------------------------
+
+    def join(self, group_id: str, request: JoinRequest) -> JoinAnswer | asyncio.Future[JoinAnswer]:
+        """JoinGroup; the id for a new member is made here."""
+        group, error = self._find(group_id)
+        if error is ErrorCode.NONE and not self._is_session_allowed(request.session_timeout_ms):
+            error = ErrorCode.INVALID_SESSION_TIMEOUT
+        if error is ErrorCode.NONE and group is None and request.member_id:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if error is not ErrorCode.NONE:
+            return JoinAnswer(error, request.member_id)
+        if group is None:
+            group = self._create(group_id)
+        future: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
+        self._carry_out(group, group.join(request, future, self._clock()))
+        return future.result() if future.done() else future
+
+    def _is_session_allowed(self, session_timeout_ms: int) -> bool:
+        config = self.config
+        return config.group_min_session_timeout_ms <= session_timeout_ms <= config.group_max_session_timeout_ms
+
+    def sync(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        protocol: tuple[str | None, str | None],
+        assignments: Mapping[str, bytes],
+    ) -> SyncAnswer | asyncio.Future[SyncAnswer]:
+        """SyncGroup; `protocol` is (type, name)."""
+        group, error = self._find(group_id)
+        if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            # The client joins again and finds the members that were read.
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        if error is ErrorCode.NONE and group is None:
+            error = ErrorCode.UNKNOWN_MEMBER_ID
+        if group is None:
+            return SyncAnswer(error)
+        future: asyncio.Future[SyncAnswer] = asyncio.get_running_loop().create_future()
+        now = self._clock()
+        self._carry_out(
+            group, group.sync(member_id, group_instance_id, generation_id, protocol, assignments, future, now)
+        )
+        return future.result() if future.done() else future
+
+    def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
+        """Heartbeat."""
+        group = self._groups.get(group_id)
+        if group is None:
+            error = self._find(group_id)[1]
+            if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                return ErrorCode.NONE  # the sessions begin anew when the group has been read
+            return ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE else error
+        return group.heartbeat(member_id, group_instance_id, generation_id, self._clock())
+
+    def leave(self, group_id: str, identities: Sequence[tuple[str, str | None]]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """LeaveGroup for members as (member id, instance id): the whole request's error, and each member's."""
+        group, error = self._find(group_id)
+        if error is not ErrorCode.NONE:
+            return error, []
+        if group is None:
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities)
+        errors, instructions = group.leave(identities, self._clock())
+        self._carry_out(group, instructions)
+        return ErrorCode.NONE, errors
+
+    def _tick(self, group: Group) -> None:
+        self._carry_out(group, group.tick(self._clock()))
+
+    def _carry_out(self, group: Group, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, WriteGroup):
+                self._write_group(group, instruction)
+            else:
+                assert isinstance(instruction, AnswerJoin | AnswerSync)
+                future: Any = instruction.request
+                if not future.done():
+                    future.set_result(instruction.answer)
+        if group.deadline < group.scheduled_at:
+            self._timers.schedule(group)
+
+    def _write_group(self, group: Group, instruction: WriteGroup) -> None:
+        def done(error: ErrorCode, offset: int) -> None:
+            if error is not ErrorCode.NONE:
+                log.warning("group %s: its record was not written: %s", group.group_id, error.name)
+            self._carry_out(group, group.written(instruction.ticket, group_error(error), self._clock()))
+
+        owned = self._owned.by_number.get(group.partition)
+        if owned is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        else:
+            owned.log.append([(group_key(group.group_id), group_value(instruction.value))], done)
+
+    # --- offsets ----------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_id: int,
+        offsets: Sequence[tuple[Key, CommittedOffset]],
+    ) -> ErrorCode | asyncio.Future[ErrorCode]:
+        """Store offsets. An error that comes at once is about the member, a future's about the append."""
+        group = self._groups.get(group_id)
+        if group is None:
+            error = self._find(group_id, empty_is_valid=True)[1]
+            if error is ErrorCode.NONE and generation_id >= 0:
+                error = ErrorCode.ILLEGAL_GENERATION
+            if error is not ErrorCode.NONE:
+                return error
+            group = self._create(group_id)
+        error = group.commit_error(member_id, group_instance_id, generation_id, self._clock())
+        if error is not ErrorCode.NONE or not offsets:
+            return error
+        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        committing = group.offsets
+        committing.begin([key for key, _ in offsets])
+
+        def done(error: ErrorCode, record_offset: int) -> None:
+            if error is ErrorCode.NONE:
+                for key, committed in offsets:
+                    committing.stored(key, committed, record_offset)
+                    record_offset += 1
+            else:
+                committing.failed([key for key, _ in offsets])
+            if not future.done():
+                future.set_result(commit_error(error))
+
+        records = [(commit_key(group_id, key[0], key[1]), commit_value(committed)) for key, committed in offsets]
+        self._owned.by_number[group.partition].log.append(records, done)
+        return future
+
+    def committed(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+        """Return the group for its offsets: None when it has none, and why nothing can be said about them."""
+        return self._find(group_id, empty_is_valid=True)
+
+    async def delete_offsets(self, group_id: str, keys: Sequence[Key]) -> tuple[ErrorCode, dict[Key, ErrorCode]]:
+        """OffsetDelete: the whole request's error, and those of partitions."""
+        group, error = self._find(group_id)
+        if error is not ErrorCode.NONE:
+            return error, {}
+        if group is None or group.state is GroupState.DEAD:
+            return ErrorCode.GROUP_ID_NOT_FOUND, {}
+        refused: dict[Key, ErrorCode] = {}
+        if group.state is not GroupState.EMPTY:
+            if not group.is_consumer_group:
+                return ErrorCode.NON_EMPTY_GROUP, {}
+            refused = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in keys if group.has_subscribed(key[0])}
+        written = self._remove_offsets(group, [key for key in keys if key not in refused])
+        error = commit_error(await written)
+        return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
+
+    def _remove_offsets(self, group: Group, keys: Sequence[Key] | Mapping[Key, Any]) -> asyncio.Future[ErrorCode]:
+        """Forget offsets and write their tombstones; the future tells how that went."""
+        removed = group.offsets.remove(keys)
+        records = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]
+        return self._append_tombstones(group, records)
+
+    def _append_tombstones(self, group: Group, records: Records) -> asyncio.Future[ErrorCode]:
+        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        portions = [records[at : at + TOMBSTONES_AT_ONCE] for at in range(0, len(records), TOMBSTONES_AT_ONCE)]
+        owned = self._owned.by_number.get(group.partition)
+        if owned is None or not portions:
+            future.set_result(ErrorCode.NONE if owned is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return future
+        left = len(portions)
+
+        def done(error: ErrorCode, offset: int) -> None:
+            nonlocal left
+            left -= 1
+            if not future.done() and (left == 0 or error is not ErrorCode.NONE):
+                future.set_result(error)
+
+        for portion in portions:
+            owned.log.append(portion, done)
+        return future
+
+    # --- groups as a whole ------------------------------------------------------------------------------------
+
+    def describe(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+        """Return a group as it stands, None for one that does not exist, and why nothing can be said about it."""
+        return self._find(group_id, empty_is_valid=True)
+
+    def groups(self) -> tuple[list[Group], ErrorCode]:
+        """Return all groups that are here; 14 when some are still being read, 15 when the coordinator is stopped."""
+        if not self._is_active:
+            return [], ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._owned.is_loading else ErrorCode.NONE
+        return list(self._groups.values()), error
+
+    async def delete_groups(self, group_ids: Sequence[str]) -> dict[str, ErrorCode]:
+        """DeleteGroups: groups without members go, with all their offsets."""
+        written: dict[str, asyncio.Future[ErrorCode]] = {}
+        errors: dict[str, ErrorCode] = {}
+        for group_id in dict.fromkeys(group_ids):
+            group, error = self._find(group_id, empty_is_valid=True)
+            if error is not ErrorCode.NONE:
+                errors[group_id] = error
+            elif group is None or group.state is GroupState.DEAD:
+                errors[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not GroupState.EMPTY:
+                errors[group_id] = ErrorCode.NON_EMPTY_GROUP
+            else:
+                written[group_id] = self._bury(group, list(group.offsets.committed))
+        for group_id, future in written.items():
+            errors[group_id] = commit_error(await future)
+        return {group_id: errors[group_id] for group_id in group_ids}
+
+    def _bury(self, group: Group, keys: Sequence[Key]) -> asyncio.Future[ErrorCode]:
+        """Remove an Empty group and these offsets of it, with tombstones."""
+        removed = group.offsets.remove(keys)
+        records: list[tuple[bytes, bytes | None]] = [
+            (commit_key(group.group_id, topic, partition), None) for topic, partition in removed
+        ]
+        if group.generation_id > 0:  # without generations it has no record
+            records.append((group_key(group.group_id), None))
+        written = self._append_tombstones(group, records)
+        self._carry_out(group, group.die(self._clock()))
+        self._groups.pop(group.group_id, None)
+        owned = self._owned.by_number.get(group.partition)
+        if owned is not None:
+            owned.groups.pop(group.group_id, None)
+        return written
+
+    # --- expiry -----------------------------------------------------------------------------------------------
+
+    async def _expire_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.offsets_retention_check_interval_ms / 1000)
+            try:
+                await self.expire_offsets()
+            except Exception:
+                log.exception("expiring offsets failed; it is tried again later")
+
+    async def expire_offsets(self) -> None:
+        """Forget the offsets whose retention is over, and Empty groups that have none left."""
+        for number, group in enumerate(list(self._groups.values())):
+            if self._groups.get(group.group_id) is group:
+                self._expire_group(group, self._clock())
+            if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+
+    def _expire_group(self, group: Group, now: int) -> None:
+        expired = group.expired_offsets(now, self.config.offsets_retention_minutes * MS_PER_MINUTE)
+        left = len(group.offsets.committed) - len(expired)
+        is_over = group.state is GroupState.EMPTY and not group.pending_members and left == 0
+        if is_over and not group.offsets.is_waiting:
+            self._bury(group, expired)
+            log.info("group %s is forgotten: nobody is in it and it has no offsets", group.group_id)
+        elif expired:
+            self._remove_offsets(group, expired)
+            log.info("group %s: %d offsets have expired", group.group_id, len(expired))
+
+
+def new_member_id(client_id: str, group_instance_id: str | None) -> str:
+    """Return an id nobody has: Kafka's form, which tools show and which names the client."""
+    return f"{client_id if group_instance_id is None else group_instance_id}-{uuid.uuid4()}"

@@ -1,0 +1,238 @@
+"""Reads a partition of __consumer_offsets into groups: what a new coordinator does first. Blocking; for a thread.
+
+Reading goes from the log's start to its end, not to the high watermark: what is beyond was written by a leader before
+us and will be committed by us. Later records replace earlier ones. Offsets in transactions wait for their marker.
+
+A record that cannot be read is told in the log with its offset and left out. (Kafka's coordinator would give up the
+whole partition then, and answer that its groups have no offsets.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kbroker.coordinator.group import Group
+from kbroker.coordinator.group_events import GroupSettings
+from kbroker.coordinator.group_life import GroupState
+from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.member import Member
+from kbroker.coordinator.offsets_records import (
+    COMMIT_KEY_START,
+    COMMIT_VALUE_START,
+    UnknownRecord,
+    commit_key,
+    read_commit,
+    read_group,
+    read_key,
+)
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.internal_topics import GroupMetadataValue
+from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
+from protocol.records.control import ControlType, read_marker
+from protocol.records.errors import CorruptBatch, InvalidRecord
+from protocol.records.record import decode_batch
+from segment.log import Log
+
+log = logging.getLogger(__name__)
+
+Pending = dict[Key, tuple[CommittedOffset | None, int]]
+
+
+@dataclass(slots=True)
+class LoadedOffsets:
+    """What a partition holds, by group."""
+
+    commits: dict[str, dict[Key, tuple[CommittedOffset, int]]] = field(default_factory=dict)
+    """Committed offsets with the offsets of their records."""
+    groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    pending: dict[int, dict[str, Pending]] = field(default_factory=dict)
+    """producer id -> group -> offsets of a transaction that is not decided; None is a tombstone."""
+    records: int = 0
+    unread: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
+    """Plain commits in their usual form, by key: value and offset. Most are replaced later, so they are read last."""
+
+
+def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> LoadedOffsets:
+    """Read the whole log; stops early when `is_wanted` no longer holds. Raises KafkaError when the disk fails."""
+    loaded = LoadedOffsets()
+    offset = partition_log.log_start_offset
+    while offset < partition_log.log_end_offset and is_wanted():
+        data = _read(partition_log, offset, buffer_bytes)
+        if data is None:
+            offset += 1  # inside of a damaged batch; sooner or later the next one begins
+            continue
+        reached = offset
+        for position, header in _batches(data, partition_log):
+            reached = max(reached, header.last_offset + 1)
+            if header.last_offset >= offset:
+                _load_batch(loaded, data, position, header, partition_log)
+        if reached == offset:
+            log.error("%s: nothing can be read at offset %d, the rest is left out", partition_log.name, offset)
+            break
+        offset = reached
+    _read_commits(loaded, partition_log)
+    return loaded
+
+
+def _read_commits(loaded: LoadedOffsets, partition_log: Log) -> None:
+    for raw_key, (raw_value, record_offset) in loaded.unread.items():
+        try:
+            read = read_key(raw_key)
+            assert not isinstance(read, str)
+            committed = read_commit(raw_value)
+        except MalformedMessage as error:
+            log.error("%s: the group record at offset %d is left out: %s", partition_log.name, record_offset, error)
+            continue
+        group_id, topic, partition = read
+        commits = loaded.commits.setdefault(group_id, {})
+        known = commits.get((topic, partition))
+        if known is None or known[1] < record_offset:
+            commits[topic, partition] = (committed, record_offset)
+    loaded.unread.clear()
+
+
+def _read(partition_log: Log, offset: int, buffer_bytes: int) -> bytes | None:
+    """Return the batches from an offset on, None when the first is damaged (the log has said so)."""
+    try:
+        return partition_log.read(offset, buffer_bytes).read()
+    except KafkaError as error:
+        if error.code is ErrorCode.CORRUPT_MESSAGE:
+            return None
+        raise
+
+
+def _batches(data: bytes, partition_log: Log) -> Iterator[tuple[int, BatchHeader]]:
+    position = 0
+    while position + HEADER_SIZE <= len(data):
+        try:
+            header = read_header(data, position)
+        except (CorruptBatch, InvalidRecord) as error:
+            log.error("%s: a batch of group records cannot be read: %s", partition_log.name, error)
+            return
+        if position + header.size > len(data):
+            return
+        yield position, header
+        position += header.size
+
+
+def _load_batch(loaded: LoadedOffsets, data: bytes, position: int, header: BatchHeader, partition_log: Log) -> None:
+    try:
+        if header.is_control:
+            if header.count:
+                _end_transaction(loaded, header.producer_id, read_marker(data, position, header.size)[0])
+            return
+        records = decode_batch(data, position, header.size)
+    except (CorruptBatch, InvalidRecord, KafkaError) as error:
+        log.error("%s: group records at offset %d are left out: %s", partition_log.name, header.base_offset, error)
+        return
+    producer_id = header.producer_id if header.is_transactional else -1
+    unread = loaded.unread
+    is_plain = producer_id < 0
+    for record in records:
+        key, value = record.key, record.value
+        if key is not None and value is not None and is_plain and _is_usual(key, value):
+            unread[key] = (value, record.offset)
+            continue
+        try:
+            _load_record(loaded, key, value, record.offset, producer_id)
+        except MalformedMessage as error:
+            log.error("%s: the group record at offset %d is left out: %s", partition_log.name, record.offset, error)
+    loaded.records += len(records)
+
+
+def _is_usual(key: bytes, value: bytes) -> bool:
+    return key[:2] == COMMIT_KEY_START and value[:2] == COMMIT_VALUE_START
+
+
+def _load_record(
+    loaded: LoadedOffsets, key: bytes | None, value: bytes | None, record_offset: int, producer_id: int
+) -> None:
+    if key is None:
+        raise MalformedMessage("it has no key")
+    try:
+        read = read_key(key)
+    except UnknownRecord:
+        return
+    if isinstance(read, str):
+        if value is None:
+            loaded.groups.pop(read, None)
+        else:
+            loaded.groups[read] = read_group(value)
+        return
+    group_id, topic, partition = read
+    committed = None if value is None else read_commit(value)
+    if producer_id >= 0:
+        waiting = loaded.pending.setdefault(producer_id, {}).setdefault(group_id, {})
+        waiting[topic, partition] = (committed, record_offset)
+    elif committed is None:
+        loaded.commits.get(group_id, {}).pop((topic, partition), None)
+        loaded.unread.pop(commit_key(*read), None)
+    else:
+        loaded.commits.setdefault(group_id, {})[topic, partition] = (committed, record_offset)
+
+
+def _end_transaction(loaded: LoadedOffsets, producer_id: int, decision: ControlType) -> None:
+    for group_id, offsets in loaded.pending.pop(producer_id, {}).items():
+        if decision is not ControlType.COMMIT:
+            continue
+        commits = loaded.commits.setdefault(group_id, {})
+        for key, (committed, record_offset) in offsets.items():
+            known = commits.get(key)
+            plain_key = commit_key(group_id, *key)
+            plain_offset = loaded.unread.get(plain_key, (b"", -1))[1]
+            if plain_offset > record_offset or (known is not None and known[1] > record_offset):
+                continue
+            loaded.unread.pop(plain_key, None)
+            if committed is None:
+                commits.pop(key, None)
+            else:
+                commits[key] = (committed, record_offset)
+
+
+def make_groups(loaded: LoadedOffsets, settings: GroupSettings, now: int, partition: int) -> dict[str, Group]:
+    """Return the groups as they go on: with members Stable, without Empty. Their timers do not run yet."""
+    pending_groups = {group_id for groups in loaded.pending.values() for group_id in groups}
+    made = {}
+    for group_id in (
+        loaded.groups.keys() | {each for each, commits in loaded.commits.items() if commits} | pending_groups
+    ):
+        group = Group(group_id, settings, now, partition)
+        value = loaded.groups.get(group_id)
+        if value is not None:
+            restore(group, value)
+        for key, (committed, record_offset) in loaded.commits.get(group_id, {}).items():
+            group.offsets.load(key, committed, record_offset)
+        made[group_id] = group
+    for producer_id, groups in loaded.pending.items():
+        for group_id, offsets in groups.items():
+            for key, (maybe, record_offset) in offsets.items():
+                if maybe is not None:
+                    made[group_id].offsets.add_transactional(producer_id, key, maybe, record_offset)
+    return made
+
+
+def restore(group: Group, value: GroupMetadataValue) -> None:
+    """Make a fresh group what its record says."""
+    for stored in value.members:
+        protocols = ((value.protocol or "", bytes(stored.subscription)),)
+        member = Member(
+            stored.member_id,
+            stored.group_instance_id,
+            stored.client_id,
+            stored.client_host,
+            stored.session_timeout,
+            stored.rebalance_timeout,
+            protocols,
+            bytes(stored.assignment),
+        )
+        group.insert(member, value.protocol_type)
+    group.generation_id = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.state_since = None if value.current_state_timestamp < 0 else value.current_state_timestamp
+    if group.members:
+        group.state = GroupState.STABLE
+        group.protocol_name = value.protocol or ""
+        if value.leader in group.members:
+            group.leader = value.leader

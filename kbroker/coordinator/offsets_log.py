@@ -1,0 +1,115 @@
+"""Appends to one partition of __consumer_offsets: what one turn of the event loop brings goes in as one batch.
+
+    append(records, done) … append(records, done)  --end of the turn-->  one batch  --acknowledged-->  done … done
+
+The records of one call stay together in one batch; when they do not fit what is left of it, a new one begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from kbroker.topic_names import OFFSETS_TOPIC
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.batch import HEADER_SIZE
+from protocol.records.builder import BatchBuilder
+from segment.log import AppendOrigin, AppendResult
+
+Records = Sequence[tuple[bytes, bytes | None]]
+"""Keys and values; no value is a tombstone."""
+
+Done = Callable[[ErrorCode, int], None]
+"""Called with NONE and the offset of the call's first record when it is acknowledged, else with the error and -1."""
+
+RECORD_OVERHEAD = 30
+"""More than a record needs beside its key and value: five varints, attributes, no headers."""
+
+
+class Replicas(Protocol):
+    """What is asked of the replica manager."""
+
+    def append_then(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytearray,
+        acks: int,
+        timeout_ms: int,
+        origin: AppendOrigin,
+        done: Callable[[AppendResult | KafkaError], None],
+    ) -> None:
+        """Append a batch and call `done` when it counts, or has failed."""
+
+    def max_batch_bytes(self, topic: str, partition: int) -> int:
+        """Size of the largest batch the partition takes."""
+
+
+class OffsetsLog:
+    """One partition's way into the log."""
+
+    def __init__(
+        self, replicas: Replicas, partition: int, clock: Callable[[], int], acks: int, timeout_ms: int, compression: int
+    ) -> None:
+        """`clock` gives the records' timestamps."""
+        self._replicas = replicas
+        self._partition = partition
+        self._clock = clock
+        self._acks = acks
+        self._timeout_ms = timeout_ms
+        self._compression = compression
+        self._waiting: list[tuple[Records, Done]] = []
+        self._is_flush_due = False
+
+    def append(self, records: Records, done: Done) -> None:
+        """Append the records at the end of this turn of the loop."""
+        self._waiting.append((records, done))
+        if not self._is_flush_due:
+            self._is_flush_due = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        """Append what was brought."""
+        self._is_flush_due = False
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        limit = self._replicas.max_batch_bytes(OFFSETS_TOPIC, self._partition)
+        batch: list[tuple[Records, Done]] = []
+        size = HEADER_SIZE
+        for call in waiting:
+            needed = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in call[0])
+            if batch and size + needed > limit:
+                self._append_batch(batch)
+                batch, size = [], HEADER_SIZE
+            batch.append(call)
+            size += needed
+        self._append_batch(batch)
+
+    def _append_batch(self, calls: list[tuple[Records, Done]]) -> None:
+        now = self._clock()
+        builder = BatchBuilder(1 << 30, self._compression)
+        for records, _ in calls:
+            for key, value in records:
+                builder.append(key, value, (), now)
+
+        def done(outcome: AppendResult | KafkaError) -> None:
+            if isinstance(outcome, KafkaError):
+                for _, tell in calls:
+                    tell(outcome.code, -1)
+                return
+            offset = outcome.base_offset
+            for records, tell in calls:
+                tell(ErrorCode.NONE, offset)
+                offset += len(records)
+
+        self._replicas.append_then(
+            OFFSETS_TOPIC,
+            self._partition,
+            builder.build(),
+            self._acks,
+            self._timeout_ms,
+            AppendOrigin.COORDINATOR,
+            done,
+        )

@@ -1,0 +1,84 @@
+"""FindCoordinator: which broker speaks for a group. The topic that holds the groups is made when first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+
+from kbroker.context import RequestContext, Services
+from kbroker.dispatch import handles
+from kbroker.topic_creation import create_missing_topics
+from kbroker.topic_names import OFFSETS_TOPIC
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+FIRST_SHARE_VERSION = 6
+FIRST_BATCHED_VERSION = 4
+FIRST_TOPIC_S = 2.0
+"""How long a first question waits for the new topic's leaders: sooner than the client would ask again."""
+
+Coordinator = FindCoordinatorResponse.Coordinator
+
+
+@handles(FindCoordinatorRequest)
+def find_coordinator(
+    services: Services, ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
+    """Say where the coordinator of each key is."""
+    if request.key_type == SHARE and ctx.api_version >= FIRST_SHARE_VERSION:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    if request.key_type == TRANSACTION:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not coordinate transactions yet.")
+    if request.key_type != GROUP:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {request.key_type}")
+    if OFFSETS_TOPIC not in services.metadata.topics:
+        return _create_and_answer(services, ctx, request)
+    return _answer(services, ctx, request)
+
+
+async def _create_and_answer(
+    services: Services, ctx: RequestContext, request: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    await services.groups.create_topic_once(lambda: create_missing_topics(services, [OFFSETS_TOPIC]))
+    keys = _keys(ctx, request)
+    await services.metadata.wait_for(
+        lambda cache: all(_locate(services, ctx, key).error_code is ErrorCode.NONE for key in keys), FIRST_TOPIC_S
+    )
+    return _answer(services, ctx, request)
+
+
+def _keys(ctx: RequestContext, request: FindCoordinatorRequest) -> Sequence[str]:
+    return request.coordinator_keys if ctx.api_version >= FIRST_BATCHED_VERSION else [request.key]
+
+
+def _answer(services: Services, ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    found = [_locate(services, ctx, key) for key in _keys(ctx, request)]
+    if ctx.api_version >= FIRST_BATCHED_VERSION:
+        return FindCoordinatorResponse(coordinators=found)
+    (only,) = found
+    return FindCoordinatorResponse(
+        error_code=only.error_code,
+        error_message=only.error_message or "NONE",
+        node_id=only.node_id,
+        host=only.host,
+        port=only.port,
+    )
+
+
+def _locate(services: Services, ctx: RequestContext, key: str) -> Coordinator:
+    metadata = services.metadata
+    partition = metadata.partition(OFFSETS_TOPIC, services.groups.partition_for(key))
+    endpoint = None if partition is None else metadata.endpoint(partition.leader, ctx.listener)
+    if partition is None or endpoint is None:
+        return Coordinator(
+            key=key,
+            node_id=-1,
+            host="",
+            port=-1,
+            error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            error_message="The coordinator is not available.",
+        )
+    host, port = endpoint
+    return Coordinator(
+        key=key, node_id=partition.leader, host=host, port=port, error_code=ErrorCode.NONE, error_message=""
+    )

@@ -1,0 +1,230 @@
+"""Classic consumer groups: joining, heartbeats, leaving; describing, listing and deleting groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from kbroker.context import RequestContext, Services
+from kbroker.coordinator.group import Group
+from kbroker.coordinator.group_coordinator import new_member_id
+from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
+from kbroker.coordinator.group_life import GroupState
+from kbroker.dispatch import handles
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+GROUP_TYPE = "classic"
+GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
+"""What a principal may do with a group where no authorizer says otherwise: READ, DELETE, DESCRIBE."""
+FIRST_MEMBER_ID_REQUIRED, FIRST_PROTOCOL_TYPE, FIRST_SKIP_ASSIGNMENT = 4, 7, 9
+FIRST_SYNC_PROTOCOL = 5
+FIRST_LEAVE_MANY = 3
+
+DescribedGroup = DescribeGroupsResponse.DescribedGroup
+
+
+# --- membership -----------------------------------------------------------------------------------------------
+
+
+@handles(JoinGroupRequest)
+def join_group(
+    services: Services, ctx: RequestContext, request: JoinGroupRequest
+) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
+    """Join a group; the answer comes when the generation is complete."""
+    version = ctx.api_version
+    client_id = ctx.client_id or ""
+    wanted = JoinRequest(
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        client_id=client_id,
+        client_host=f"/{ctx.client_host}",
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.session_timeout_ms if version == 0 else request.rebalance_timeout_ms,
+        protocol_type=request.protocol_type,
+        protocols=tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
+        new_member_id="" if request.member_id else new_member_id(client_id, request.group_instance_id),
+        requires_member_id=version >= FIRST_MEMBER_ID_REQUIRED,
+        can_skip_assignment=version >= FIRST_SKIP_ASSIGNMENT,
+    )
+    answer = services.groups.join(request.group_id, wanted)
+    if isinstance(answer, JoinAnswer):
+        return _joined(answer, version)
+    return _joined_later(answer, version)
+
+
+async def _joined_later(future: asyncio.Future[JoinAnswer], version: int) -> JoinGroupResponse:
+    return _joined(await future, version)
+
+
+def _joined(answer: JoinAnswer, version: int) -> JoinGroupResponse:
+    name = answer.protocol_name
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation_id,
+        protocol_type=answer.protocol_type,
+        protocol_name="" if name is None and version < FIRST_PROTOCOL_TYPE else name,
+        leader=answer.leader,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member_id, group_instance_id=instance_id, metadata=metadata
+            )
+            for member_id, instance_id, metadata in answer.members
+        ],
+    )
+
+
+@handles(SyncGroupRequest)
+def sync_group(
+    services: Services, ctx: RequestContext, request: SyncGroupRequest
+) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
+    """Give a member its assignment, as soon as the leader has brought it."""
+    protocol = (request.protocol_type, request.protocol_name)
+    if ctx.api_version >= FIRST_SYNC_PROTOCOL and None in protocol:
+        return _synced(SyncAnswer(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+    answer = services.groups.sync(
+        request.group_id,
+        request.member_id,
+        request.group_instance_id,
+        request.generation_id,
+        protocol,
+        {entry.member_id: bytes(entry.assignment) for entry in request.assignments},
+    )
+    if isinstance(answer, SyncAnswer):
+        return _synced(answer)
+    return _synced_later(answer)
+
+
+async def _synced_later(future: asyncio.Future[SyncAnswer]) -> SyncGroupResponse:
+    return _synced(await future)
+
+
+def _synced(answer: SyncAnswer) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )
+
+
+@handles(HeartbeatRequest)
+def heartbeat(services: Services, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+    """Keep the member's session alive, or say why it has ended."""
+    error = services.groups.heartbeat(
+        request.group_id, request.member_id, request.group_instance_id, request.generation_id
+    )
+    return HeartbeatResponse(error_code=error)
+
+
+@handles(LeaveGroupRequest)
+def leave_group(services: Services, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    """Let members go; before version 3 just one, whose error is the whole answer's."""
+    if ctx.api_version < FIRST_LEAVE_MANY:
+        error, errors = services.groups.leave(request.group_id, [(request.member_id, None)])
+        return LeaveGroupResponse(error_code=errors[0] if errors else error)
+    leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+    error, errors = services.groups.leave(request.group_id, leaving)
+    return LeaveGroupResponse(
+        error_code=error,
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=member_id, group_instance_id=instance_id, error_code=member_error
+            )
+            for (member_id, instance_id), member_error in zip(leaving, errors, strict=False)
+        ],
+    )
+
+
+# --- groups as a whole ----------------------------------------------------------------------------------------
+
+
+@handles(DescribeGroupsRequest)
+def describe_groups(services: Services, ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    """Describe state and members; a group that does not exist is Dead."""
+    described = [_describe(services, group_id) for group_id in request.groups]
+    if request.include_authorized_operations:
+        for group in described:
+            if group.error_code is ErrorCode.NONE:
+                group.authorized_operations = GROUP_OPERATIONS
+    return DescribeGroupsResponse(groups=described)
+
+
+def _describe(services: Services, group_id: str) -> DescribedGroup:
+    group, error = services.groups.describe(group_id)
+    if group is None:
+        state = GroupState.DEAD.value if error is ErrorCode.NONE else ""
+        return DescribedGroup(
+            error_code=error, group_id=group_id, group_state=state, protocol_type="", protocol_data="", members=[]
+        )
+    is_stable = group.state is GroupState.STABLE
+    return DescribedGroup(
+        error_code=ErrorCode.NONE,
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=(group.protocol_name or "") if is_stable else "",
+        members=[
+            DescribeGroupsResponse.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(group.protocol_name) if is_stable else b"",
+                member_assignment=member.assignment if is_stable else b"",
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+@handles(ListGroupsRequest)
+def list_groups(services: Services, ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+    """List the groups that this broker coordinates, with the states and types asked for."""
+    groups, error = services.groups.groups()
+    states = {state.lower() for state in request.states_filter}
+    types = {group_type.lower() for group_type in request.types_filter}
+    if types and GROUP_TYPE not in types:
+        groups = []
+    return ListGroupsResponse(
+        error_code=error,
+        groups=[_listed(group) for group in groups if not states or group.state.value.lower() in states],
+    )
+
+
+def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
+    return ListGroupsResponse.ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=GROUP_TYPE,
+    )
+
+
+@handles(DeleteGroupsRequest)
+async def delete_groups(services: Services, ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    """Delete groups that have no members, with their offsets."""
+    errors = await services.groups.delete_groups(request.groups_names)
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
+            for group_id, error in errors.items()
+        ]
+    )

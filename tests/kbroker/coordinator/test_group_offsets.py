@@ -1,0 +1,77 @@
+from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets
+
+KEY = ("t", 0)
+
+
+def test_an_offset_counts_when_it_is_stored_and_not_before() -> None:
+    offsets = GroupOffsets()
+    offsets.begin([KEY])
+    assert offsets.is_unstable(KEY)
+    assert offsets.is_waiting
+    assert not offsets.committed
+    offsets.stored(KEY, CommittedOffset(5), 10)
+    assert offsets.committed == {KEY: CommittedOffset(5)}
+    assert not offsets.is_unstable(KEY)
+    offsets.check()
+
+
+def test_the_later_record_wins_whoever_is_acknowledged_first() -> None:
+    offsets = GroupOffsets()
+    offsets.begin([KEY])
+    offsets.begin([KEY])
+    offsets.stored(KEY, CommittedOffset(2), 11)
+    assert offsets.is_unstable(KEY)
+    offsets.stored(KEY, CommittedOffset(1), 10)
+    assert offsets.committed[KEY].offset == 2
+    assert not offsets.is_waiting
+
+
+def test_a_failed_commit_leaves_what_was_there() -> None:
+    offsets = GroupOffsets()
+    offsets.load(KEY, CommittedOffset(1), 3)
+    offsets.begin([KEY])
+    offsets.failed([KEY])
+    assert offsets.committed[KEY].offset == 1
+    assert not offsets.is_waiting
+
+
+def test_a_transactions_offsets_wait_for_its_marker() -> None:
+    offsets = GroupOffsets()
+    offsets.add_transactional(7, KEY, CommittedOffset(5), 4)
+    offsets.add_transactional(8, KEY, CommittedOffset(6), 5)
+    assert offsets.is_unstable(KEY)
+    offsets.end_transaction(8, is_commit=False)
+    assert not offsets.committed
+    offsets.end_transaction(7, is_commit=True)
+    assert offsets.committed[KEY].offset == 5
+    offsets.end_transaction(99, is_commit=True)
+    assert not offsets.is_waiting
+    offsets.check()
+
+
+def test_a_plain_commit_behind_a_transactional_one_is_kept() -> None:
+    offsets = GroupOffsets()
+    offsets.add_transactional(7, KEY, CommittedOffset(5), 4)
+    offsets.load(KEY, CommittedOffset(9), 6)
+    offsets.end_transaction(7, is_commit=True)
+    assert offsets.committed[KEY].offset == 9
+
+
+def test_removed_offsets_are_gone_from_transactions_too() -> None:
+    offsets = GroupOffsets()
+    offsets.load(KEY, CommittedOffset(1), 1)
+    offsets.add_transactional(7, ("u", 1), CommittedOffset(2), 2)
+    assert offsets.remove([KEY, ("u", 1), ("unknown", 0)]) == [KEY, ("u", 1)]
+    assert not offsets.committed
+    assert not offsets.is_waiting
+    offsets.check()
+
+
+def test_what_is_read_or_on_its_way_does_not_expire() -> None:
+    offsets = GroupOffsets()
+    for topic in ("read", "pending", "old", "young", "own"):
+        offsets.load((topic, 0), CommittedOffset(1, commit_timestamp=100 if topic != "young" else 950), 0)
+    offsets.load(("own", 0), CommittedOffset(1, commit_timestamp=990, expire_timestamp=995), 0)
+    offsets.begin([("pending", 0)])
+    found = offsets.expired(1000, 100, lambda committed: committed.commit_timestamp, lambda topic: topic == "read")
+    assert found == [("old", 0), ("own", 0)]

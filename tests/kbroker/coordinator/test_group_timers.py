@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import asyncio
+
+from kbroker.coordinator.group import Group
+from kbroker.coordinator.group_events import GroupSettings
+from kbroker.coordinator.group_timers import GroupTimers
+from kbroker.coordinator.member import NEVER
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def group(name: str, deadline: int) -> Group:
+    made = Group(name, GroupSettings(), 0)
+    made.deadline = deadline
+    return made
+
+
+async def test_groups_fire_in_order_when_their_time_has_come() -> None:
+    clock, fired = Clock(), []
+    timers = GroupTimers(clock, lambda each: fired.append(each.group_id))
+    for name, deadline in (("late", 3000), ("soon", 1500), ("sooner", 1200)):
+        timers.schedule(group(name, deadline))
+    timers.run_due()
+    assert fired == []
+    clock.now = 1600
+    timers.run_due()
+    assert fired == ["sooner", "soon"]
+    timers.close()
+
+
+async def test_an_earlier_deadline_replaces_a_later_one_and_a_later_one_needs_no_entry() -> None:
+    clock, fired = Clock(), []
+    timers = GroupTimers(clock, lambda each: fired.append(each.deadline))
+    moving = group("g", 5000)
+    timers.schedule(moving)
+    moving.deadline = 2000
+    timers.schedule(moving)
+    moving.deadline = 9000
+    timers.schedule(moving)
+    clock.now = 2500
+    timers.run_due()
+    assert fired == [9000]
+    assert moving.scheduled_at == NEVER
+    clock.now = 10_000
+    timers.run_due()
+    assert fired == [9000]
+    timers.close()
+
+
+async def test_the_loops_timer_fires_by_itself() -> None:
+    fired = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    timers = GroupTimers(lambda: int(loop.time() * 1000), lambda each: fired.set())
+    timers.schedule(group("g", int(loop.time() * 1000) + 20))
+    await asyncio.wait_for(fired.wait(), 5)
+    timers.close()

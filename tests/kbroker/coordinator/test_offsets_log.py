@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from kbroker.coordinator.offsets_log import OffsetsLog
+from protocol.errors import ErrorCode, KafkaError
+from protocol.records.record import decode_batch
+from segment.log import AppendOrigin, AppendResult
+
+
+class Replicas:
+    """Keeps the batches; the test says how each append ends."""
+
+    def __init__(self, limit: int = 1 << 20) -> None:
+        self.limit = limit
+        self.batches: list[list[Any]] = []
+        self.ends: list[Callable[[AppendResult | KafkaError], None]] = []
+
+    def append_then(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytearray,
+        acks: int,
+        timeout_ms: int,
+        origin: AppendOrigin,
+        done: Callable[[AppendResult | KafkaError], None],
+    ) -> None:
+        assert (topic, partition, acks, timeout_ms) == ("__consumer_offsets", 3, -1, 5000)
+        assert origin is AppendOrigin.COORDINATOR
+        self.batches.append([(record.key, record.value) for record in decode_batch(bytes(batch))])
+        self.ends.append(done)
+
+    def max_batch_bytes(self, topic: str, partition: int) -> int:
+        return self.limit
+
+
+def log_of(replicas: Replicas) -> OffsetsLog:
+    return OffsetsLog(replicas, 3, lambda: 1000, -1, 5000, 0)
+
+
+async def test_each_call_learns_the_offset_of_its_own_first_record() -> None:
+    replicas, told = Replicas(), []
+    log = log_of(replicas)
+    log.append([(b"a", b"1"), (b"b", None)], lambda error, offset: told.append((error, offset)))
+    log.append([(b"c", b"3")], lambda error, offset: told.append((error, offset)))
+    assert not replicas.batches
+    await asyncio.sleep(0)
+    assert replicas.batches == [[(b"a", b"1"), (b"b", None), (b"c", b"3")]]
+    replicas.ends[0](AppendResult(100, 102, -1, 0))
+    assert told == [(ErrorCode.NONE, 100), (ErrorCode.NONE, 102)]
+
+
+async def test_a_failed_batch_fails_all_its_calls() -> None:
+    replicas, told = Replicas(), []
+    log = log_of(replicas)
+    for _ in range(2):
+        log.append([(b"a", b"1")], lambda error, offset: told.append((error, offset)))
+    await asyncio.sleep(0)
+    replicas.ends[0](KafkaError(ErrorCode.REQUEST_TIMED_OUT))
+    assert told == [(ErrorCode.REQUEST_TIMED_OUT, -1)] * 2
+
+
+async def test_what_does_not_fit_goes_into_the_next_batch_and_a_call_stays_whole() -> None:
+    replicas = Replicas(limit=500)
+    log = log_of(replicas)
+    for number in range(4):
+        log.append([(b"%d" % number, bytes(60)), (b"x", bytes(60))], lambda error, offset: None)
+    log.append([(b"large", bytes(1000))], lambda error, offset: None)
+    log.flush()
+    assert [len(batch) for batch in replicas.batches] == [4, 4, 1]
+    await asyncio.sleep(0)
+    assert len(replicas.batches) == 3

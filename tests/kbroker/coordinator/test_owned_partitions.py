@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kbroker.coordinator.group_offsets import CommittedOffset
+from kbroker.topic_names import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+from segment.log import Log
+from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
+
+
+async def test_empty_partitions_are_ready_at_once_and_a_new_epoch_changes_nothing(coordinated: Coordinated) -> None:
+    owned = coordinated.groups._owned.by_number
+    assert sorted(owned) == list(range(PARTITIONS))
+    before = dict(owned)
+    await coordinated.lead()
+    assert dict(owned) == before
+    assert {each.leader_epoch for each in owned.values()} == {1}
+
+
+async def test_a_partition_lost_while_it_is_read_is_forgotten(coordinated: Coordinated) -> None:
+    await coordinated.commit("g", (("t", 0), CommittedOffset(1)))
+    partition = coordinated.groups.partition_for("g")
+    hosted = coordinated.played.replicas.hosted[OFFSETS_TOPIC, partition]
+    owned = coordinated.groups._owned
+    coordinated.groups._resign(partition)
+    owned.take(partition, 5, hosted.log)
+    assert owned.is_loading
+    assert owned.give_up(partition) is not None
+    assert owned.give_up(partition) is None
+    await owned.finish()
+    assert partition not in owned.by_number
+    assert coordinated.groups.status("g") is ErrorCode.NOT_COORDINATOR
+
+
+async def test_a_partition_that_cannot_be_read_is_not_owned(
+    coordinated: Coordinated, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        log_start_offset, log_end_offset, name = 0, 1, "__consumer_offsets-0"
+
+        def read(self, offset: int, size: int) -> Any:
+            raise OSError("the disk is gone")
+
+    failing: Any = Failing()
+    assert not isinstance(failing, Log)
+    owned = coordinated.groups._owned
+    owned.give_up(0)
+    owned.take(0, 5, failing)
+    await owned.finish()
+    assert 0 not in owned.by_number
+    assert "cannot be read" in caplog.text
+
+
+async def test_partitions_are_read_one_after_the_other(coordinated: Coordinated) -> None:
+    for number in range(20):
+        await coordinated.commit(f"g{number}", (("t", 0), CommittedOffset(number)))
+    await coordinated.restart()
+    groups, error = coordinated.groups.groups()
+    assert error is ErrorCode.NONE
+    assert {group.group_id for group in groups} == {f"g{number}" for number in range(20)}
+    await asyncio.sleep(0)

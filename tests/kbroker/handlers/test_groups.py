@@ -1,0 +1,188 @@
+"""Group APIs in every version on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from protocol.errors import ErrorCode
+from protocol.messages.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    SyncGroupRequest,
+)
+from tests.kbroker.asking import Ask
+
+Identity = LeaveGroupRequest.MemberIdentity
+
+
+@pytest.fixture
+async def group(ask: Ask, topic_name: str) -> str:
+    """A group id of the test's own; the coordinator is ready."""
+    for _ in range(500):
+        if (await ask(FindCoordinatorRequest(key=topic_name), 3)).error_code is ErrorCode.NONE:
+            return topic_name
+        await asyncio.sleep(0.01)
+    raise TimeoutError("no coordinator")
+
+
+async def join(ask: Ask, group: str, version: int = 9, member_id: str = "", **values: Any) -> Any:
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"\0\0\0\0\0\0\xff\xff\xff\xff")],
+        **values,
+    )
+    answer = await ask(request, version)
+    if answer.error_code is ErrorCode.MEMBER_ID_REQUIRED:
+        return await join(ask, group, version, answer.member_id, **values)
+    return answer
+
+
+async def sync(ask: Ask, group: str, joined: Any, version: int = 5, **values: Any) -> Any:
+    shares = [SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"all")]
+    named = {"protocol_type": "consumer", "protocol_name": "range"} if version >= 5 else {}
+    request = SyncGroupRequest(
+        group_id=group,
+        generation_id=joined.generation_id,
+        member_id=joined.member_id,
+        assignments=shares,
+        **{**named, **values},
+    )
+    return await ask(request, version)
+
+
+@pytest.mark.parametrize("version", range(10))
+async def test_every_version_of_join_forms_a_generation(ask: Ask, group: str, version: int) -> None:
+    joined = await join(ask, group, version)
+    assert joined.error_code is ErrorCode.NONE
+    assert (joined.generation_id, joined.leader, joined.protocol_name) == (1, joined.member_id, "range")
+    assert joined.protocol_type == ("consumer" if version >= 7 else None)
+    assert joined.member_id.startswith("test-")
+    assert [member.member_id for member in joined.members] == [joined.member_id]
+
+
+@pytest.mark.parametrize("version", range(10))
+async def test_every_version_of_join_says_why_not(ask: Ask, group: str, version: int) -> None:
+    refused = await join(ask, group, version, member_id="nobody")
+    assert refused.error_code is ErrorCode.UNKNOWN_MEMBER_ID
+    assert (refused.generation_id, refused.leader, refused.member_id) == (-1, "", "nobody")
+    assert refused.protocol_name == (None if version >= 7 else "")
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_of_sync_hands_out_assignments(ask: Ask, group: str, version: int) -> None:
+    joined = await join(ask, group)
+    synced = await sync(ask, group, joined, version)
+    assert (synced.error_code, bytes(synced.assignment)) == (ErrorCode.NONE, b"all")
+    assert synced.protocol_name == ("range" if version >= 5 else None)
+    again = await sync(ask, group, joined, version)
+    assert bytes(again.assignment) == b"all"
+
+
+async def test_a_new_sync_has_to_name_the_protocol(ask: Ask, group: str) -> None:
+    joined = await join(ask, group)
+    for values in ({"protocol_type": None}, {"protocol_name": None}, {"protocol_name": "sticky"}):
+        refused = await sync(ask, group, joined, **values)
+        assert refused.error_code is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_every_version_of_heartbeat_keeps_the_member(ask: Ask, group: str, version: int) -> None:
+    joined = await join(ask, group)
+    await sync(ask, group, joined)
+    for generation, expected in ((1, ErrorCode.NONE), (0, ErrorCode.ILLEGAL_GENERATION)):
+        request = HeartbeatRequest(group_id=group, generation_id=generation, member_id=joined.member_id)
+        assert (await ask(request, version)).error_code is expected
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_of_leave_lets_a_member_go(ask: Ask, group: str, version: int) -> None:
+    joined = await join(ask, group)
+    old = LeaveGroupRequest(group_id=group, member_id=joined.member_id)
+    new = LeaveGroupRequest(group_id=group, members=[Identity(member_id=joined.member_id), Identity(member_id="x")])
+    answer = await ask(old if version < 3 else new, version)
+    assert answer.error_code is ErrorCode.NONE
+    if version >= 3:
+        assert [(each.member_id, each.error_code) for each in answer.members] == [
+            (joined.member_id, ErrorCode.NONE),
+            ("x", ErrorCode.UNKNOWN_MEMBER_ID),
+        ]
+    request = LeaveGroupRequest(group_id=group, member_id=joined.member_id)
+    assert (await ask(request, 2)).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+async def test_a_static_member_is_removed_by_its_instance(ask: Ask, group: str) -> None:
+    await join(ask, group, group_instance_id="one")
+    leaving = [Identity(member_id="", group_instance_id="one"), Identity(member_id="", group_instance_id="two")]
+    answer = await ask(LeaveGroupRequest(group_id=group, members=leaving), 5)
+    assert [each.error_code for each in answer.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
+    assert [each.group_instance_id for each in answer.members] == ["one", "two"]
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_of_describe_shows_the_members(ask: Ask, group: str, version: int) -> None:
+    joined = await join(ask, group, group_instance_id="one")
+    await sync(ask, group, joined)
+    request = DescribeGroupsRequest(groups=[group, "nobody", ""], include_authorized_operations=version >= 3)
+    found, unknown, nameless = (await ask(request, version)).groups
+    assert (found.error_code, found.group_state) == (ErrorCode.NONE, "Stable")
+    assert (found.protocol_type, found.protocol_data) == ("consumer", "range")
+    (member,) = found.members
+    assert (member.client_id, member.client_host) == ("test", "/127.0.0.1")
+    assert (bytes(member.member_assignment), member.group_instance_id) == (b"all", "one" if version >= 4 else None)
+    assert (unknown.error_code, unknown.group_state, unknown.protocol_type) == (ErrorCode.NONE, "Dead", "")
+    assert nameless.error_code is ErrorCode.NONE
+    assert found.authorized_operations == ((1 << 3 | 1 << 6 | 1 << 8) if version >= 3 else -(1 << 31))
+
+
+async def test_a_group_between_generations_shows_no_metadata(ask: Ask, group: str) -> None:
+    await join(ask, group)
+    (found,) = (await ask(DescribeGroupsRequest(groups=[group]), 5)).groups
+    assert (found.group_state, found.protocol_data) == ("CompletingRebalance", "")
+    assert bytes(found.members[0].member_metadata) == b""
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_every_version_of_list_has_the_group(ask: Ask, group: str, version: int) -> None:
+    await sync(ask, group, await join(ask, group))
+
+    async def listed(**filters: Any) -> list[Any]:
+        answer = await ask(ListGroupsRequest(**filters), version)
+        assert answer.error_code is ErrorCode.NONE
+        return [
+            (each.protocol_type, each.group_state, each.group_type) for each in answer.groups if each.group_id == group
+        ]
+
+    state, kind = "Stable" if version >= 4 else "", "classic" if version >= 5 else ""
+    assert await listed() == [("consumer", state, kind)]
+    if version >= 4:
+        assert await listed(states_filter=["stable", "Dead"])
+        assert not await listed(states_filter=["Empty"])
+    if version >= 5:
+        assert await listed(types_filter=["Classic"])
+        assert not await listed(types_filter=["consumer"])
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_every_version_of_delete_removes_groups_without_members(ask: Ask, group: str, version: int) -> None:
+    joined = await join(ask, group)
+
+    async def delete() -> list[Any]:
+        answer = await ask(DeleteGroupsRequest(groups_names=[group, "nobody"]), version)
+        return [each.error_code for each in answer.results]
+
+    assert await delete() == [ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND]
+    await ask(LeaveGroupRequest(group_id=group, member_id=joined.member_id), 2)
+    assert await delete() == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert await delete() == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_ID_NOT_FOUND]
