@@ -18,6 +18,7 @@ ADMIN_CLIENT = "__admin_client"
 ZSTD = 4
 TRANSACTIONAL_BIT = 0x10
 FIRST_ZSTD_VERSION = 7
+MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 22
 FIRST_LEADER_HINT_VERSION = 10
 
@@ -79,7 +80,7 @@ def _records_error(records: Any, version: int, internal: bool, transactional_id:
     attributes = records[ATTRIBUTES_POSITION] if len(records) > ATTRIBUTES_POSITION else 0
     if version < FIRST_ZSTD_VERSION and attributes & 7 == ZSTD:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    if attributes & TRANSACTIONAL_BIT and transactional_id is None:
+    if attributes & TRANSACTIONAL_BIT and transactional_id is None and records[MAGIC_POSITION] == 2:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without its id")
     if internal:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics")

@@ -28,7 +28,9 @@ CLIENT = AppendOrigin.CLIENT
 ATTRIBUTES_POSITION = 22
 """Low byte of a batch's attributes; its lowest three bits are the compression."""
 SMALL_BATCH_BYTES = 4096
-"""Unpacking less is quicker than a change of threads."""
+"""Compressing less is quicker than a change of threads."""
+SMALLEST_BOMB_BYTES = 512
+"""What is compressed may unpack to 40,000 times its size: more than this is not unpacked on the loop."""
 
 Outcome = AppendResult | KafkaError
 OnAppended = Callable[[Outcome], None]
@@ -213,9 +215,12 @@ def must_wait_for_flush(hosted: HostedPartition, result: AppendResult) -> bool:
 def is_slow(hosted: HostedPartition, records: Any) -> bool:
     """Whether appending the batch means unpacking or compressing it (never, unless `rewrites_batches`)."""
     config = hosted.log.config
-    if len(records) <= SMALL_BATCH_BYTES:
+    size = len(records)
+    if size <= SMALLEST_BOMB_BYTES:
         return False
     compression = records[ATTRIBUTES_POSITION] & 7
+    if size <= SMALL_BATCH_BYTES and not compression:
+        return False
     if config.compression is not None and config.compression != compression:
         return True
     return bool(compression) and config.checks_records

@@ -223,6 +223,7 @@ def test_what_is_not_compressed_as_it_says_is_refused_without_being_unpacked(
     refused(peer, topic, patched(three(), 21, ">H", codec), INVALID)
 
 
+@pytest.mark.slow
 def test_small_batches_that_unpack_to_much_neither_stall_the_broker_nor_fill_its_memory(
     broker: BrokerProcess, topic: str, topic_name: str
 ) -> None:

@@ -23,6 +23,9 @@ async def test_only_large_batches_that_must_be_unpacked_are_slow(tmp_path: Path)
     hosted = played.replicas.hosted[TOPIC, 0]
     assert is_slow(hosted, one_batch(bytes(100_000)))
     assert not is_slow(hosted, one_batch(bytes(100)))
+    bomb = one_batch(bytes(1000))
+    bomb[22] = 4
+    assert is_slow(hosted, bomb)
     await played.close()
 
 
