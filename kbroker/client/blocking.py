@@ -164,7 +164,7 @@ class Producer(Client):
         timestamp: str | int | None = None,
     ) -> TableDelivery:
         """Send each row of a pyarrow table as a record; see kbroker.client.producer.Producer.send_arrow."""
-        from kbroker.client.table_rows import TableRows
+        from kbroker.client.arrow import TableRows
 
         rows = TableRows(table, key, value, headers, partition, timestamp)
         self._check()

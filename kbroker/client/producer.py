@@ -87,7 +87,7 @@ class Producer:
         or the same pairs for each row. `partition`, `timestamp` (ms): a column or one for all. Rows without a partition
         go where send() would send them. Returns when all rows are queued; waits while the buffer is full.
         """
-        from kbroker.client.table_rows import TableRows
+        from kbroker.client.arrow import TableRows
 
         rows = TableRows(table, key, value, headers, partition, timestamp)
         if self.accumulator.closed is not None:

@@ -21,7 +21,7 @@ from protocol.records.column_writer import ColumnEncoder, EncodedBatch
 from protocol.records.compression import CompressionType
 
 if TYPE_CHECKING:
-    from kbroker.client.table_rows import Slice, TableRows
+    from kbroker.client.arrow import Slice, TableRows
 
 RECORD_OVERHEAD = 61 + 40
 BATCHES_PER_SLICE = 4

@@ -3,7 +3,7 @@
 import pytest
 
 pa = pytest.importorskip("pyarrow")
-table_rows = pytest.importorskip("kbroker.client.table_rows")
+table_rows = pytest.importorskip("kbroker.client.arrow")
 
 
 @pytest.mark.parametrize("start", [0, 1, 7, 8, 9, 63])

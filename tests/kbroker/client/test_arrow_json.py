@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 pa = pytest.importorskip("pyarrow")
-json_rows = pytest.importorskip("kbroker.client.json_rows").json_rows
+json_rows = pytest.importorskip("kbroker.client.arrow").json_rows
 
 UTC = datetime.UTC
 
