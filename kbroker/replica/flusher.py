@@ -19,7 +19,7 @@ from kbroker.replica.hosted import HostedPartition
 from protocol.errors import KafkaError
 from segment.log import Log
 
-PARALLEL_FLUSHES = 6
+PARALLEL_FLUSHES = 3
 """Worker threads used at once; with more logs than threads each thread flushes several."""
 
 Portion = list[tuple[HostedPartition, int]]
