@@ -118,8 +118,16 @@ def spread(system: System, topic: str, partitions: int, records: int = 300_000) 
     return {"records/s": records / seconds}
 
 
+def flushed(system: System, topic: str, records: int, batch_size: int) -> Figures:
+    """Produce to a topic with flush.messages=1 with the Java tool's own way of batching; returns records/s."""
+    return {"records/s": produce(system, topic, records, batch_size=str(batch_size), linger_ms="0")["records/s"]}
+
+
 def crash_start(system: System) -> Figures:
-    """Kill -9 the broker and start it again; returns the seconds until the first metadata answer."""
+    """Kill -9 the broker and start it again; returns the seconds until the first metadata answer.
+
+    That includes what is left of the dead broker's ZooKeeper session.
+    """
     system.stop(signal.SIGKILL)
     return {"seconds": system.start()}
 
@@ -139,9 +147,11 @@ def measure(system: System, scale: float) -> dict[str, Figures]:
     rows["memory, after load"] = {"MB": system.resident_mb()}
     rows["end-to-end latency, 100 bytes"] = latency(system)
     create_topic(system, "flushed", 8, flush_messages="1")
-    rows["produce 1 KB, fsync before each answer"] = produce(
-        system, "flushed", int(40_000 * scale), batch_size="1", linger_ms="0"
-    )
+    create_topic(system, "flushed-one", 1, flush_messages="1")
+    few, many = int(20_000 * scale), int(100_000 * scale)
+    rows["fsync before each answer, 1 partition, one record a batch"] = flushed(system, "flushed-one", few, 1)
+    rows["fsync before each answer, 1 partition, 16 KB batches"] = flushed(system, "flushed-one", many, 16_384)
+    rows["fsync before each answer, 8 partitions, 16 KB batches"] = flushed(system, "flushed", many, 16_384)
     rows["300,000 records over 8 partitions"] = spread(system, "load", 8, int(300_000 * scale))
     rows["create 4,000 partitions"] = {"seconds": create_topic(system, "many", 4_000)}
     rows["300,000 records over 4,000 partitions"] = spread(system, "many", 4_000, int(300_000 * scale))

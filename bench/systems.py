@@ -26,7 +26,7 @@ ANCHOR = Path(os.environ.get("KAFKA_ANCHOR", "../shared/kafka-anchor.sh"))
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
 # Kafka's defaults, but for what both must share to be comparable.
-SETTINGS = {"num.partitions": "1", "log.retention.check.interval.ms": "300000"}
+SETTINGS = {"num.partitions": "1", "zookeeper.session.timeout.ms": "6000", "offsets.topic.num.partitions": "4"}
 
 
 def kafka_is_there() -> bool:
