@@ -16,6 +16,7 @@ from typing import Any
 
 from kbroker.client.blocking_connection import BlockingConnection
 from kbroker.client.client_config import ConsumerConfig
+from kbroker.client.cluster import NEW_TOPIC_S
 from kbroker.client.errors import error_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import MetadataRequest
@@ -27,8 +28,6 @@ EARLIEST = -2
 NO_DEBUG_REPLICA = -1
 BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 1.0
-NEW_TOPIC_S = 1.0
-"""A broker may not have heard yet of a topic that was just created, or of any when it just started."""
 
 TopicPartition = tuple[str, int]
 

@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 DATA, CONTROL = "data", "control"
 """A broker's long-polling fetches and its other requests need not wait for each other: two connections."""
 
+NEW_TOPIC_S = 1.0
+"""A broker may not have heard yet of a topic that was just created, or of any when it just started."""
+
 
 class Cluster:
     """Connections and metadata of one client; lives on one event loop."""
@@ -139,10 +142,14 @@ class Cluster:
             await self.refresh()
 
     async def topic(self, name: str, timeout_ms: int | None = None, auto_create: bool = True) -> TopicMetadata:
-        """Return a topic's metadata, waiting while it is being made; raises what the broker says after the timeout."""
+        """Return a topic's metadata, waiting while it is being made; raises what the broker says after the timeout.
+
+        Without `auto_create` an unknown topic is waited for only as long as a broker may not have heard of it yet.
+        """
         known = self.metadata.topics.get(name)
         if known is not None:
             return known
+        began = self._loop.time()
         answered: TopicMetadata | None = None
         problem: Exception | None = None
         async for _ in self.attempts(self.config.request_timeout_ms if timeout_ms is None else timeout_ms):
@@ -155,7 +162,8 @@ class Cluster:
                 return self.metadata.topics[name]
             if answered is not None and not answered.error.retriable and answered.error is not ErrorCode.NONE:
                 break
-            if answered is not None and answered.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not auto_create:
+            unknown = answered is not None and answered.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if unknown and not auto_create and self._loop.time() - began > NEW_TOPIC_S:
                 break
         if answered is None and problem is not None:
             raise problem

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker.free_ports import free_ports
 from protocol.errors import ErrorCode
 from protocol.messages.groups import DescribeGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from tests.fixtures.brokers import MakeBroker
-from tests.fixtures.java import ANCHOR
-from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.asking import asking
 
 pytestmark = pytest.mark.slow
@@ -24,35 +19,6 @@ admin_module = pytest.importorskip("confluent_kafka.admin")
 
 TIMEOUT = 30.0
 Partition = confluent_kafka.TopicPartition
-StartKafka = Callable[[], str]
-
-
-@pytest.fixture
-def kafka(kafka_class_path: str, zookeeper: ZooKeeperAddress, tmp_path: Path) -> Iterator[Callable[[str], str]]:
-    """Call with "start" (returns the bootstrap address) and "stop": Kafka as broker 1 on tmp_path/data."""
-    jars = Path(kafka_class_path).parent
-    (tmp_path / "anchor").mkdir()
-    (tmp_path / "anchor" / jars.name).symlink_to(jars)
-    (port,) = free_ports(1)
-    environment = {
-        **os.environ,
-        "ANCHOR_DIR": str(tmp_path / "anchor"),
-        "ZOOKEEPER": zookeeper.connect_string,
-        "KAFKA_PORT": str(port - 1),
-        "KAFKA_HEAP": "-Xmx512m",
-        "LOG_DIR_1": str(tmp_path / "data"),
-        "EXTRA": "offsets.topic.num.partitions=3\ntransaction.state.log.num.partitions=1",
-    }
-
-    def call(command: str) -> str:
-        done = subprocess.run(
-            ["bash", str(ANCHOR), command], env=environment, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return f"127.0.0.1:{port}"
-
-    yield call
-    call("stop")
 
 
 def write_with_kafka(bootstrap: str) -> None:
@@ -99,10 +65,10 @@ def committed(bootstrap: str, group_id: str) -> dict[int, int]:
 
 
 async def test_each_goes_on_with_what_the_other_wrote(
-    kafka: Callable[[str], str], make_broker: MakeBroker, tmp_path: Path
+    kafka_in_turn: Callable[[str], str], make_broker: MakeBroker, tmp_path: Path
 ) -> None:
-    write_with_kafka(kafka("start"))
-    kafka("stop")
+    write_with_kafka(kafka_in_turn("start"))
+    kafka_in_turn("stop")
     broker = make_broker(properties={"log.dirs": str(tmp_path / "data")})
     async with asking(broker) as ask:
         # The client sends the text with its final nought.
@@ -121,7 +87,7 @@ async def test_each_goes_on_with_what_the_other_wrote(
         stored = await ask(OffsetCommitRequest(group_id="simple", member_id="", topics=[topic]), 8)
         assert stored.topics[0].partitions[0].error_code is ErrorCode.NONE
     broker.stop(TIMEOUT)
-    bootstrap = kafka("start")
+    bootstrap = kafka_in_turn("start")
     assert committed(bootstrap, "simple") == {0: 7, 3: 44}
     assert committed(bootstrap, "members") == {2: 22}
     assert committed(bootstrap, "exact") == {1: 30}
