@@ -93,6 +93,7 @@ class Fetcher:
         self.states: dict[TopicPartition, PartitionState] = {}
         self.topics: tuple[str, ...] = ()
         """Those subscribed to: partitions that they get later are read too."""
+        self._topic_ids: dict[str, bytes] = {}
         self.problems: deque[Exception] = deque()
         self.arrived = asyncio.Event()
         """Set when there is something to deliver."""
@@ -126,13 +127,19 @@ class Fetcher:
                 self._later()
 
     def _add_partitions(self) -> None:
-        """Read partitions that were added to a topic from their beginning: their records are all new to us."""
+        """Read partitions that are new from their beginning: those added to a topic, and a topic made again."""
         for name in self.topics:
             known = self.cluster.metadata.topics.get(name)
-            for index in known.partitions if known else ():
+            if known is None:
+                continue
+            before = self._topic_ids.get(name, known.topic_id)
+            self._topic_ids[name] = known.topic_id
+            for index in known.partitions:
                 key = TopicPartition(name, index)
                 if key not in self.states:
                     self.states[key] = PartitionState(reset_to=EARLIEST)
+                elif before != known.topic_id:
+                    self.states[key].move(None, EARLIEST)
 
     def _fail(self, error: Exception) -> None:
         if len(self.problems) < 100:

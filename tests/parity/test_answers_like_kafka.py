@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from kbroker.broker_process import BrokerProcess
+from kbroker.dev import known_brokers
 from kbroker.free_ports import free_ports
 from protocol.errors import ErrorCode
 from protocol.messages.configs import (
@@ -87,6 +88,9 @@ def kafka(zookeeper_server: str, kafka_class_path: str, tmp_path_factory: pytest
 
     try:
         anchor("start")
+        deadline = time.monotonic() + START_TIMEOUT
+        while not known_brokers("127.0.0.1", port) and time.monotonic() < deadline:
+            time.sleep(0.1)
         yield port
     finally:
         anchor("stop")

@@ -1,4 +1,6 @@
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -24,18 +26,34 @@ async def test_a_refused_connection_names_the_address() -> None:
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     await reader.read()
-    writer.close()
 
 
 async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     await reader.read()
-    writer.close()
+
+
+@asynccontextmanager
+async def peer(behave: Callable[..., Awaitable[None]]) -> AsyncIterator[tuple[str, int]]:
+    """A peer for one connection; yields its address, and leaves no socket behind."""
+    ended = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await behave(reader, writer)
+            writer.close()
+            await writer.wait_closed()
+        ended.set()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()
+        async with asyncio.timeout(10):
+            await ended.wait()
 
 
 async def test_a_silent_broker_is_given_up_after_the_timeout() -> None:
-    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
-        connection = await Connection.open(*server.sockets[0].getsockname())
+    async with peer(silent) as address:
+        connection = await Connection.open(*address)
         waiting = connection.send(MetadataRequest(topics=[]), 9)
         with pytest.raises(TimeoutError, match="did not answer MetadataRequest"):
             await connection.request(MetadataRequest(topics=[]), 9, timeout=0.1)
@@ -45,8 +63,8 @@ async def test_a_silent_broker_is_given_up_after_the_timeout() -> None:
 
 
 async def test_garbage_ends_the_connection_and_fails_what_waits() -> None:
-    async with await asyncio.start_server(garbage, "127.0.0.1", 0) as server:
-        connection = await Connection.open(*server.sockets[0].getsockname())
+    async with peer(garbage) as address:
+        connection = await Connection.open(*address)
         with pytest.raises(ConnectionError, match="announces"):
             await connection.request(MetadataRequest(topics=[]), 9, timeout=5)
         await connection.close()
