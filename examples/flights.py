@@ -168,7 +168,7 @@ def main() -> int:
     console.print(f"\nThe picture: [bold]{picture}[/bold]   (all of it took {time.monotonic() - started:.0f} s)")
     console.print(
         "\nTry next:\n"
-        "  .venv/bin/kbroker dev                                  a broker on 127.0.0.1:9092, data in ./kbroker-data\n"
+        "  .venv/bin/kbroker dev                    (a broker on 127.0.0.1:9092)\n"
         "  .venv/bin/kbroker topic create hello -p 3\n"
         "  echo 'some text' | .venv/bin/kbroker topic produce hello\n"
         "  .venv/bin/kbroker topic consume hello -o start -e",
