@@ -110,6 +110,7 @@ def _draw(by_carrier: list[dict[str, Any]], by_hour: list[dict[str, Any]], outpu
     left.set_title("by carrier")
     hours = [row for row in by_hour if row["mean_delay"] is not None]
     right.bar([row["hour"] for row in hours], [row["mean_delay"] for row in hours], color="#c8553d")
+    right.set_xticks(range(5, 24, 3))
     right.set_xlabel("planned hour of departure")
     right.set_ylabel("mean departure delay, minutes")
     right.set_title("by hour")
