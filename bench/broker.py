@@ -7,6 +7,7 @@ both sides, so a load of the same size runs first, unmeasured.
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import signal
@@ -18,6 +19,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench.systems import System, run_java
+from kbroker.client.connection import Connection
+from protocol.errors import ErrorCode
+from protocol.messages.produce import ProduceRequest
+from protocol.records.builder import BatchBuilder
 
 RECORD = 1024
 BATCH = 131_072
@@ -123,6 +128,33 @@ def flushed(system: System, topic: str, records: int, batch_size: int) -> Figure
     return {"records/s": produce(system, topic, records, batch_size=str(batch_size), linger_ms="0")["records/s"]}
 
 
+def flushed_by_many(system: System, topic: str, producers: int = 64, seconds: float = 5) -> Figures:
+    """Let many connections send one record at a time to one flushed partition; returns acknowledged records/s."""
+    builder = BatchBuilder(4 * RECORD)
+    builder.append(None, bytes(RECORD))
+    batch = bytes(builder.build())
+    partition = ProduceRequest.PartitionProduceData(index=0, records=batch)
+    data = ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
+
+    async def send_until(deadline: float) -> int:
+        connection = await Connection.open("127.0.0.1", system.port)
+        count = 0
+        while time.monotonic() < deadline:
+            answer = await connection.request(request, 8)
+            assert answer.responses[0].partition_responses[0].error_code is ErrorCode.NONE
+            count += 1
+        await connection.close()
+        return count
+
+    async def run() -> int:
+        deadline = time.monotonic() + seconds
+        return sum(await asyncio.gather(*(send_until(deadline) for _ in range(producers))))
+
+    asyncio.run(run())  # warm up
+    return {"records/s": asyncio.run(run()) / seconds}
+
+
 def crash_start(system: System) -> Figures:
     """Kill -9 the broker and start it again; returns the seconds until the first metadata answer.
 
@@ -150,6 +182,7 @@ def measure(system: System, scale: float) -> dict[str, Figures]:
     create_topic(system, "flushed-one", 1, flush_messages="1")
     few, many = int(20_000 * scale), int(100_000 * scale)
     rows["fsync before each answer, 1 partition, one record a batch"] = flushed(system, "flushed-one", few, 1)
+    rows["fsync before each answer, 1 partition, 64 producers"] = flushed_by_many(system, "flushed-one")
     rows["fsync before each answer, 1 partition, 16 KB batches"] = flushed(system, "flushed-one", many, 16_384)
     rows["fsync before each answer, 8 partitions, 16 KB batches"] = flushed(system, "flushed", many, 16_384)
     rows["300,000 records over 8 partitions"] = spread(system, "load", 8, int(300_000 * scale))
