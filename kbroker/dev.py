@@ -185,12 +185,12 @@ class DevCluster:
 
     def _make_broker(self, index: int, port: int) -> BrokerProcess:
         broker_id = FIRST_BROKER_ID + index
-        copies = min(3, self._broker_count)
+        copies = 1  # brokers do not copy partitions from each other yet
         properties = {
             "zookeeper.connect": self.zookeeper_connect,
             "offsets.topic.replication.factor": str(copies),
             "transaction.state.log.replication.factor": str(copies),
-            "transaction.state.log.min.isr": str((copies + 1) // 2),
+            "transaction.state.log.min.isr": str(copies),
             "group.initial.rebalance.delay.ms": "0",
             # After a kill -9 of the whole cluster, the next start waits for the dead brokers' sessions to end.
             "zookeeper.session.timeout.ms": "6000",
