@@ -9,7 +9,6 @@ import asyncio
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from controller.znodes import BrokerRegistration, Endpoint, TopicPartition
 from controller.zookeeper import ZooKeeper
 from kbroker.broker_channels import BrokerChannels
 from kbroker.client.connection import Connection
+from kbroker.free_ports import free_ports, is_port_free
 from protocol.apis import API_BY_KEY
 from protocol.codec import decode
 from protocol.errors import ErrorCode
@@ -138,9 +138,9 @@ class JavaBrokers:
     """Apache Kafka's brokers in a folder of the test's own."""
 
     def __init__(self, folder: Path, zookeeper: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.base_port = probe.getsockname()[1] - 2
+        # Two ports beside each other, below those that the system gives to outgoing connections meanwhile.
+        first = next(port for port in (free_ports(1)[0] for _ in range(100)) if is_port_free(port + 1))
+        self.base_port = first - 2
         self.folder = folder
         self.environment = {
             **os.environ,
