@@ -253,7 +253,7 @@ async def test_java_brokers_live_under_our_controller(controller: ControllerOnly
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     java.kill(3)
     await until(lambda: state.leadership[second].leader == 2, "broker 2 leads what broker 3 led")
-    assert state.leadership[first].isr == (2,)
+    await until(lambda: state.leadership[first].isr == (2,), "broker 3 left the ISR of what it followed")
     await asyncio.to_thread(produce, java.bootstrap(2), "t", 200)
 
     await java.run("start", "3")
