@@ -16,19 +16,19 @@ cdef inline unsigned char* writable(bytearray buffer) noexcept:
     return <unsigned char*> PyByteArray_AS_STRING(buffer)
 
 
-cdef inline long long load_int16(const unsigned char* data, Py_ssize_t position) noexcept:
+cdef inline long long load_int16(const unsigned char* data, Py_ssize_t position) noexcept nogil:
     data += position
     return <int16_t> ((<uint16_t> data[0] << 8) | <uint16_t> data[1])
 
 
-cdef inline long long load_int32(const unsigned char* data, Py_ssize_t position) noexcept:
+cdef inline long long load_int32(const unsigned char* data, Py_ssize_t position) noexcept nogil:
     data += position
     return <int32_t> (
         (<uint32_t> data[0] << 24) | (<uint32_t> data[1] << 16) | (<uint32_t> data[2] << 8) | <uint32_t> data[3]
     )
 
 
-cdef inline long long load_int64(const unsigned char* data, Py_ssize_t position) noexcept:
+cdef inline long long load_int64(const unsigned char* data, Py_ssize_t position) noexcept nogil:
     cdef uint64_t high = <uint32_t> load_int32(data, position)
     cdef uint64_t low = <uint32_t> load_int32(data, position + 4)
     return <int64_t> ((high << 32) | low)
@@ -49,14 +49,14 @@ cdef inline bytes load_bytes(const unsigned char* data, Py_ssize_t position, Py_
     return data[position:end]
 
 
-cdef inline void store_int16(unsigned char* data, Py_ssize_t position, long long value) noexcept:
+cdef inline void store_int16(unsigned char* data, Py_ssize_t position, long long value) noexcept nogil:
     cdef uint64_t bits = <uint64_t> value
     data += position
     data[0] = <unsigned char> (bits >> 8)
     data[1] = <unsigned char> bits
 
 
-cdef inline void store_int32(unsigned char* data, Py_ssize_t position, long long value) noexcept:
+cdef inline void store_int32(unsigned char* data, Py_ssize_t position, long long value) noexcept nogil:
     cdef uint64_t bits = <uint64_t> value
     data += position
     data[0] = <unsigned char> (bits >> 24)
@@ -65,7 +65,7 @@ cdef inline void store_int32(unsigned char* data, Py_ssize_t position, long long
     data[3] = <unsigned char> bits
 
 
-cdef inline void store_int64(unsigned char* data, Py_ssize_t position, long long value) noexcept:
+cdef inline void store_int64(unsigned char* data, Py_ssize_t position, long long value) noexcept nogil:
     store_int32(data, position, value >> 32)
     store_int32(data, position + 4, value)
 

@@ -6,6 +6,8 @@ inline; interpreted modules call the ones below. Neither checks a position: `Rea
 
 from struct import Struct
 
+Readable = memoryview | bytes | bytearray
+
 _INT16 = Struct(">h")
 _INT32 = Struct(">i")
 _INT64 = Struct(">q")
@@ -22,19 +24,19 @@ def writable(buffer: bytearray) -> bytearray:
     return buffer
 
 
-def load_int16(data: memoryview, position: int) -> int:
+def load_int16(data: Readable, position: int) -> int:
     """Return the signed 16-bit integer at a position."""
     value: int = _INT16.unpack_from(data, position)[0]
     return value
 
 
-def load_int32(data: memoryview, position: int) -> int:
+def load_int32(data: Readable, position: int) -> int:
     """Return the signed 32-bit integer at a position."""
     value: int = _INT32.unpack_from(data, position)[0]
     return value
 
 
-def load_int64(data: memoryview, position: int) -> int:
+def load_int64(data: Readable, position: int) -> int:
     """Return the signed 64-bit integer at a position."""
     value: int = _INT64.unpack_from(data, position)[0]
     return value

@@ -185,6 +185,8 @@ class DescribeGroupsResponse(Message):
         protocol_data: Str
         members: Array[DescribeGroupsResponse.DescribedGroupMember]
         authorized_operations: Int32 = since(3, default=-2147483648)
+        # Why the group rebalanced last, for who asks; a tag that Kafka does not have, so that its clients pass over it.
+        last_rebalance: Str = since(5, default="", tag=10_000, ignorable=True)
 
     class DescribedGroupMember(Struct):
         member_id: Str

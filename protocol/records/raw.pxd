@@ -7,6 +7,10 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MIN, int64_t, uint64_t
 from libc.string cimport memcpy
 
+cdef extern from "Python.h":
+    void* PyEval_SaveThread() noexcept
+    void PyEval_RestoreThread(void* state) noexcept
+
 cdef extern from *:
     """
     #ifndef KBROKER_SHORT_CRC
@@ -73,9 +77,27 @@ cdef inline int64_t* int64_address(memoryview view) except? NULL:
     return <int64_t*> address(view)
 
 
+cdef inline uint64_t* uint64_address(memoryview view) except? NULL:
+    return <uint64_t*> address(view)
+
+
+cdef inline uint64_t load_word(const unsigned char* data, Py_ssize_t position) noexcept nogil:
+    cdef uint64_t word
+    memcpy(&word, data + position, 8)
+    return word
+
+
+cdef inline void* release_gil() noexcept:
+    return PyEval_SaveThread()
+
+
+cdef inline void take_gil(void* state) noexcept:
+    PyEval_RestoreThread(state)
+
+
 cdef inline void copy(
     unsigned char* target, Py_ssize_t at, const unsigned char* source, Py_ssize_t start, Py_ssize_t length
-) noexcept:
+) noexcept nogil:
     memcpy(target + at, source + start, length)
 
 
@@ -97,11 +119,11 @@ cdef inline bint is_text(const unsigned char* data, Py_ssize_t start, Py_ssize_t
     return True
 
 
-cdef inline int64_t short_crc(const unsigned char* data, Py_ssize_t start, Py_ssize_t end) noexcept:
+cdef inline int64_t short_crc(const unsigned char* data, Py_ssize_t start, Py_ssize_t end) noexcept nogil:
     return kbroker_short_crc(data + start, end - start)
 
 
-cdef inline int varint_size(int64_t value) noexcept:
+cdef inline int varint_size(int64_t value) noexcept nogil:
     cdef uint64_t rest = (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
     cdef int size = 1
     while rest > 127:
@@ -110,7 +132,7 @@ cdef inline int varint_size(int64_t value) noexcept:
     return size
 
 
-cdef inline Py_ssize_t put_varint(unsigned char* target, Py_ssize_t at, int64_t value) noexcept:
+cdef inline Py_ssize_t put_varint(unsigned char* target, Py_ssize_t at, int64_t value) noexcept nogil:
     cdef uint64_t rest = (<uint64_t> value << 1) ^ <uint64_t> (value >> 63)
     while rest > 127:
         target[at] = <unsigned char> ((rest & 127) | 128)
@@ -120,17 +142,17 @@ cdef inline Py_ssize_t put_varint(unsigned char* target, Py_ssize_t at, int64_t 
     return at + 1
 
 
-cdef inline int64_t varint(const unsigned char* data, Py_ssize_t position, Py_ssize_t limit) noexcept:
+cdef inline int64_t varint(const unsigned char* data, Py_ssize_t position, Py_ssize_t limit) noexcept nogil:
     return _short_number(data, position, limit, 28)
 
 
-cdef inline int64_t varlong(const unsigned char* data, Py_ssize_t position, Py_ssize_t limit) noexcept:
+cdef inline int64_t varlong(const unsigned char* data, Py_ssize_t position, Py_ssize_t limit) noexcept nogil:
     return _short_number(data, position, limit, 63)
 
 
 cdef inline int64_t _short_number(
     const unsigned char* data, Py_ssize_t position, Py_ssize_t limit, int last_shift
-) noexcept:
+) noexcept nogil:
     # One and two bytes are nearly all that is met.
     cdef unsigned int value
     if position < limit and data[position] < 128:
@@ -142,7 +164,7 @@ cdef inline int64_t _short_number(
     return <int64_t> (value >> 1) ^ -<int64_t> (value & 1)
 
 
-cdef inline Py_ssize_t varint_end(const unsigned char* data, Py_ssize_t position) noexcept:
+cdef inline Py_ssize_t varint_end(const unsigned char* data, Py_ssize_t position) noexcept nogil:
     while data[position] > 127:
         position += 1
     return position + 1
@@ -150,7 +172,7 @@ cdef inline Py_ssize_t varint_end(const unsigned char* data, Py_ssize_t position
 
 cdef inline int64_t _number(
     const unsigned char* data, Py_ssize_t position, Py_ssize_t limit, int last_shift
-) noexcept:
+) noexcept nogil:
     cdef uint64_t value = 0
     cdef uint64_t byte
     cdef int shift = 0

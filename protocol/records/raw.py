@@ -5,6 +5,8 @@ there an "address" is a pointer; interpreted modules call the ones below, and th
 those that make an address, none looks at lengths: whoever calls them has.
 """
 
+from sys import byteorder
+
 Readable = memoryview | bytes | bytearray
 Writable = memoryview | bytearray
 
@@ -46,6 +48,25 @@ def int32_address(view: memoryview) -> memoryview:
 def int64_address(view: memoryview) -> memoryview:
     """The numbers in an aligned view, in the machine's order."""
     return address(view)[: len(view) // 8 * 8].cast("q")
+
+
+def uint64_address(view: memoryview) -> memoryview:
+    """The unsigned numbers in an aligned view, in the machine's order."""
+    return address(view)[: len(view) // 8 * 8].cast("Q")
+
+
+def load_word(data: Readable, position: int) -> int:
+    """Eight bytes as an unsigned number, in the machine's order."""
+    return int.from_bytes(data[position : position + 8], byteorder)
+
+
+def release_gil() -> object:
+    """Let other threads run (compiled); returns what `take_gil` wants. In between nothing of Python's is touched."""
+    return None
+
+
+def take_gil(state: object) -> None:
+    """Go on as one Python thread among others."""
 
 
 def copy(target: Writable, at: int, source: Readable, start: int, length: int) -> None:

@@ -25,8 +25,9 @@ OLDEST_VERSION = {
 ADDED_AFTER_3_9 = {
     ("ConsumerGroupHeartbeatRequest", "subscribed_topic_regex"),
     ("ConsumerGroupDescribeResponse", "member_type"),
+    ("DescribeGroupsResponse", "last_rebalance"),
 }
-"""Version 1 of both APIs is Kafka 4's; today's clients use them only with it."""
+"""Version 1 of the first two APIs is Kafka 4's; today's clients use them only with it. The last is our own tag."""
 
 KINDS = {
     "bool": primitives.BOOL, "int8": primitives.INT8, "int16": primitives.INT16, "int32": primitives.INT32,

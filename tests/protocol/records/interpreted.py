@@ -9,7 +9,10 @@ from types import ModuleType
 import protocol.records
 
 ALIAS = "interpreted_records"
-NAMES = ("reader", "compression", "batch", "builder", "record", "control", "partitioner", "columns", "column_writer")
+NAMES = (
+    *("reader", "compression", "batch", "builder", "record", "control", "partitioner", "columns", "column_writer"),
+    *("offset_map", "scanner", "batch_chunk", "record_filter"),
+)
 
 
 def load() -> dict[str, ModuleType]:

@@ -1,5 +1,7 @@
 """The lowest step of the codec, as the interpreter runs it; the compiled form is tested by all other modules."""
 
+import sys
+
 import pytest
 
 from protocol.records import raw
@@ -44,3 +46,17 @@ def test_text_is_told_from_other_bytes() -> None:
     data = "grüße".encode()
     assert raw.is_text(data, 0, len(data))
     assert not raw.is_text(data, 0, 3)
+
+
+def test_words_and_unsigned_numbers_are_in_the_machines_order() -> None:
+    data = bytes(range(250, 256)) + bytes(10)
+    assert raw.load_word(data, 3) == int.from_bytes(data[3:11], sys.byteorder)
+    numbers = raw.uint64_address(memoryview(bytearray(17)))
+    numbers[1] = 2**64 - 1
+    assert numbers.tolist() == [0, 2**64 - 1]
+
+
+def test_without_compiled_code_there_is_no_lock_to_give_back() -> None:
+    state = raw.release_gil()
+    raw.take_gil(state)
+    assert state is None

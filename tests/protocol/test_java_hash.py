@@ -1,0 +1,23 @@
+import pytest
+
+from protocol.java_hash import java_hash, java_map_order
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("hello", 99162322),
+        ("polygenelubricants", -(1 << 31)),
+        ("π😀", 960 * 31**2 + 0xD83D * 31 + 0xDE00),
+    ],
+)
+def test_texts_hash_as_in_java(text: str, expected: int) -> None:
+    assert java_hash(text) == expected
+
+
+def test_keys_come_by_bucket_and_those_of_one_bucket_as_they_came() -> None:
+    assert java_map_order(["banana", "apple", "cherry"], java_hash) == ["banana", "apple", "cherry"]
+    assert java_map_order([17, 1, 0, 16], lambda number: number) == [0, 16, 17, 1]
+    assert java_map_order(range(24, 0, -1), lambda number: number) == list(range(1, 25))
