@@ -21,6 +21,7 @@ from segment.files import Files
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
+FIRST_DIRTY_OFFSETS = "cleaner-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"

@@ -53,6 +53,10 @@ class Files:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
+    def set_modified(self, path: str, time_ns: int) -> None:
+        """Set the time when a file was last changed."""
+        os.utime(path, ns=(time_ns, time_ns))
+
     def make_folder(self, path: str) -> None:
         """Make a folder whose parent exists."""
         os.mkdir(path, 0o755)

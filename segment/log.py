@@ -21,12 +21,15 @@ from protocol.primitives import ZERO_UUID
 from protocol.records.batch import BatchHeader, stamp
 from protocol.records.control import ControlType, read_marker
 from segment import checkpoints, names
+from segment.cleaned_segment import CleanedSegment
 from segment.fetched import Lot, check_fetched, cut_into_lots
 from segment.files import Buffer
 from segment.log_config import LogConfig
 from segment.log_segment import FileRecords, LogSegment
 from segment.log_state import LogState, roll_jitter_ms
+from segment.names import SWAP
 from segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
+from segment.producer_snapshots import recall
 from segment.producer_state import CachedBatch
 from segment.retention import deletable_count
 from segment.transaction_index import AbortedTransaction
@@ -90,7 +93,7 @@ class Log(LogState):
             try:
                 return self._append_valid(valid, leader_epoch, now_ms, from_client)
             except OSError as error:
-                self._fail(error, "append")
+                self.fail(error, "append")
 
     def _append_valid(self, valid: ValidBatch, leader_epoch: int, now_ms: int, from_client: bool) -> AppendResult:
         batch, header, max_timestamp, append_time = valid
@@ -103,7 +106,7 @@ class Log(LogState):
             if header.is_control:
                 marker = read_marker(batch)
                 self.producer_state.check_marker(header, marker[1])
-            repeated = self.producer_state.check(header, from_client)
+            repeated = self._check_producer(header, from_client)
             if repeated is not None:
                 return self._duplicate(repeated)
         if size > self.config.segment_bytes:
@@ -122,6 +125,16 @@ class Log(LogState):
         if has_producer:
             self._note_producer(header, base_offset, max_timestamp, marker)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, rolled)
+
+    def _check_producer(self, header: BatchHeader, from_client: bool) -> CachedBatch | None:
+        try:
+            return self.producer_state.check(header, from_client)
+        except KafkaError as error:
+            entry = self.producer_state.producers[header.producer_id]
+            if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not entry.is_from_snapshot:
+                raise
+            recall(self.producer_state, self.segments)
+            return self.producer_state.check(header, from_client)
 
     def _duplicate(self, batch: CachedBatch) -> AppendResult:
         return AppendResult(
@@ -165,7 +178,7 @@ class Log(LogState):
                 for lot in cut_into_lots(headers, self.config.segment_bytes):
                     rolled |= self._append_fetched(view, lot, now_ms)
             except OSError as error:
-                self._fail(error, "append")
+                self.fail(error, "append")
             return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset, False, rolled)
 
     def _restart_empty_log(self, first: BatchHeader, last: BatchHeader) -> None:
@@ -181,14 +194,12 @@ class Log(LogState):
         start, first = lot[0]
         position, last = lot[-1]
         data = view[start : position + last.size]
-        newest = max((header for _, header in lot), key=lambda header: header.max_timestamp)
+        newest = max(header.max_timestamp for _, header in lot)
         segment = self.segments[-1]
-        rolled = segment.should_roll(
-            self.config, len(data), newest.max_timestamp, last.last_offset, now_ms, self._jitter_ms
-        )
+        rolled = segment.should_roll(self.config, len(data), newest, last.last_offset, now_ms, self._jitter_ms)
         if rolled:
             segment = self._roll(first.base_offset, now_ms)
-        segment.append(data, first.base_offset, last.last_offset, newest.max_timestamp, newest.last_offset)
+        segment.append_many(data, lot)
         self.log_end_offset = last.last_offset + 1
         for place, header in lot:
             if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
@@ -250,7 +261,7 @@ class Log(LogState):
                 if records is not None:
                     return records
         except OSError as error:
-            self._fail(error, "read")
+            self.fail(error, "read")
         active = segments[-1]
         return FileRecords(active.file, active.size, 0, active.base_offset, offset)
 
@@ -314,7 +325,7 @@ class Log(LogState):
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Drop everything at and above `offset`; True when something was cut."""
-        with self._changing("truncate"):
+        with self.changing("truncate"):
             if offset >= self.log_end_offset:
                 self.leader_epochs.truncate_from_end(offset)
                 return False
@@ -330,7 +341,7 @@ class Log(LogState):
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """Drop everything and start an empty log at `offset`."""
-        with self._changing("truncate"):
+        with self.changing("truncate"):
             self._restart_at(offset)
 
     def _restart_at(self, offset: int) -> None:
@@ -353,6 +364,8 @@ class Log(LogState):
         self.log_start_offset = min(self.log_start_offset, offset)
         self.high_watermark = min(self.high_watermark, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        if self.first_dirty_offset is not None:
+            self.first_dirty_offset = min(self.first_dirty_offset, self.segments[-1].base_offset)
         self.leader_epochs.truncate_from_end(offset)
         self.snapshots.rebuild(
             self.producer_state, self.segments, self.log_start_offset, offset, now_ms, self.producer_expiration_ms
@@ -367,7 +380,7 @@ class Log(LogState):
 
     def retention(self, now_ms: int) -> int:
         """Remove the segments that may go; return how many."""
-        with self._changing("retention"):
+        with self.changing("retention"):
             segments = self.segments
             count = deletable_count(
                 segments, self.log_start_offset, self.log_end_offset, self.high_watermark, self.config, now_ms
@@ -384,13 +397,63 @@ class Log(LogState):
             self.leader_epochs.truncate_from_start(start)
             return count
 
+    # ------------------------------------------------------------------ compaction
+
+    def newest_batches(self) -> dict[int, tuple[int, int]]:
+        """Producer id -> last offset of its newest data batch (-1: only a marker is known), and its epoch."""
+        with self._lock:
+            producers = list(self.producer_state.producers.values())
+            return {
+                entry.producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
+                for entry in producers
+            }
+
+    def replace_segments(
+        self, replaced: Sequence[LogSegment], cleaned: CleanedSegment, truncations: int, now_ms: int
+    ) -> bool:
+        """Put a compacted segment in the place of those it was made of.
+
+        False, and nothing done, when they are not the log's any more, or it was truncated or moved since.
+        """
+        with self.changing("swap compacted segments in"):
+            segments = self.segments
+            first = segments.index(replaced[0]) if replaced[0] in segments else len(segments)
+            behind = first + len(replaced)
+            if truncations != self._truncations or segments[first:behind] != tuple(replaced):
+                return False
+            cleaned.rename(SWAP)
+            for segment in replaced:
+                self._trash.bury(segment.files(), now_ms + self.config.file_delete_delay_ms)
+            cleaned.rename("")
+            fresh = cleaned.to_segment(self.config, replaced[0].created_ms)
+            self.segments = (*segments[:first], fresh, *segments[behind:])
+            for segment in replaced[1:]:
+                self.snapshots.remove(segment.base_offset)
+        try:
+            self._pool.files.sync_folder(self._folder.path)
+        except OSError as error:
+            with self._lock:
+                self.fail(error, "swap compacted segments in")
+        return True
+
+    def note_cleaned(self, end_offset: int, truncations: int) -> bool:
+        """Note that everything below an offset is compacted, unless the log was truncated or moved meanwhile."""
+        with self._lock:
+            if truncations != self._truncations:
+                return False
+            self.first_dirty_offset = end_offset
+            return True
+
     # ------------------------------------------------------------------ durability
 
     def flush(self, up_to: int | None = None) -> None:
         """fsync everything below `up_to` (default: the end) and move the recovery point. For worker threads."""
-        begun = self.begin_flush(up_to)
-        if begun is None:
-            return
+        while (begun := self.begin_flush(up_to)) is not None:
+            self._sync(begun)
+            if self.end_flush(begun):
+                return
+
+    def _sync(self, begun: Flush) -> None:
         try:
             for segment in begun.segments:
                 segment.sync(with_indexes=segment is not begun.active)
@@ -402,15 +465,15 @@ class Log(LogState):
                 self._pool.files.sync_folder(self.log_dir)
         except OSError as error:
             with self._lock:
-                self._fail(error, "flush")
-        self.end_flush(begun)
+                if begun.truncations == self._truncations:  # else the files may be gone by right
+                    self.fail(error, "flush")
 
     def begin_flush(self, up_to: int | None = None) -> Flush | None:
         """Write out what waits in memory and say what has to reach the disk; None when everything is there.
 
         Between this and end_flush the caller syncs: these files, or the whole file system at once.
         """
-        with self._changing("flush"):
+        with self.changing("flush"):
             target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
             if target <= self.recovery_point:
                 return None
@@ -425,15 +488,17 @@ class Log(LogState):
             names_made, self._unsynced_names = self._unsynced_names, 0
             return Flush(target, dirty, segments[-1], small_files, names_made, self._truncations)
 
-    def end_flush(self, begun: Flush) -> None:
-        """Everything below the flush's target is on disk now, unless the log was truncated meanwhile."""
+    def end_flush(self, begun: Flush) -> bool:
+        """Everything below the flush's target is on disk now; False when the log was truncated or moved meanwhile."""
         with self._lock:
-            if begun.truncations == self._truncations:
-                self.recovery_point = max(self.recovery_point, begun.target)
+            if begun.truncations != self._truncations:
+                return False
+            self.recovery_point = max(self.recovery_point, begun.target)
+            return True
 
     def write_pending(self) -> None:
         """Let index entries and small files that wait in memory reach their files (no sync)."""
-        with self._changing("write"):
+        with self.changing("write"):
             self.segments[-1].write_out()
             self._write_small_files()
 
@@ -448,7 +513,7 @@ class Log(LogState):
             return
         if self.topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} belongs to another topic of that name")
-        with self._changing("write partition.metadata"):
+        with self.changing("write partition.metadata"):
             self.topic_id = topic_id
             self._replace_file(names.PARTITION_METADATA, checkpoints.topic_id_text(topic_id))
 
@@ -496,7 +561,7 @@ class Log(LogState):
 
     def rename_folder(self, path: str) -> None:
         """Move the folder, with files that may be open."""
-        with self._changing("rename"):
+        with self.changing("rename"):
             self._pool.move_folder(self._folder, path)
 
 

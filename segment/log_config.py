@@ -344,6 +344,8 @@ class LogConfig:
     compression: CompressionType | None = field(init=False, repr=False, compare=False)
     """What batches are compressed with; None: as they come."""
     compression_level: int | None = field(init=False, repr=False, compare=False)
+    max_segment_ms: int = field(init=False, repr=False, compare=False)
+    """segment.ms; less where max.compaction.lag.ms asks for it, since the active segment is not compacted."""
     timestamp_before_max_ms: int = field(init=False, repr=False, compare=False)
     timestamp_after_max_ms: int = field(init=False, repr=False, compare=False)
 
@@ -361,6 +363,8 @@ class LogConfig:
         derive("timestamp_after_max_ms", after)
         limited = min(before, after) < MAX_LONG and not self.is_log_append_time
         derive("checks_records", self.is_compacted or limited)
+        lag_ms = self.max_compaction_lag_ms if self.is_compacted else MAX_LONG
+        derive("max_segment_ms", min(self.segment_ms, lag_ms))
         derive("compression", _compression(self.compression_type))
         derive("compression_level", self._level())
 

@@ -2,8 +2,7 @@
 
 A directory that fails goes offline with its logs, and the rest serves on. Nothing here starts a thread that outlives a
 call: whoever owns the manager calls `run_due` from a worker thread when it says so. Methods may be called from any
-thread; `on_offline_dir` is called from whichever thread met the failure, possibly with a log's lock held: it must
-only pass it on.
+thread. Which logs there are, and in which directories, is log_table.py.
 """
 
 from __future__ import annotations
@@ -23,15 +22,14 @@ from segment.files import FilePool, Files
 from segment.log import Flush, Log
 from segment.log_config import MAX_LONG, LogConfig
 from segment.log_dir import LogDir, LogDirError
-from segment.log_state import LogState
+from segment.log_move import copy_portion, finish_copy, is_same_log
+from segment.log_table import Key, LogDirDescription, LogTable
 from segment.recovery import KnownOffsets, LogSetup, create_log, open_log
 from segment.trash import Trash
 
 __all__ = ["LogDirDescription", "LogDirError", "LogManager", "LogManagerSettings"]
 
 log = logging.getLogger(__name__)
-
-Key = tuple[str, int]
 
 _WRITE_PENDING_INTERVAL_MS = 1_000
 _WRITE_PENDING_MS_PER_LOG = 1
@@ -56,19 +54,6 @@ class LogManagerSettings:
     """Descriptors kept open for segments; 0: half of the process's limit."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogDirDescription:
-    """One directory as DescribeLogDirs shows it."""
-
-    path: str
-    error: str | None
-    """Why it is offline."""
-    total_bytes: int
-    usable_bytes: int
-    logs: list[tuple[str, int, int, bool]]
-    """(topic, partition, size, is_future)"""
-
-
 class _Task:
     """Something to do at intervals."""
 
@@ -81,7 +66,7 @@ class _Task:
         """-1: not planned yet."""
 
 
-class LogManager:
+class LogManager(LogTable):
     """Owns every log of the broker."""
 
     def __init__(
@@ -94,21 +79,16 @@ class LogManager:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Nothing is touched on disk before open(). `clock` gives milliseconds."""
+        super().__init__(log_dirs, files or Files(), on_offline_dir)
         self.default_config = default_config or LogConfig()
         self.settings = settings or LogManagerSettings()
-        self.on_offline_dir = on_offline_dir
-        self._files = files or Files()
         self._pool = FilePool(self._files, self.settings.max_open_files)
         self._trash = Trash(self._files)
         self._clock = clock
-        self._dirs = {path: LogDir(path, self._files) for path in (os.path.abspath(path) for path in log_dirs)}
-        self._logs: dict[Key, Log] = {}
-        self._counts = dict.fromkeys(self._dirs, 0)
-        """Logs per directory."""
-        self._offline_logs: dict[Key, str] = {}
-        self._future_logs: dict[Key, Log] = {}
-        self._lock = threading.RLock()
-        """Guards which logs and directories there are; not held while a log is opened or flushed."""
+        self._preferred_dirs: dict[Key, str] = {}
+        """Where logs are to be made that do not exist yet."""
+        self._move_lock = threading.Lock()
+        """Held while a copy takes a log's place, and while a log or a copy is taken away."""
         self._last_flush: dict[Key, int] = {}
         self._tasks = self._plan()
 
@@ -161,17 +141,13 @@ class LogManager:
         return LogDirError(f"no log directory can be used ({reasons}): repair one, or set others in log.dirs")
 
     def load(self, topic_configs: Mapping[str, LogConfig] | Callable[[str], LogConfig] | None = None) -> None:
-        """Open (and recover) every log, in parallel threads per directory; blocking."""
+        """Open (and recover) every log, in parallel threads per directory; blocking. Raises LogDirError."""
         started = self._clock()
-        loaders = [
-            threading.Thread(target=self._load_dir, args=(directory, self._config_lookup(topic_configs)))
-            for directory in self._dirs.values()
-            if directory.failure is None
-        ]
-        for loader in loaders:
-            loader.start()
-        for loader in loaders:
-            loader.join()
+        directories = [directory for directory in self._dirs.values() if directory.failure is None]
+        with ThreadPoolExecutor(len(directories), "log-loading") as pool:
+            config_of = self._config_lookup(topic_configs)
+            for loading in [pool.submit(self._load_dir, directory, config_of) for directory in directories]:
+                loading.result()
         if not self.live_dirs:
             raise self._none_left()
         self._trash.run_due(MAX_LONG)  # what an earlier life had marked for deletion
@@ -192,7 +168,12 @@ class LogManager:
             clean = directory.take_clean_marker()
             tables = [
                 directory.read_offsets(name)
-                for name in (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS)
+                for name in (
+                    checkpoints.RECOVERY_POINTS,
+                    checkpoints.LOG_START_OFFSETS,
+                    checkpoints.HIGH_WATERMARKS,
+                    checkpoints.FIRST_DIRTY_OFFSETS,
+                )
             ]
             folders = [entry.name for entry in os.scandir(directory.path) if entry.is_dir()]
             with ThreadPoolExecutor(self.settings.num_recovery_threads_per_data_dir, "log-recovery") as pool:
@@ -223,16 +204,27 @@ class LogManager:
             log.warning("%s: a stray partition, left alone", path)
             return
         key = (parsed.topic, parsed.partition)
-        points, starts, watermarks = tables
-        known = KnownOffsets(clean, points.get(key, 0), starts.get(key, 0), watermarks.get(key))
+        points, starts, watermarks, dirty = tables
+        known = KnownOffsets(clean, points.get(key, 0), starts.get(key, 0), watermarks.get(key), dirty.get(key))
         opened = open_log(self._setup(), path, *key, config_of(parsed.topic), known)
         with self._lock:
             table = self._future_logs if parsed.mark else self._logs
             if key in table:
-                other = table[key].directory
-                raise LogDirError(f"{path} and {other} hold the same partition; remove the one that is not wanted")
+                self._settle_duplicate(table[key], opened, bool(parsed.mark))
+                return
             table[key] = opened
             self._counts[directory.path] += 1
+
+    def _settle_duplicate(self, known: Log, other: Log, is_future: bool) -> None:
+        """A crash between the two renames at the end of a move leaves two logs that are the same: either will do.
+
+        Of two copies on their way, which a directory that was away may bring back, either can be given up.
+        """
+        if not is_future and not is_same_log(known, other):
+            places = f"{other.directory} and {known.directory}"
+            raise LogDirError(f"{places} hold the same partition; remove the one that is not wanted")
+        log.warning("%s goes: %s is the same, or another copy on its way", other.directory, known.directory)
+        self._bury(other, 0)
 
     def _setup(self) -> LogSetup:
         return LogSetup(
@@ -241,25 +233,13 @@ class LogManager:
 
     # ------------------------------------------------------------------ logs
 
-    @property
-    def logs(self) -> Mapping[Key, Log]:
-        """(topic, partition) -> log, of live directories only."""
-        return self._logs
-
-    def get(self, topic: str, partition: int) -> Log | None:
-        """The log, if this broker has it in a live directory."""
-        return self._logs.get((topic, partition))
-
-    def is_offline(self, topic: str, partition: int) -> bool:
-        """Whether the log lies in a directory that went offline."""
-        return (topic, partition) in self._offline_logs
-
     def create(
         self, topic: str, partition: int, topic_id: bytes, config: LogConfig | None = None, log_dir: str | None = None
     ) -> Log:
-        """Return the log, made when missing in the live directory with the fewest logs.
+        """Return the log, made when missing: in `log_dir`, where `prefer` says, or in the live directory with fewest.
 
-        Raises KafkaError KAFKA_STORAGE_ERROR when that directory is, or just went, offline.
+        Raises KafkaError KAFKA_STORAGE_ERROR when that directory is, or just went, offline; of the directories that
+        nobody has asked for the next one is tried.
         """
         key = (topic, partition)
         with self._lock:
@@ -267,118 +247,124 @@ class LogManager:
             if existing is not None:
                 existing.set_topic_id(topic_id)
                 return existing
-            live = self.live_dirs
-            if key in self._offline_logs or not live or (log_dir is not None and log_dir not in live):
+            wanted = log_dir or self._preferred_dirs.get(key)
+            live = sorted(self.live_dirs, key=self._counts.__getitem__)
+            candidates = live if wanted is None else [path for path in live if path == wanted]
+            if key in self._offline_logs or not candidates:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline")
-            chosen = log_dir or min(live, key=self._counts.__getitem__)
-            folder = f"{chosen}/{names.folder_name(topic, partition)}"
-            try:
-                created = create_log(self._setup(), folder, topic, partition, config or self.default_config, topic_id)
-            except OSError as error:
-                self.mark_offline(chosen, error)
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create {folder}: {error.strerror or error}"
-                ) from error
+            created = self._create_in(candidates, names.folder_name(topic, partition), key, config, topic_id)
             self._logs[key] = created
-            self._counts[chosen] += 1
+            self._preferred_dirs.pop(key, None)
             return created
+
+    def _create_in(
+        self, candidates: Sequence[str], folder: str, key: Key, config: LogConfig | None, topic_id: bytes
+    ) -> Log:
+        """Make a log in the first of the directories that does not fail."""
+        problem = ""
+        for path in candidates:
+            try:
+                setup = self._setup()
+                created = create_log(setup, f"{path}/{folder}", *key, config or self.default_config, topic_id)
+            except OSError as error:
+                problem = f"cannot create {path}/{folder}: {error.strerror or error}"
+                self.mark_offline(path, error)
+                continue
+            self._counts[path] += 1
+            return created
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, problem)
 
     def delete(self, topic: str, partition: int) -> None:
         """Take the log away: its folder is renamed `-delete` at once and removed after file.delete.delay.ms."""
-        with self._lock:
-            gone = self._logs.pop((topic, partition), None)
-            if gone is None:
-                return
-            self._counts[gone.log_dir] -= 1
-        path = f"{gone.log_dir}/{names.marked_folder_name(topic, partition, 'delete')}"
-        gone.rename_folder(path)
-        gone.discard()
-        self._trash.bury_folder(path, self._clock() + gone.config.file_delete_delay_ms)
+        self.drop_future(topic, partition)
+        with self._move_lock:
+            with self._lock:
+                gone = self._logs.pop((topic, partition), None)
+                if gone is None:
+                    return
+                self._counts[gone.log_dir] -= 1
+            self._bury(gone, gone.config.file_delete_delay_ms)
         log.info("%s-%d: deleted, its files go in %d ms", topic, partition, gone.config.file_delete_delay_ms)
+
+    def _bury(self, gone: Log, delay_ms: int) -> None:
+        """Mark the folder of a log that nobody uses any more, and remove it later."""
+        gone.rename_folder(f"{gone.log_dir}/{names.marked_folder_name(gone.topic, gone.partition, 'delete')}")
+        self._discard(gone, delay_ms)
+
+    def _discard(self, gone: Log, delay_ms: int) -> None:
+        """Close a log whose folder is marked for deletion, and remove that later."""
+        gone.discard()
+        self._trash.bury_folder(str(gone.directory), self._clock() + delay_ms)
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Give every log of a topic its new settings."""
-        for (name, _), each in list(self._logs.items()):
-            if name == topic:
+        for each in self._all_logs():
+            if each.topic == topic:
                 each.apply_config(config)
 
-    # ------------------------------------------------------------------ directories
+    # ------------------------------------------------------------------ moves
 
-    @property
-    def live_dirs(self) -> list[str]:
-        """Directories in use."""
-        return [path for path, directory in self._dirs.items() if directory.failure is None]
+    def prefer(self, topic: str, partition: int, log_dir: str) -> None:
+        """Remember where a log is to be made that does not exist yet."""
+        self._preferred_dirs[topic, partition] = log_dir
 
-    @property
-    def offline_dirs(self) -> dict[str, str]:
-        """Directory -> why it is offline."""
-        return {path: directory.failure for path, directory in self._dirs.items() if directory.failure is not None}
+    def create_future(self, topic: str, partition: int, log_dir: str) -> Log | None:
+        """Begin a copy of the log in another directory; the one there is; None when the log is there already.
 
-    def _on_log_failure(self, failed: LogState, error: OSError) -> None:
-        self.mark_offline(failed.log_dir, error)
-
-    def mark_offline(self, log_dir: str, error: Exception) -> list[Key]:
-        """Take a failing directory out of service; the partitions that went with it. Calls on_offline_dir once."""
+        A copy on its way elsewhere is given up. Raises KafkaError KAFKA_STORAGE_ERROR.
+        """
+        key = (topic, partition)
         with self._lock:
-            directory = self._dirs[log_dir]
-            if directory.failure is not None:
-                return []
-            reason = getattr(error, "strerror", None) or str(error)
-            directory.failure = reason
-            gone = [key for key, each in self._logs.items() if each.log_dir == log_dir]
-            for key in gone:
-                lost = self._logs.pop(key)
-                lost.mark_failed(f"its directory is offline: {reason}")
-                self._offline_logs[key] = log_dir
-        log.error("log directory %s is offline with %d log(s): %s", log_dir, len(gone), reason)
-        if self.on_offline_dir is not None:
-            self.on_offline_dir(log_dir, error)
-        return gone
+            present = self._future_logs.get(key)
+            if present is not None and present.log_dir == log_dir:
+                return present
+        self.drop_future(topic, partition)
+        with self._lock:
+            current = self._logs.get(key)
+            if current is None or self.offline_dirs:  # the log, or an older copy, may lie in what is offline
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: a log directory is offline")
+            if current.log_dir == log_dir:
+                return None
+            folder = names.marked_folder_name(topic, partition, "future")
+            created = self._create_in([log_dir], folder, key, current.config, current.topic_id)
+            created.first_dirty_offset = current.first_dirty_offset
+            self._future_logs[key] = created
+            return created
 
-    def describe(self) -> list[LogDirDescription]:
-        """Size of each directory's disk and logs."""
-        descriptions = []
-        for path, directory in self._dirs.items():
-            if directory.failure is not None:
-                descriptions.append(LogDirDescription(path, directory.failure, -1, -1, []))
-                continue
-            usage = os.statvfs(path)
-            sizes = [
-                (topic, partition, each.size, future)
-                for future, table in ((False, self._logs), (True, self._future_logs))
-                for (topic, partition), each in list(table.items())
-                if each.log_dir == path
-            ]
-            total, usable = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
-            descriptions.append(LogDirDescription(path, None, total, usable, sizes))
-        return descriptions
+    def drop_future(self, topic: str, partition: int) -> None:
+        """Give up a copy, if there is one."""
+        with self._move_lock:
+            with self._lock:
+                gone = self._future_logs.pop((topic, partition), None)
+                if gone is None:
+                    return
+                self._counts[gone.log_dir] -= 1
+            self._bury(gone, gone.config.file_delete_delay_ms)
 
-    # ------------------------------------------------------------------ checkpoints
-
-    def _checkpoint(self, name: str, value_of: Callable[[Log], int | None]) -> None:
-        """Write one checkpoint of each live directory; a directory where that fails goes offline."""
-        tables: dict[str, dict[Key, int]] = {path: {} for path in self.live_dirs}
-        for key, each in list(self._logs.items()):
-            value = value_of(each)
-            if value is not None and each.log_dir in tables:
-                tables[each.log_dir][key] = value
-        for path, table in tables.items():
-            try:
-                self._dirs[path].write_offsets(name, table)
-            except OSError as error:
-                self.mark_offline(path, error)
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Write replication-offset-checkpoint of each directory, where it changed."""
-        self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda each: each.high_watermark)
-
-    def checkpoint_recovery_points(self) -> None:
-        """Write recovery-point-offset-checkpoint, where it changed."""
-        self._checkpoint(checkpoints.RECOVERY_POINTS, lambda each: each.recovery_point)
-
-    def checkpoint_log_start_offsets(self) -> None:
-        """Write log-start-offset-checkpoint (logs that start inside their first segment), where it changed."""
-        self._checkpoint(checkpoints.LOG_START_OFFSETS, _start_to_keep)
+    def finish_move(self, topic: str, partition: int, future: Log, max_bytes: int) -> bool:
+        """Let the copy take the log's place; False when it lacks more than `max_bytes`. Raises KafkaError."""
+        key = (topic, partition)
+        current = self._logs.get(key)
+        if current is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: there is nothing to move")
+        future.flush()
+        copy_portion(current, future, max_bytes)
+        with self._move_lock:
+            if self._logs.get(key) is not current or self._future_logs.get(key) is not future:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: the move was given up")
+            source, destination = current.log_dir, future.log_dir
+            if not finish_copy(current, future):
+                return False
+            with self._lock:
+                self._future_logs.pop(key, None)
+                self._counts[source] -= 1
+            self._discard(future, future.config.file_delete_delay_ms)
+        current.flush()
+        self.checkpoint_recovery_points()  # what they say of the log in its former directory must not outlive it
+        self.checkpoint_log_start_offsets()
+        self.checkpoint_first_dirty_offsets()
+        self.check_not_offline(destination)
+        return True
 
     # ------------------------------------------------------------------ regular work
 
@@ -423,9 +409,10 @@ class LogManager:
                 log.warning("%s", error.message)
 
     def _write_pending(self, now_ms: int) -> None:
-        logs = list(self._logs.values())
+        logs = self._all_logs()
         self._each([each for each in logs if each.has_pending], Log.write_pending)
         interval_ms = len(logs) * _WRITE_PENDING_MS_PER_LOG
+        self.checkpoint_first_dirty_offsets()  # soon after a truncation: what is new is not to count as compacted
         self._writing_pending.interval_ms = max(_WRITE_PENDING_INTERVAL_MS, interval_ms)
 
     def retention(self, now_ms: int) -> None:
@@ -442,16 +429,17 @@ class LogManager:
         self._each(due, Log.flush)
 
     def _expire_producers(self, now_ms: int) -> None:
-        self._each(list(self._logs.values()), lambda each: each.remove_expired_producers(now_ms))
+        self._each(self._all_logs(), lambda each: each.remove_expired_producers(now_ms))
 
     # ------------------------------------------------------------------ stop
 
     def shutdown(self) -> None:
         """Flush and close every log, write the checkpoints and .kafka_cleanshutdown, release the locks."""
         self._flush_all()
-        self._each([*self._logs.values(), *self._future_logs.values()], Log.close)
+        self._each(self._all_logs(), Log.close)
         self.checkpoint_recovery_points()
         self.checkpoint_log_start_offsets()
+        self.checkpoint_first_dirty_offsets()
         self.checkpoint_high_watermarks()
         for directory in self._dirs.values():
             try:
@@ -463,7 +451,7 @@ class LogManager:
 
     def _flush_all(self) -> None:
         """Flush the logs that need it: a few one by one, many with one sync of each directory's file system."""
-        dirty = [each for each in self._logs.values() if each.unflushed_messages]
+        dirty = [each for each in self._all_logs() if each.unflushed_messages]
         if len(dirty) <= _FEW_LOGS:
             self._each(dirty, Log.flush)
             return
@@ -487,14 +475,10 @@ class LogManager:
 
     def abandon(self) -> None:
         """Close all files without writing anything, as a crash would leave them (tests)."""
-        for each in self._logs.values():
+        for each in self._all_logs():
             each.discard()
         self._unlock()
 
     def _unlock(self) -> None:
         for directory in self._dirs.values():
             directory.unlock()
-
-
-def _start_to_keep(each: Log) -> int | None:
-    return each.log_start_offset if each.log_start_offset > each.segments[0].base_offset else None

@@ -19,7 +19,7 @@ import logging
 import os
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
@@ -53,10 +53,10 @@ class FileRecords:
     when the log was truncated meanwhile (a follower); the connection must then be closed.
     """
 
-    __slots__ = ("_file", "_pinned", "offset", "position", "segment_base_offset", "size")
+    __slots__ = ("_pinned", "file", "offset", "position", "segment_base_offset", "size")
 
     def __init__(self, file: PooledFile, position: int, size: int, segment_base_offset: int, offset: int = -1) -> None:
-        self._file = file
+        self.file = file
         self._pinned = False
         self.position = position
         """Byte position of the slice in the file."""
@@ -72,8 +72,8 @@ class FileRecords:
     def fileno(self) -> int:
         """Open and pin the file; its descriptor."""
         if self._pinned:
-            return self._file.descriptor
-        descriptor = self._file.pool.pin(self._file)
+            return self.file.descriptor
+        descriptor = self.file.pool.pin(self.file)
         self._pinned = True
         return descriptor
 
@@ -81,11 +81,11 @@ class FileRecords:
         """Give the file back to the pool. Idempotent."""
         if self._pinned:
             self._pinned = False
-            self._file.pool.unpin(self._file)
+            self.file.pool.unpin(self.file)
 
     def read(self) -> bytes:
         """The slice's bytes (pread)."""
-        return self._file.read(self.size, self.position) if self.size else b""
+        return self.file.read(self.size, self.position) if self.size else b""
 
     def __del__(self) -> None:
         if self._pinned:
@@ -210,12 +210,39 @@ class LogSegment:
             self._bytes_since_entry = size
         else:
             self._bytes_since_entry += size
+        self._remember(base_offset, position)
+
+    def _remember(self, base_offset: int, position: int) -> None:
         recent = self._recent
-        if recent is None:
+        if recent is None or len(recent) >= _RECENT:
             recent = self._recent = {}
-        elif len(recent) >= _RECENT:
-            recent.clear()
         recent[base_offset] = position
+
+    def append_many(self, data: Buffer, batches: Sequence[tuple[int, BatchHeader]]) -> None:
+        """Append batches that follow one another in `data`, each with its position there.
+
+        What a follower fetches may be long: the index gets entries within it, so that readers need not search it.
+        """
+        position = self.size
+        self.file.write(data, position)
+        self._file_time = _time_ns()
+        self.size = position + len(data)
+        begin, first = batches[0]
+        if not position:
+            self._first_timestamp = first.max_timestamp
+            self._lacks_indexes = True
+        highest, waiting = self.max_timestamp, self._bytes_since_entry
+        for place, header in batches:
+            if header.max_timestamp > highest:
+                self._max_timestamp = highest = header.max_timestamp
+                self._offset_of_max_timestamp = header.last_offset
+            if waiting > self._interval:
+                self.index.append(header.last_offset, position + place - begin)
+                self.time_index.maybe_append(highest, self._offset_of_max_timestamp)
+                waiting = 0
+            waiting += header.size
+        self._bytes_since_entry = waiting
+        self._remember(first.base_offset, position)
 
     def should_roll(
         self, config: LogConfig, size: int, max_timestamp: int, last_offset: int, now_ms: int, jitter_ms: int
@@ -229,17 +256,21 @@ class LogSegment:
         if own_size:
             first = self._first_timestamp
             waited = max_timestamp - first if first >= 0 else self._time_waited(max_timestamp, now_ms)
-            if waited > config.segment_ms - jitter_ms:
+            if waited > config.max_segment_ms - jitter_ms:
                 return True
         index = self._index
         return index is not None and (index.count >= index.max_count or self.time_index.is_full)
 
     def _time_waited(self, max_timestamp: int, now_ms: int) -> int:
+        first = self.first_timestamp
+        return max_timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    @property
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch, -1 when there is none."""
         if self._first_timestamp < 0 and self.size >= HEADER_SIZE:
             self._first_timestamp = self.header_at(0).max_timestamp
-        if self._first_timestamp >= 0:
-            return max_timestamp - self._first_timestamp
-        return now_ms - self.created_ms
+        return self._first_timestamp
 
     @property
     def max_timestamp(self) -> int:

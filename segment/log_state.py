@@ -41,6 +41,7 @@ class LogState:
         "_unsynced",
         "_unsynced_names",
         "config",
+        "first_dirty_offset",
         "high_watermark",
         "leader_epochs",
         "log_end_offset",
@@ -81,6 +82,8 @@ class LogState:
         """Exclusive. log_start_offset <= high_watermark <= log_end_offset."""
         self.recovery_point = self.log_start_offset
         """Everything below is on disk."""
+        self.first_dirty_offset: int | None = None
+        """Where the last compaction ended, None when there was none."""
         self.leader_epochs = LeaderEpochs()
         self.producer_state = ProducerState()
         self.producer_expiration_ms = PRODUCER_EXPIRATION_MS
@@ -138,6 +141,11 @@ class LogState:
         return self.leader_epochs.latest_epoch
 
     @property
+    def truncations(self) -> int:
+        """Changes when the log's end moves back or the log into another directory: what was read may not hold."""
+        return self._truncations
+
+    @property
     def unflushed_messages(self) -> int:
         """Records that are not known to be on disk (compare with flush.messages)."""
         return self.log_end_offset - self.recovery_point
@@ -150,7 +158,7 @@ class LogState:
     # ------------------------------------------------------------------ failure
 
     @contextmanager
-    def _changing(self, doing: str) -> Iterator[None]:
+    def changing(self, doing: str) -> Iterator[None]:
         """Hold the lock of a log that can be used; an operating system's error fails the log."""
         with self._lock:
             if self._failure is not None:
@@ -158,7 +166,26 @@ class LogState:
             try:
                 yield
             except OSError as error:
-                self._fail(error, doing)
+                self.fail(error, doing)
+
+    def exchange(self, other: LogState) -> None:
+        """Change places on disk with a copy that ends where this log does; its lock is held by the caller."""
+        for name in _ON_DISK:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            setattr(self, name, theirs)
+            setattr(other, name, mine)
+        self.first_dirty_offset = self._first_dirty_of_copy(other)
+        self.producer_state.last_snapshot_offset = other.producer_state.last_snapshot_offset
+        self.leader_epochs.dirty = True  # the copy's file has no epoch without a batch
+        self._truncations += 1  # a flush that overlaps this proves nothing
+
+    def _first_dirty_of_copy(self, other: LogState) -> int | None:
+        """What was copied before a compaction is dirty still; the copy's segments begin at offsets of their own."""
+        mine, theirs = self.first_dirty_offset, other.first_dirty_offset
+        if mine is None or theirs is None:
+            return None
+        starts = [each.base_offset for each in self.segments]
+        return max((start for start in starts if start <= min(mine, theirs)), default=starts[0])
 
     def mark_failed(self, reason: str) -> None:
         """Refuse everything from now on: the directory has failed elsewhere."""
@@ -167,12 +194,24 @@ class LogState:
     def _unusable(self) -> KafkaError:
         return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name}: the log cannot be used: {self._failure}")
 
-    def _fail(self, error: OSError, doing: str) -> NoReturn:
+    def fail(self, error: OSError, doing: str) -> NoReturn:
+        """Tell that the directory has failed; from now on the log refuses everything."""
         self._failure = f"{doing} failed: {error.strerror or error}"
         log.error("%s: %s in %s", self.name, self._failure, self._folder.path)
         if self._on_failure is not None:
             self._on_failure(self, error)
         raise self._unusable() from error
+
+
+_ON_DISK = (
+    "_folder",
+    "_unsynced",
+    "_unsynced_names",
+    "recovery_point",
+    "segments",
+    "snapshots",
+)
+"""What of a log goes with its files."""
 
 
 def roll_jitter_ms(config: LogConfig) -> int:

@@ -74,6 +74,11 @@ def marked_folder_name(topic: str, partition: int, mark: str) -> str:
     return topic[: _MAX_FOLDER_NAME - len(tail)] + tail
 
 
+def fits_future_folder(topic: str, partition: int) -> bool:
+    """Whether the topic's name is short enough for a copy's folder, where it is not cut."""
+    return len(f"{topic}-{partition}.{uuid.uuid4().hex}-future") <= _MAX_FOLDER_NAME
+
+
 def parse_folder_name(name: str) -> FolderName | None:
     """Take a partition folder's name apart; None for anything else."""
     mark = ""

@@ -96,13 +96,18 @@ def find_aborted(
 ) -> list[AbortedTransaction]:
     """Aborted transactions that overlap a slice; `upper` bounds its offsets (None: by the next index entry)."""
     number = max(bisect_right(segments, records.segment_base_offset, key=lambda segment: segment.base_offset) - 1, 0)
-    if upper is None:
+    if upper is None and segments[number].file is records.file:  # compaction may have replaced the slice's segment
         upper = segments[number].index.offset_at_or_after(records.position + records.size)
     if upper is None:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
+    return collect_aborted(segments[number:], records.offset, upper)
+
+
+def collect_aborted(segments: Sequence[LogSegment], start: int, end: int) -> list[AbortedTransaction]:
+    """Aborted transactions that overlap [start, end), the first of the segments being the one that holds `start`."""
     found: list[AbortedTransaction] = []
-    for segment in segments[number:]:
+    for segment in segments:
         index = segment.transaction_index()
-        if index is not None and index.collect(records.offset, upper, found):
+        if index is not None and index.collect(start, end, found):
             break
     return found

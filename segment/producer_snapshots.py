@@ -11,10 +11,13 @@ from protocol.records.control import read_marker
 from segment.files import CREATE, Files, Folder
 from segment.log_segment import LogSegment
 from segment.names import SNAPSHOT, file_name, parse_file_name
-from segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
+from segment.producer_state import CachedBatch, ProducerEntry, ProducerState, read_snapshot, snapshot_bytes
 from segment.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
+
+RECALLED_OFFSETS = 20_000
+"""How far below the last batch that a snapshot knows the producers' other batches are looked for."""
 
 
 def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, position: int) -> AbortedTransaction | None:
@@ -29,6 +32,43 @@ def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, posit
         return None  # compaction emptied it: nothing but the producer's epoch is left
     marker = read_marker(segment.read_batch(position, header))
     return state.append_marker(header, *marker, header.last_offset, header.max_timestamp)
+
+
+def recall(state: ProducerState, segments: Sequence[LogSegment]) -> None:
+    """Look up in the log the last batches of producers of whom a snapshot knew only the very last one.
+
+    A producer has up to five batches on their way. After a restart it sends again those that were not acknowledged, the
+    first of them first: who knows only the last one takes that for a gap.
+    """
+    wanted: dict[int, tuple[ProducerEntry, list[CachedBatch]]] = {}
+    for entry in state.producers.values():
+        if entry.is_from_snapshot and entry.batches:
+            entry.is_from_snapshot = False
+            wanted[entry.producer_id] = (entry, [])
+    end = max((entry.batches[0].first_offset for entry, _ in wanted.values()), default=0)
+    start = end - RECALLED_OFFSETS
+    for number, segment in enumerate(segments):
+        following = segments[number + 1].base_offset if number + 1 < len(segments) else end
+        if following <= start or segment.base_offset >= end:
+            continue
+        for _, header in segment.headers(segment.find(start) if start > segment.base_offset else 0):
+            if header.base_offset >= end:
+                break
+            known = wanted.get(header.producer_id)
+            if known is not None and _is_earlier(header, known[0]):
+                delta = header.last_offset_delta
+                known[1].append(CachedBatch(header.last_sequence, header.last_offset, delta, header.max_timestamp))
+    for entry, earlier in wanted.values():
+        entry.recall(earlier)
+
+
+def _is_earlier(header: BatchHeader, entry: ProducerEntry) -> bool:
+    """Whether this is a data batch of the producer's epoch, before those that are known."""
+    return (
+        not header.is_control
+        and header.producer_epoch == entry.epoch
+        and header.last_offset < entry.batches[0].first_offset
+    )
 
 
 class ProducerSnapshots:

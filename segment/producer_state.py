@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -62,6 +62,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "is_from_snapshot",
         "last_timestamp",
         "next_sequence",
         "producer_id",
@@ -79,6 +80,8 @@ class ProducerEntry:
         """What the next batch of this epoch has to begin with; 0 when none is known."""
         self.batches: list[CachedBatch] = []
         """Oldest first; at most five."""
+        self.is_from_snapshot = False
+        """Whether the log may hold more of the last five: a snapshot keeps the last one only."""
 
     def duplicate_of(self, header: BatchHeader) -> CachedBatch | None:
         """The cached batch that this one repeats."""
@@ -89,6 +92,12 @@ class ProducerEntry:
             if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
                 return batch
         return None
+
+    def recall(self, earlier: Sequence[CachedBatch]) -> None:
+        """Put batches before those that are known; as many as there is room for."""
+        room = _CACHED_BATCHES - len(self.batches)
+        if room:
+            self.batches[:0] = earlier[-room:]
 
 
 class _Transaction:
@@ -177,6 +186,7 @@ class ProducerState:
             entry = self.producers[producer_id] = ProducerEntry(producer_id)
         if entry.epoch != epoch:
             entry.batches.clear()
+            entry.is_from_snapshot = False
             entry.next_sequence = 0
             entry.epoch = epoch
         return entry
@@ -310,5 +320,6 @@ def _read_entry(data: bytes, position: int) -> ProducerEntry:
     entry.transaction_first_offset = first_offset
     if last_offset >= 0:
         entry.batches.append(CachedBatch(last_sequence, last_offset, delta, timestamp))
+        entry.is_from_snapshot = True
         entry.next_sequence = increment_sequence(last_sequence, 1)
     return entry

@@ -53,6 +53,7 @@ class KnownOffsets:
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int | None = None
+    first_dirty_offset: int | None = None
 
 
 def create_log(setup: LogSetup, folder: str, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> Log:
@@ -84,12 +85,14 @@ def open_log(
     opened.log_start_offset, opened.log_end_offset = start, end
     opened.recovery_point = end if known.clean else min(max(known.recovery_point, start), end)
     opened.high_watermark = min(max(known.high_watermark or 0, start), end)
+    opened.first_dirty_offset = known.first_dirty_offset
     opened.leader_epochs = opening.epochs
     opened.leader_epochs.truncate_from_end(end)
     opened.leader_epochs.truncate_from_start(start)
     opened.producer_expiration_ms = setup.producer_expiration_ms
     opening.finish_producers(start)
     opened.producer_state = opening.state
+    opened.producer_state.on_high_watermark(opened.high_watermark)
     opened.snapshots = opening.snapshots
     opened.topic_id = _read_topic_id(opening)
     return opened
@@ -135,14 +138,17 @@ class _Opening:
 
     def finish_swaps(self) -> None:
         """Undo or complete what a compaction or a deletion had begun (steps 1 and 2)."""
-        for name in [name for name in self.names if name.endswith(".tmp")]:
-            self._remove(name, "an unfinished write")
+        for name in list(self.names):
+            if name.endswith(".tmp"):
+                self._remove(name, "an unfinished write")
+            elif name.endswith(DELETED):
+                self._remove(name, "left over")
         files = [(name, parsed) for name, parsed in self._parsed() if parsed.state]
         if not files:
             return
         cleaned = [parsed.offset for _, parsed in files if parsed.state == CLEANED]
         for name, parsed in files:
-            if parsed.state in (DELETED, CLEANED):
+            if parsed.state == CLEANED:
                 self._remove(name, "left over")
             elif cleaned and parsed.offset >= min(cleaned):
                 self._remove(name, "its compaction was not finished")
@@ -160,7 +166,9 @@ class _Opening:
         for name, _ in swaps:
             plain = name.removesuffix(SWAP)
             self.files.rename(f"{self.folder.path}/{name}", f"{self.folder.path}/{plain}")
-            self.names[self.names.index(name)] = plain
+            self.names.remove(name)
+            if plain not in self.names:  # one that an empty segment replaces is still there: its range holds no offset
+                self.names.append(plain)
 
     def _next_offset(self, name: str, base_offset: int) -> int:
         segment = LogSegment(self.setup.pool, self.folder, base_offset, self.config, 0)

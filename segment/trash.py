@@ -37,7 +37,7 @@ class Trash:
     def bury(self, files: Sequence[PooledFile], due_ms: int) -> None:
         """Rename files to `.deleted` and remove them when due."""
         for file in files:
-            file.pool.rename(file, file.name + DELETED)
+            file.pool.rename(file, _free_name(file))
             self._put(due_ms, file)
 
     def bury_folder(self, path: str, due_ms: int) -> None:
@@ -76,3 +76,13 @@ class Trash:
             except OSError as error:
                 path = what.path if isinstance(what, PooledFile) else what
                 log.warning("could not remove %s: %s", path, error.strerror or error)
+
+
+def _free_name(file: PooledFile) -> str:
+    """`<name>.deleted`, or `<name>.1.deleted` ...: a segment may be compacted again before its predecessor is gone."""
+    name = file.name + DELETED
+    number = 0
+    while os.path.exists(f"{file.folder.path}/{name}"):
+        number += 1
+        name = f"{file.name}.{number}{DELETED}"
+    return name

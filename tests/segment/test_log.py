@@ -127,6 +127,21 @@ def test_a_follower_gets_the_leaders_very_bytes(tmp_path: Path) -> None:
     follower.close()
 
 
+def test_a_long_fetch_is_indexed_as_the_leader_has_indexed_it(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    config = LogConfig(index_interval_bytes=300)
+    leader, follower = new_log(tmp_path / "a", config), new_log(tmp_path / "b", config)
+    fill(leader, 50, count=2)
+    follower.append_as_follower(leader.read(0, 1 << 20).read())
+    assert follower.active_segment.index.count > 10
+    for log in (leader, follower):
+        log.close()
+    for suffix in ("log", "index", "timeindex"):
+        files = [next(log.directory.glob(f"*.{suffix}")).read_bytes() for log in (leader, follower)]
+        assert files[0] == files[1]
+
+
 def test_a_follower_refuses_what_does_not_continue_its_log(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     fill(log, 3)
@@ -220,7 +235,7 @@ def test_a_flush_that_overlaps_a_truncation_proves_nothing(tmp_path: Path) -> No
     assert begun is not None
     log.truncate_to(5)
     fill(log, 30)
-    log.end_flush(begun)
+    assert not log.end_flush(begun)
     assert log.recovery_point == 0
     log.close()
 

@@ -41,6 +41,13 @@ def test_what_follows_from_the_keys() -> None:
     assert LogConfig(compression_type="uncompressed").compression is CompressionType.NONE
 
 
+def test_a_compacted_segment_rolls_in_time_for_the_max_compaction_lag() -> None:
+    lag = {"segment_ms": 5000, "max_compaction_lag_ms": 1000}
+    assert LogConfig(**lag, cleanup_policy=("compact",)).max_segment_ms == 1000
+    assert LogConfig(**lag).max_segment_ms == 5000
+    assert LogConfig(segment_ms=5000, cleanup_policy=("compact",)).max_segment_ms == 5000
+
+
 def test_the_deprecated_difference_is_used_where_the_newer_keys_are_at_their_defaults() -> None:
     config = LogConfig(message_timestamp_difference_max_ms=5)
     assert (config.timestamp_before_max_ms, config.timestamp_after_max_ms) == (5, 5)

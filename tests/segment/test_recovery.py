@@ -168,6 +168,21 @@ def test_a_finished_swap_replaces_the_segments_that_it_covers(tmp_path: Path) ->
     again.close()
 
 
+def test_a_finished_swap_without_records_replaces_the_segment_of_its_name(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    first, second = (Path(segment.file.path) for segment in log.segments[:2])
+    crash(log)
+    Path(str(first) + ".swap").write_bytes(b"")
+    first.with_suffix(".log.1.deleted").write_bytes(b"left over")
+    again = reopen(tmp_path, SMALL)
+    assert [segment.base_offset for segment in again.segments[:2]] == [0, int(second.stem)]
+    assert (first.read_bytes(), again.log_end_offset) == (b"", 40)
+    assert again.read(0, 100).read()[:8] == int(second.stem).to_bytes(8, "big")
+    assert not list(first.parent.glob("*.deleted"))
+    again.close()
+
+
 def test_a_log_that_ends_below_its_start_begins_anew_there(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     fill(log, 3)
@@ -207,6 +222,32 @@ def test_producers_continue_where_they_were(tmp_path: Path, clean: bool, spoil: 
     with pytest.raises(KafkaError):
         again.append_as_leader(batch(2, producer_id=5, producer_epoch=1, base_sequence=70), 0, NOW)
     assert again.append_as_leader(batch(2, producer_id=5, producer_epoch=1, base_sequence=60), 0, NOW).base_offset == 60
+    again.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_each_of_a_producers_last_five_batches_is_recognised_after_a_restart(tmp_path: Path, clean: bool) -> None:
+    """A snapshot keeps only the last one; segments are so small that the others lie before it after a crash, too."""
+    log = new_log(tmp_path, SMALL)
+    for sequence in range(0, 40, 2):
+        for producer in (5, 6):
+            log.append_as_leader(batch(2, producer_id=producer, producer_epoch=1, base_sequence=sequence), 0, NOW)
+    assert len(log.segments) > 3
+    if clean:
+        log.close()
+    else:
+        crash(log)
+    again = reopen(tmp_path, SMALL, clean=clean)
+    for producer in (6, 5):
+        for sequence in range(30, 40, 2):
+            sent = batch(2, producer_id=producer, producer_epoch=1, base_sequence=sequence)
+            repeated = again.append_as_leader(sent, 0, NOW)
+            assert (repeated.duplicate, repeated.base_offset) == (True, 2 * sequence + 2 * (producer - 5))
+        for sequence in (28, 42):
+            sent = batch(2, producer_id=producer, producer_epoch=1, base_sequence=sequence)
+            with pytest.raises(KafkaError, match="OUT_OF_ORDER"):
+                again.append_as_leader(sent, 0, NOW)
+    assert again.append_as_leader(batch(2, producer_id=5, producer_epoch=1, base_sequence=40), 0, NOW).base_offset == 80
     again.close()
 
 

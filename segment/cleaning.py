@@ -1,0 +1,243 @@
+"""One compaction of one log (storage.md 11): map the keys of its dirty part, then rewrite its segments, group by group.
+
+Reads closed segments without a lock and writes new files beside them; only the exchange takes the log's lock. Nobody
+waits for a compaction, not even who truncates or deletes the log: it notices, at the next chunk or at the exchange, and
+gives up.
+"""
+
+from __future__ import annotations
+
+import array
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from protocol.records.batch import LOG_OVERHEAD
+from protocol.records.batch_chunk import BatchChunk
+from protocol.records.control import ControlType, read_marker
+from protocol.records.offset_map import BYTES_PER_ENTRY, OffsetMap
+from protocol.records.record_filter import RecordFilter
+from segment.cleaned_segment import CleanedSegment
+from segment.cleaned_transactions import CleanedTransactions
+from segment.cleaning_plan import LogToClean, group_segments, segments_between
+from segment.log_segment import LogSegment
+from segment.offset_lookup import collect_aborted
+from segment.transaction_index import AbortedTransaction
+
+log = logging.getLogger(__name__)
+
+_SMALLEST_CHUNK = 4096
+
+
+class CleaningAborted(Exception):
+    """The compaction is given up: the cleaner stops, or the log was truncated, moved, deleted, or has failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningLimits:
+    """What one compaction may take."""
+
+    map_bytes: int
+    """For the keys."""
+    load_factor: float
+    """How full the map may get."""
+    chunk_bytes: int
+    """Read at once; a larger batch is read alone."""
+
+
+@dataclass(slots=True)
+class CleaningStats:
+    """What one compaction did."""
+
+    first_dirty_offset: int
+    end_offset: int = -1
+    """Where the next one begins."""
+    bytes_mapped: int = 0
+    bytes_read: int = 0
+    bytes_kept: int = 0
+    records_read: int = 0
+    records_kept: int = 0
+    null_keys: int = 0
+    map_utilization: float = 0.0
+    map_seconds: float = 0.0
+    seconds: float = 0.0
+
+
+class Cleaning:
+    """A compaction under way.
+
+    `pause(size)` is called before so many bytes are read or written: to throttle, or to raise CleaningAborted.
+    """
+
+    def __init__(self, plan: LogToClean, limits: CleaningLimits, now_ms: int, pause: Callable[[int], None]) -> None:
+        self.plan = plan
+        self.log = plan.log
+        self.now_ms = now_ms
+        self.stats = CleaningStats(plan.first_dirty_offset)
+        self._limits = limits
+        self._pause = pause
+        self._truncations = plan.log.truncations
+        segments = plan.log.segments
+        self._first_base_offset = segments[0].base_offset
+        self._ends = {each.base_offset: following.base_offset for each, following in pairwise(segments)}
+        """Base offset of a segment -> that of the next."""
+        self._chunk = BatchChunk()
+        self._map = OffsetMap(self._map_bytes(), limits.load_factor)
+
+    def _map_bytes(self) -> int:
+        """Twice what the dirty offsets can need at most, so that short searches are the rule; within the limit."""
+        offsets = self.plan.first_uncleanable_offset - self.plan.first_dirty_offset
+        needed = int((2 * offsets + 16) / self._limits.load_factor) * BYTES_PER_ENTRY
+        return min(needed, self._limits.map_bytes)
+
+    def run(self) -> CleaningStats:
+        """Do it. Raises CleaningAborted, OSError, and KafkaError where the log is damaged."""
+        try:
+            return self._run()
+        except Exception as error:
+            if self._is_stale:  # what was read may have been cut or removed under our hands
+                raise CleaningAborted from error
+            raise
+
+    @property
+    def _is_stale(self) -> bool:
+        """Whether the log has failed, or lost segments at either end, since the compaction began."""
+        segments = self.log.segments
+        return (
+            self.log.failure is not None
+            or self.log.truncations != self._truncations
+            or segments[0].base_offset != self._first_base_offset
+        )
+
+    def _run(self) -> CleaningStats:
+        begun = time.monotonic()
+        self._map_keys()
+        end = self.stats.end_offset = self._map.latest_offset + 1
+        self.stats.map_seconds = time.monotonic() - begun
+        self.stats.map_utilization = self._map.utilization
+        config = self.log.config
+        filtering = RecordFilter(self._map, self.now_ms, config.delete_retention_ms, config.index_interval_bytes)
+        transactions = CleanedTransactions()
+        segments = segments_between(self.log, 0, end)
+        groups = group_segments(
+            segments, config.segment_bytes, config.segment_index_bytes, self.plan.first_uncleanable_offset
+        )
+        for group in groups:
+            self._clean_group(group, filtering, transactions)
+        self.stats.records_read, self.stats.records_kept = filtering.records_read, filtering.records_kept
+        self.stats.null_keys = filtering.null_keys
+        if not self.log.note_cleaned(end, self._truncations):
+            raise CleaningAborted
+        self.stats.seconds = time.monotonic() - begun
+        return self.stats
+
+    def _check(self, size: int) -> None:
+        self._pause(size)
+        if self._is_stale:
+            raise CleaningAborted
+
+    def _chunks(self, segment: LogSegment, position: int) -> Iterator[BatchChunk]:
+        """The segment's batches from a position on, always in the same BatchChunk."""
+        floor = segment.base_offset
+        while position < segment.size:
+            size = min(max(self._limits.chunk_bytes, _SMALLEST_CHUNK), segment.size - position)
+            self._check(size)
+            data = segment.file.read(size, position)
+            if not self._chunk.read(data, floor):
+                size = int.from_bytes(data[8:12], "big") + LOG_OVERHEAD
+                data = segment.file.read(min(size, segment.size - position), position)
+                if not self._chunk.read(data, floor):
+                    raise segment.corrupt(position, "the last batch is cut short")
+            if self._chunk.next_offset > self._ends[segment.base_offset]:
+                raise segment.corrupt(position, f"offset {self._chunk.next_offset - 1} belongs into the next segment")
+            yield self._chunk
+            position += self._chunk.end
+            floor = self._chunk.next_offset
+
+    # ------------------------------------------------------------------ keys
+
+    def _map_keys(self) -> None:
+        """Fill the map from the dirty segments, until it is full; it then says how far it came."""
+        start, end = self.plan.first_dirty_offset, self.plan.first_uncleanable_offset
+        self._map.latest_offset = start - 1
+        dirty = segments_between(self.log, start, end)
+        transactions = CleanedTransactions()
+        transactions.add(collect_aborted(dirty, start, end))
+        for segment in dirty:
+            position = segment.find(start) if start > segment.base_offset else 0
+            for chunk in self._chunks(segment, position):
+                for each in chunk.special:
+                    header = chunk.header(each)
+                    if header.is_control:
+                        transactions.on_marker(header, _control_type(chunk, each))
+                    chunk.decide(each, discard=header.is_control or transactions.on_data(header))
+                self.stats.bytes_mapped += chunk.end
+                if not chunk.add_keys_to(self._map, start):
+                    return
+            self._map.latest_offset = self._ends[segment.base_offset] - 1
+
+    # ------------------------------------------------------------------ segments
+
+    def _clean_group(
+        self, group: Sequence[LogSegment], filtering: RecordFilter, transactions: CleanedTransactions
+    ) -> None:
+        """Rewrite a group of segments into one and let it take their place."""
+        for segment in group:  # a reader that still has one of these must not open its successor's files
+            _ = segment.index, segment.time_index, segment.transaction_index()
+        modified_ns = group[-1].file.change_time_ns()
+        cleaned = CleanedSegment(group[0].pool, group[0].folder, group[0].base_offset)
+        try:
+            newest = self.log.newest_batches()
+            last_offsets = array.array("q", sorted(offset for offset, _ in newest.values() if offset >= 0))
+            room = self.log.config.segment_index_bytes // 12 - 1
+            filtering.begin(group[0].base_offset, last_offsets.tobytes(), room)
+            for segment in group:
+                transactions.add(self._aborted_in(segment))
+                for chunk in self._chunks(segment, 0):
+                    self._decide(chunk, transactions, newest, cleaned)
+                    with filtering.filter(chunk) as kept:
+                        self._check(len(kept))
+                        if kept:
+                            cleaned.append(kept, filtering.offset_entries, filtering.time_entries)
+                    self.stats.bytes_read += chunk.end
+            cleaned.finish(filtering.last_time_entry(), modified_ns)
+        except BaseException:
+            cleaned.discard()
+            raise
+        self.stats.bytes_kept += cleaned.size
+        if not self.log.replace_segments(group, cleaned, self._truncations, self.now_ms):
+            cleaned.discard()
+            raise CleaningAborted
+
+    def _aborted_in(self, segment: LogSegment) -> list[AbortedTransaction]:
+        """The aborted transactions that a segment has a part of."""
+        behind = [each for each in self.log.segments if each.base_offset > segment.base_offset]
+        return collect_aborted([segment, *behind], segment.base_offset, self._ends[segment.base_offset])
+
+    def _decide(
+        self,
+        chunk: BatchChunk,
+        transactions: CleanedTransactions,
+        newest: dict[int, tuple[int, int]],
+        cleaned: CleanedSegment,
+    ) -> None:
+        """Say what becomes of the markers and of the data of transactions."""
+        for each in chunk.special:
+            header = chunk.header(each)
+            if not header.is_control:
+                chunk.decide(each, discard=transactions.on_data(header))
+                continue
+            may_go, aborted = transactions.on_marker(header, _control_type(chunk, each))
+            if aborted is not None:
+                cleaned.add_aborted(aborted)
+            is_over = header.has_delete_horizon and header.base_timestamp <= self.now_ms
+            # A producer of which nothing but a marker is known: the marker holds its epoch, which fences older ones.
+            is_newest = newest.get(header.producer_id) == (-1, header.producer_epoch)
+            chunk.decide(each, may_go and is_over, keep_empty=is_newest, ends_empty_transaction=may_go)
+
+
+def _control_type(chunk: BatchChunk, number: int) -> ControlType | None:
+    """What a marker says; None when compaction has emptied it."""
+    return read_marker(chunk.batch(number))[0] if chunk.header(number).count else None

@@ -1,0 +1,100 @@
+"""Copy a log into another directory while it is in use, and let the copy take its place.
+
+    dir-a/orders-3/                     the current log; written, read and truncated as ever
+    dir-b/orders-3.<32 hex>-future/     the copy: batches as they are, appended in portions
+    finish_copy                         the last portion under the current log's lock, then, still under it:
+                                        dir-b/…-future -> dir-b/orders-3, dir-a/orders-3 -> dir-a/….<32 hex>-delete
+
+The `Log` object stays the same for all who hold it: only what lies below it is exchanged. The current log may have been
+truncated, or restarted elsewhere, at any moment of the copying: each portion begins by cutting the copy back to what
+both have in common, found by leader epochs as between replicas. All of this is for worker threads.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from protocol.errors import KafkaError
+from segment import names
+from segment.log import Log
+from segment.log_config import MAX_LONG
+
+log = logging.getLogger(__name__)
+
+FINAL_BYTES = 256 << 10
+"""The most that is copied while the current log takes no appends."""
+
+
+def copy_portion(current: Log, future: Log, max_bytes: int) -> int:
+    """Copy what follows next, at most `max_bytes` (but one batch); return the bytes copied, fewer only at the end.
+
+    Raises KafkaError CORRUPT_MESSAGE for a damaged batch, KAFKA_STORAGE_ERROR when a directory fails.
+    """
+    align(current, future)
+    copied = 0
+    while copied < max_bytes and (data := _read(current, future.log_end_offset, max_bytes - copied)):
+        future.append_as_follower(data)
+        copied += len(data)
+    future.update_log_start_offset(current.log_start_offset)
+    future.update_high_watermark(current.high_watermark)
+    return copied
+
+
+def _read(current: Log, offset: int, max_bytes: int) -> bytes:
+    """The next batches of one segment; at least one whole batch, empty at the end."""
+    records = current.read(offset, max_bytes)
+    try:
+        return records.read()
+    except OSError as error:
+        current.fail(error, "read")
+
+
+def align(current: Log, future: Log) -> None:
+    """Cut from the copy what the current log does not have (any more)."""
+    if future.log_end_offset < current.log_start_offset:
+        future.truncate_fully_and_start_at(current.log_start_offset)
+        return
+    while future.latest_epoch >= 0:
+        epoch, end_offset = current.offset_for_leader_epoch(future.latest_epoch)
+        if epoch == future.latest_epoch:
+            _cut(future, end_offset)
+            return
+        _cut(future, future.leader_epochs.entries[-1][1])
+    _cut(future, current.log_end_offset)
+
+
+def _cut(future: Log, offset: int) -> None:
+    """Drop what lies at and above the offset, and every epoch that begins there."""
+    if offset < future.log_start_offset:
+        future.truncate_fully_and_start_at(offset)
+    else:
+        future.truncate_to(offset)
+
+
+def finish_copy(current: Log, future: Log) -> bool:
+    """Let the copy take the current log's place; False when more than a little is missing.
+
+    Afterwards `future` holds what the current log was, its folder marked for deletion. Nothing that was on disk is less
+    so afterwards, as far as the topic asks for flushes.
+    """
+    with current.changing("move"):
+        copy_portion(current, future, FINAL_BYTES)
+        if future.log_end_offset != current.log_end_offset:
+            return False
+        if current.config.flush_messages < MAX_LONG and future.recovery_point < current.recovery_point:
+            future.flush()
+        future.rename_folder(f"{future.log_dir}/{names.folder_name(current.topic, current.partition)}")
+        current.exchange(future)
+        try:
+            marked = names.marked_folder_name(current.topic, current.partition, "delete")
+            future.rename_folder(f"{future.log_dir}/{marked}")
+        except KafkaError as error:
+            log.warning("%s; what it moved from stays behind: remove that folder before the next start", error.message)
+        return True
+
+
+def is_same_log(one: Log, other: Log) -> bool:
+    """Whether two logs hold the same, as far as topic, epochs and ends can tell."""
+    if one.topic_id != other.topic_id or one.latest_epoch != other.latest_epoch:
+        return False
+    return one.log_end_offset == other.log_end_offset

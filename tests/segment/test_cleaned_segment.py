@@ -1,0 +1,61 @@
+"""Files under another name until they take the place of others."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from segment.cleaned_segment import CleanedSegment
+from segment.files import FilePool, Folder
+from segment.log_config import LogConfig
+from segment.names import SWAP
+from segment.transaction_index import AbortedTransaction
+from tests.segment.batches import batch
+
+
+@pytest.fixture
+def cleaned(tmp_path: Path) -> CleanedSegment:
+    return CleanedSegment(FilePool(), Folder(str(tmp_path)), 0)
+
+
+def names(path: Path) -> list[str]:
+    return sorted(name.removeprefix("0" * 20) for name in os.listdir(path))
+
+
+def test_it_is_written_under_its_own_names_and_renamed_twice(tmp_path: Path, cleaned: CleanedSegment) -> None:
+    data = bytes(batch(2))
+    cleaned.append(data, b"12345678", b"")
+    cleaned.append(data, b"", b"123456789012")
+    cleaned.add_aborted(AbortedTransaction(1, 2, 3, 4))
+    assert names(tmp_path) == [".log.cleaned"]
+    cleaned.finish(b"210987654321", 5_000_000_000)
+    assert names(tmp_path) == [f"{suffix}.cleaned" for suffix in (".index", ".log", ".timeindex", ".txnindex")]
+    cleaned.rename(SWAP)
+    assert names(tmp_path) == [f"{suffix}.swap" for suffix in (".index", ".log", ".timeindex", ".txnindex")]
+    cleaned.rename("")
+    assert names(tmp_path) == [".index", ".log", ".timeindex", ".txnindex"]
+    segment = cleaned.to_segment(LogConfig(), 0)
+    assert segment.file.read(10_000, 0) == data + data
+    assert (segment.index.count, segment.time_index.count) == (1, 2)
+    index = segment.transaction_index()
+    assert index is not None
+    assert index.entries == (AbortedTransaction(1, 2, 3, 4),)
+    assert {os.stat(tmp_path / name).st_mtime_ns for name in os.listdir(tmp_path)} == {5_000_000_000}
+    segment.close()
+
+
+def test_without_aborted_transactions_there_is_no_file_for_them(tmp_path: Path, cleaned: CleanedSegment) -> None:
+    cleaned.finish(b"", 1)
+    assert names(tmp_path) == [".index.cleaned", ".log.cleaned", ".timeindex.cleaned"]
+    cleaned.discard()
+    assert names(tmp_path) == []
+
+
+def test_what_an_earlier_attempt_left_is_not_mixed_in(tmp_path: Path) -> None:
+    for suffix in (".log", ".txnindex"):
+        (tmp_path / f"{0:020d}{suffix}.cleaned").write_bytes(b"old")
+    cleaned = CleanedSegment(FilePool(), Folder(str(tmp_path)), 0)
+    cleaned.finish(b"", 1)
+    assert (tmp_path / f"{0:020d}.log.cleaned").read_bytes() == b""
+    assert not (tmp_path / f"{0:020d}.txnindex.cleaned").exists()
+    cleaned.close()
