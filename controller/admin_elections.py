@@ -69,7 +69,7 @@ class AdminElections:
                 continue
             possible = [each for each in elsewhere if self._can_lead(broker_id, each)]
             if possible:
-                log.info("broker %d gets %d partitions back to lead", broker_id, len(possible))
+                log.info("broker %d prefers to lead %d more", broker_id, len(possible))
                 yield from self.do.bring_online(possible, Strategy.PREFERRED)
 
     def _can_lead(self, broker_id: int, partition: TopicPartition) -> bool:
@@ -84,5 +84,5 @@ class AdminElections:
             return
         offline = (PartitionStatus.OFFLINE, PartitionStatus.NEW)
         waiting = [each for each in self.do.state.partitions_of(topic) if self.do.state.status(each) in offline]
-        if waiting and not self.do.state.is_being_deleted(topic):
+        if waiting:
             yield from self.do.bring_online(waiting)

@@ -8,16 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from controller.election import Strategy
-from controller.instructions import CloseChannel, OpenChannel, Steps
+from controller.instructions import CloseChannel, OpenChannel, Pause, Steps
 from controller.reassignment import Reassignment
 from controller.state import PartitionStatus, Replica, ReplicaStatus
 from controller.topic_deletion import TopicDeletion
 from controller.transitions import Transitions
+from controller.wording import count, few
 from controller.znodes import NO_LEADER, BrokerRegistration, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 
 log = logging.getLogger(__name__)
+
+LED_AT_ONCE = 50
+"""Partitions that a stopping broker hands over in one round: nobody can write to them until the round is done."""
 
 
 @dataclass(slots=True)
@@ -38,7 +42,8 @@ class BrokerLife:
             each for each in set(brokers) & set(known) - bounced if _manners(brokers[each]) != _manners(known[each])
         }
         if new or dead or bounced:
-            log.info("brokers: new %s, gone %s, back %s", sorted(new), sorted(dead), sorted(bounced))
+            text = "brokers gone: %s; started: %s; back with a new session: %s"
+            log.info(text, *(few(sorted(each)) or "-" for each in (dead, new, bounced)))
         if dead or bounced:
             yield from self._remove(dead | bounced)
         if new or bounced:
@@ -65,10 +70,11 @@ class BrokerLife:
             yield from self.open_channel(broker)
         if existing:
             yield from self.do.tell_metadata(broker_ids=existing)
-        known = [each for each in state.partitions() if not state.is_being_deleted(each.topic)]
-        yield from self.do.tell_metadata(known, broker_ids=started)
+        # Topics that are going too: a broker that runs on in a new session may still believe in them.
+        yield from self.do.tell_metadata(state.partitions(), broker_ids=started)
         replicas = state.replicas_on(started)
-        staying = [each for each in replicas if not state.is_being_deleted(each[0].topic)]
+        yield Pause()
+        staying = [each for each in replicas if not state.is_going(each[0].topic)]
         yield from self.do.move_replicas(
             [each for each in staying if state.replica_state(each) is not ReplicaStatus.NON_EXISTENT],
             ReplicaStatus.ONLINE,
@@ -101,16 +107,21 @@ class BrokerLife:
             state.shutting_down.discard(broker_id)
             state.offline_partitions.pop(broker_id, None)
             yield CloseChannel(broker_id)
-        yield from self.replicas_offline(state.replicas_on(gone))
+        replicas = state.replicas_on(gone)
+        yield Pause()
+        yield from self.replicas_offline(replicas)
 
     def replicas_offline(self, replicas: Iterable[Replica]) -> Steps[None]:
         """New leaders for what these replicas led, smaller ISRs for the rest."""
         state = self.do.state
         offline = [each for each in replicas if state.replica_state(each) is not ReplicaStatus.NON_EXISTENT]
-        deleting = [each for each in offline if state.is_being_deleted(each[0].topic)]
-        staying = [each for each in offline if not state.is_being_deleted(each[0].topic)]
+        deleting = [each for each in offline if state.is_going(each[0].topic)]
+        staying = [each for each in offline if not state.is_going(each[0].topic)]
+        yield Pause()
         leaderless = self._leaderless({each[0] for each in staying})
+        yield Pause()
         self.do.set_partition_status(leaderless, PartitionStatus.OFFLINE)
+        yield Pause()
         yield from self.do.elect_leaderless()
         yield from self.do.move_replicas(staying, ReplicaStatus.OFFLINE)
         yield from self.deletion.fail_replicas(deleting)
@@ -134,15 +145,14 @@ class BrokerLife:
         """Ask these brokers about all their replicas: LeaderAndIsr's answer says which are offline."""
         state = self.do.state
         replicas = state.replicas_on(each for each in broker_ids if each in state.brokers)
-        askable = [each for each in replicas if not state.is_being_deleted(each[0].topic)]
+        askable = [each for each in replicas if not state.is_going(each[0].topic)]
         yield from self.do.move_replicas(askable, ReplicaStatus.ONLINE)
 
     def leader_and_isr_answered(self, broker_id: int, response: Any) -> Steps[None]:
         """Keep book of the partitions a broker can't serve from its disks; new ones go offline."""
         state = self.do.state
-        if response.error_code != ErrorCode.NONE or broker_id not in state.brokers:
-            if response.error_code != ErrorCode.NONE:
-                log.warning("broker %d refused LeaderAndIsr: error %d", broker_id, response.error_code)
+        if response.error_code != ErrorCode.NONE:
+            log.warning("broker %d refused LeaderAndIsr: error %d", broker_id, response.error_code)
             return
         names = {topic_id: name for name, topic_id in state.topic_ids.items()} if response.topics else {}
         answered = [
@@ -160,7 +170,8 @@ class BrokerLife:
             state.offline_partitions.pop(broker_id, None)
         newly_lost = sorted(now - before)
         if newly_lost:
-            log.warning("broker %d lost %d partitions with a log directory", broker_id, len(newly_lost))
+            lost_text = count(len(newly_lost), "partition")
+            log.warning("broker %d lost %s with a log directory: %s", broker_id, lost_text, few(newly_lost))
             yield from self.replicas_offline((each, broker_id) for each in newly_lost)
 
     # --- controlled shutdown ---
@@ -175,11 +186,12 @@ class BrokerLife:
             return ControlledShutdownResponse(error_code=code, remaining_partitions=[])
         if has_epoch and request.broker_epoch < broker.epoch:
             return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, remaining_partitions=[])
+        log.info("broker %d is about to stop", request.broker_id)
         state.shutting_down.add(request.broker_id)
         concerned = [each for each in state.partitions_on(request.broker_id) if self._can_move(each)]
         led = [each for each in concerned if state.leadership[each].leader == request.broker_id]
         followed = [each for each in concerned if state.leadership[each].leader != request.broker_id]
-        yield from self.do.bring_online(led, Strategy.CONTROLLED_SHUTDOWN)
+        yield from self.do.bring_online(led, Strategy.CONTROLLED_SHUTDOWN, at_once=LED_AT_ONCE)
         yield from self._stop_following(request.broker_id, followed)
         remaining = [each for each in led if state.leadership[each].leader == request.broker_id]
         return ControlledShutdownResponse(
@@ -193,7 +205,7 @@ class BrokerLife:
     def _can_move(self, partition: TopicPartition) -> bool:
         state = self.do.state
         has_others = len(state.replicas(partition)) > 1
-        return has_others and partition in state.leadership and not state.is_being_deleted(partition.topic)
+        return has_others and partition in state.leadership and not state.is_going(partition.topic)
 
     def _stop_following(self, broker_id: int, partitions: list[TopicPartition]) -> Steps[None]:
         """Stopped before the ISR shrinks, so that the follower isn't taken back in."""

@@ -43,12 +43,15 @@ def elect(
     assignment: ReplicaAssignment,
     is_online: Callable[[int], bool],
     *,
-    registered: Collection[int] = (),
+    serving: Collection[int] = (),
     shutting_down: Collection[int] = (),
     unclean_allowed: bool = False,
     controller_epoch: int = 0,
 ) -> Elected | None:
-    """The outcome, None when nobody can lead. `registered` and `shutting_down` matter for a controlled shutdown."""
+    """The outcome, None when nobody can lead.
+
+    For a controlled shutdown: `serving`, the replicas online or shutting down, and the brokers `shutting_down`.
+    """
     replicas = assignment.replicas
     if strategy is Strategy.REASSIGN:
         elected = _first(assignment.target, state.isr, is_online)
@@ -57,7 +60,7 @@ def elect(
         elected = _first(replicas[:1], state.isr, is_online)
         return _keep_isr(state, elected, replicas, controller_epoch)
     if strategy is Strategy.CONTROLLED_SHUTDOWN:
-        return _for_shutdown(state, replicas, registered, shutting_down, controller_epoch)
+        return _for_shutdown(state, replicas, serving, shutting_down, controller_epoch)
     return _offline(state, replicas, is_online, unclean_allowed or strategy is Strategy.UNCLEAN, controller_epoch)
 
 
@@ -82,15 +85,15 @@ def _led_by(state: PartitionState, leader: int, isr: tuple[int, ...], controller
 def _for_shutdown(
     state: PartitionState,
     replicas: tuple[int, ...],
-    registered: Collection[int],
+    serving: Collection[int],
     shutting_down: Collection[int],
     controller_epoch: int,
 ) -> Elected | None:
     isr = tuple(each for each in state.isr if each not in shutting_down)
-    leader = next((each for each in replicas if each in registered and each in isr), None)
+    leader = next((each for each in replicas if each in serving and each in isr), None)
     if leader is None:
         return None
-    recipients = tuple(each for each in replicas if each in registered)
+    recipients = tuple(each for each in replicas if each in serving)
     return Elected(_led_by(state, leader, isr, controller_epoch), recipients)
 
 

@@ -102,9 +102,10 @@ class LegacyElectionsFound:
 
 @dataclass(frozen=True, slots=True)
 class LeaderAndIsrAnswered:
-    """A broker's answer to a LeaderAndIsrRequest."""
+    """A broker's answer to the LeaderAndIsrRequest beside it."""
 
     broker_id: int
+    request: Any
     response: Any
 
 

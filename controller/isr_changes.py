@@ -52,7 +52,8 @@ def judge(state: ControllerState, wanted: WantedChange, version: int) -> Partiti
         return ErrorCode.INVALID_REQUEST
     if wanted.leader_recovery_state == RECOVERING and (len(wanted.isr) > 1 or known.leader_recovery_state == RECOVERED):
         return ErrorCode.INVALID_REQUEST
-    if not all(map(state.is_live, wanted.isr)):
+    replicas = state.replicas(wanted.partition)
+    if not all(state.is_live(each) and each in replicas for each in wanted.isr):
         has_own_code = version >= _TOPIC_IDS_SINCE
         return ErrorCode.INELIGIBLE_REPLICA if has_own_code else ErrorCode.OPERATION_NOT_ATTEMPTED
     return PartitionState(

@@ -27,15 +27,18 @@ from controller.instructions import (
     DeleteNodes,
     ForgetTopics,
     Instruction,
+    Pause,
     ReadTopics,
     Steps,
     WriteTopics,
 )
 from controller.isr_changes import IsrChanges
 from controller.reassignment import Reassignment
-from controller.state import ControllerState, PartitionStatus, ReplicaStatus
+from controller.request_batch import PARTITIONS_PER_PAUSE
+from controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
 from controller.topic_deletion import TopicDeletion
-from controller.transitions import Transitions
+from controller.transitions import Transitions, portions
+from controller.wording import count, few
 from controller.znodes import PREFERRED_ELECTION, TopicAssignment, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.reassignments import (
@@ -129,17 +132,19 @@ class Machine:
         state.brokers.update(snapshot.brokers)
         for name, topic in snapshot.topics.items():
             state.add_topic(name, topic)
+            yield Pause()
         yield from self._add_missing_topic_ids(snapshot.topics)
         state.leadership.update(
             {each: known for each, known in snapshot.partition_states.items() if state.assignment(each) is not None}
         )
+        yield Pause()
         state.reassigning.update(each for each in state.partitions() if self._is_moving(each))
         for broker in snapshot.brokers.values():
             yield from self._brokers.open_channel(broker)
+        self._tell_story()
         yield from self._take_deletions(snapshot.topics_to_delete)
         yield from self._do.tell_metadata()
-        yield from self._start_replicas()
-        yield from self._start_partitions()
+        yield from self._start()
         self._reassignment.legacy = {}
         if snapshot.reassignments:
             yield from self._reassignment.ask_legacy(snapshot.reassignments)
@@ -147,6 +152,18 @@ class Machine:
         yield from self._deletion.resume()
         if snapshot.preferred_elections:
             yield from self._legacy_elections(events.LegacyElectionsFound(snapshot.preferred_elections))
+
+    def _tell_story(self) -> None:
+        state = self.state
+        away = {each for partition in state.partitions() for each in state.replicas(partition)} - set(state.brokers)
+        topics, partitions = len(state.assignments), sum(map(len, state.assignments.values()))
+        log.info(
+            "found %s and %s; brokers there: %s; away: %s",
+            count(topics, "topic"),
+            count(partitions, "partition"),
+            few(sorted(state.brokers)),
+            few(sorted(away)) or "-",
+        )
 
     def _is_moving(self, partition: TopicPartition) -> bool:
         assignment = self.state.assignment(partition)
@@ -177,10 +194,20 @@ class Machine:
                 state.deletion_ineligible.add(name)
         state.deletion_ineligible.update({each.topic for each in state.reassigning} & known)
 
-    def _start_replicas(self) -> Steps[None]:
+    def _start(self) -> Steps[None]:
+        """Leaders first where there is none: these partitions are out of service. Then everybody hears of the rest."""
+        online, offline = yield from self._judge_replicas()
+        yield from self._judge_partitions()
+        elected = yield from self._do.elect_leaderless()
+        yield from self._do.move_replicas([each for each in online if each[0] not in elected], ReplicaStatus.ONLINE)
+        yield from self._do.move_replicas(offline, ReplicaStatus.OFFLINE)
+
+    def _judge_replicas(self) -> Steps[tuple[list[Replica], list[Replica]]]:
         state = self.state
         online, offline = [], []
-        for partition in state.partitions():
+        for number, partition in enumerate(state.partitions(), 1):
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
             for broker_id in state.replicas(partition):
                 replica = (partition, broker_id)
                 if state.is_online(broker_id, partition):
@@ -189,12 +216,13 @@ class Machine:
                 else:
                     state.replica_status[replica] = ReplicaStatus.DELETION_INELIGIBLE
                     offline.append(replica)
-        yield from self._do.move_replicas(online, ReplicaStatus.ONLINE)
-        yield from self._do.move_replicas(offline, ReplicaStatus.OFFLINE)
+        return online, offline
 
-    def _start_partitions(self) -> Steps[None]:
+    def _judge_partitions(self) -> Steps[None]:
         state = self.state
-        for partition in state.partitions():
+        for number, partition in enumerate(state.partitions(), 1):
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
             known = state.leadership.get(partition)
             if known is None:
                 status = PartitionStatus.NEW
@@ -203,7 +231,6 @@ class Machine:
             else:
                 status = PartitionStatus.OFFLINE
             state.partition_status[partition] = status
-        yield from self._do.elect_leaderless()
 
     # --- brokers ---
 
@@ -216,10 +243,12 @@ class Machine:
             yield DeleteNodes(event.paths)
 
     def _leader_and_isr_answered(self, event: events.LeaderAndIsrAnswered) -> Steps[None]:
-        yield from self._brokers.leader_and_isr_answered(event.broker_id, event.response)
+        if self.state.is_of_this_life(event.broker_id, event.request):
+            yield from self._brokers.leader_and_isr_answered(event.broker_id, event.response)
 
     def _stop_replica_answered(self, event: events.StopReplicaAnswered) -> Steps[None]:
-        yield from self._deletion.stop_replica_answered(event.broker_id, event.request, event.response)
+        if self.state.is_of_this_life(event.broker_id, event.request):
+            yield from self._deletion.stop_replica_answered(event.broker_id, event.request, event.response)
 
     def _controlled_shutdown(self, event: events.ControlledShutdownCalled) -> Steps[None]:
         response = yield from self._brokers.shut_down(event.request, event.version)
@@ -240,17 +269,22 @@ class Machine:
             return
         read: events.TopicsRead = yield ReadTopics(tuple(new))
         yield from self._add_missing_topic_ids(read.topics)
-        created = [each for name, topic in read.topics.items() for each in state.add_topic(name, topic)]
-        log.info("new topics %s with %d partitions", ", ".join(sorted(read.topics)), len(created))
+        created = []
+        for name, topic in read.topics.items():
+            created += state.add_topic(name, topic)
+            yield Pause()
+        topics, partitions = count(len(read.topics), "new topic"), count(len(created), "partition")
+        log.info("%s with %s: %s", topics, partitions, few(sorted(read.topics)))
         yield from self._create_partitions(created)
 
     def _create_partitions(self, partitions: list[TopicPartition]) -> Steps[None]:
         """New, then Online: the state nodes are made, and the brokers told."""
-        replicas = [(each, broker_id) for each in partitions for broker_id in self.state.replicas(each)]
-        self._do.set_partition_status(partitions, PartitionStatus.NEW)
-        yield from self._do.move_replicas(replicas, ReplicaStatus.NEW)
-        yield from self._do.bring_online(partitions, unclean=False)
-        yield from self._do.move_replicas(replicas, ReplicaStatus.ONLINE)
+        for portion in portions(partitions):
+            replicas = [(each, broker_id) for each in portion for broker_id in self.state.replicas(each)]
+            self._do.set_partition_status(portion, PartitionStatus.NEW)
+            yield from self._do.move_replicas(replicas, ReplicaStatus.NEW)
+            yield from self._do.bring_online(portion, unclean=False)
+            yield from self._do.move_replicas(replicas, ReplicaStatus.ONLINE)
 
     def _topics_modified(self, event: events.TopicsModified) -> Steps[None]:
         """Partitions were added; during a deletion that is taken back."""

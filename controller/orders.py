@@ -126,7 +126,7 @@ class Orders:
             if self._is_over:
                 return
             if isinstance(order.request, LeaderAndIsrRequest):
-                self._tell(events.LeaderAndIsrAnswered(order.broker_id, response))
+                self._tell(events.LeaderAndIsrAnswered(order.broker_id, order.request, response))
             elif isinstance(order.request, StopReplicaRequest):
                 self._tell(events.StopReplicaAnswered(order.broker_id, order.request, response))
 

@@ -17,6 +17,7 @@ from controller.events import PartitionStatesWritten, TopicConfigsRead
 from controller.instructions import CreatePartitionStates, Pause, ReadTopicConfigs, Steps, WritePartitionStates
 from controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
 from controller.state import ControllerState, PartitionStatus
+from controller.wording import count, few
 from controller.znodes import Conflict, PartitionState, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -78,24 +79,26 @@ class PartitionMoves:
 
     def _initialise(self, partitions: list[TopicPartition]) -> Steps[set[TopicPartition]]:
         """First leaders: the first live replica, all live ones in sync. With none live the partition stays New."""
-        states = {}
+        states, waiting = {}, []
         for partition in partitions:
             live = self.state.online(self.state.replicas(partition), partition)
             if live:
                 states[partition] = PartitionState(live[0], 0, tuple(live), self.state.epoch)
             else:
-                log.error("partition %s has no live replica", partition)
+                waiting.append(partition)
+        if waiting:
+            log.warning("%s not made yet, no replica is live: %s", count(len(waiting), "partition"), few(waiting))
         if not states:
             return set()
         written: PartitionStatesWritten = yield CreatePartitionStates(states)
         succeeded = set()
-        for count, (partition, result) in enumerate(written.results.items(), 1):
+        for number, (partition, result) in enumerate(written.results.items(), 1):
             if isinstance(result, Conflict):
                 log.error("partition %s got no first leader, ZooKeeper holds %s", partition, result.current)
                 continue
             self._take(partition, Elected(result, result.isr), is_new=True)
             succeeded.add(partition)
-            if count % PARTITIONS_PER_PAUSE == 0:
+            if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
         return succeeded
 
@@ -142,7 +145,7 @@ class PartitionMoves:
     ) -> Steps[dict[TopicPartition, Elected]]:
         state = self.state
         elections = {}
-        for count, partition in enumerate(partitions, 1):
+        for number, partition in enumerate(partitions, 1):
             assignment = state.assignment(partition)
             assert assignment is not None, f"{partition} has a state and no assignment"
             elected = elect(
@@ -150,16 +153,14 @@ class PartitionMoves:
                 state.leadership[partition],
                 assignment,
                 lambda broker_id, partition=partition: state.is_online(broker_id, partition),  # type: ignore[misc]
-                registered=state.brokers,
+                serving=[each for each in assignment.replicas if state.can_serve(each, partition)],
                 shutting_down=state.shutting_down,
                 unclean_allowed=partition in uncleanly,
                 controller_epoch=state.epoch,
             )
             if elected is not None:
                 elections[partition] = elected
-            else:
-                log.warning("nobody can lead partition %s (%s)", partition, strategy.value)
-            if count % PARTITIONS_PER_PAUSE == 0:
+            if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
         return elections
 

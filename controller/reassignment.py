@@ -63,11 +63,17 @@ class Reassignment:
         if target is None:
             if not current.is_being_reassigned:
                 raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress.")
-            return current.reassign_to(current.origin)
-        problem = self._problem(current, target)
-        if problem:
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
-        return current.reassign_to(target)
+            wanted = current.reassign_to(current.origin)
+        else:
+            problem = self._problem(current, target)
+            if problem:
+                raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+            wanted = current.reassign_to(target)
+        known = state.leadership.get(partition)
+        if known is not None and not set(known.isr) & set(wanted.replicas):
+            text = f"None of the replicas left, {list(wanted.replicas)}, is in sync: records would be lost."
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        return wanted
 
     def _problem(self, current: ReplicaAssignment, target: tuple[int, ...]) -> str | None:
         if not target:
@@ -98,8 +104,11 @@ class Reassignment:
                 yield from self._run(partition, assignment)
 
     def _is_complete(self, partition: TopicPartition, assignment: ReplicaAssignment) -> bool:
-        known = self.do.state.leadership.get(partition)
-        return known is not None and set(assignment.target) <= set(known.isr)
+        """The target is in sync, and one of it can lead."""
+        state = self.do.state
+        known = state.leadership.get(partition)
+        is_in_sync = known is not None and set(assignment.target) <= set(known.isr)
+        return is_in_sync and bool(state.online(assignment.target, partition))
 
     def _run(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
         state = self.do.state
@@ -145,6 +154,7 @@ class Reassignment:
 
     def _begin(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
         """Phase A: a new leader epoch that knows all replicas; the added ones start to follow."""
+        log.info("partition %s moves to brokers %s", partition, ", ".join(map(str, assignment.target)))
         added = assignment.adding_replicas
         others = [each for each in assignment.replicas if each not in added]
         yield from self._bump(partition, others, new=added)
@@ -203,7 +213,8 @@ class Reassignment:
     def _over(self, partition: TopicPartition) -> Steps[None]:
         state = self.do.state
         state.reassigning.discard(partition)
-        log.info("partition %s has moved to %s", partition, state.replicas(partition))
+        moved_text = "partition %s is on brokers %s now; %d still move"
+        log.info(moved_text, partition, ", ".join(map(str, state.replicas(partition))), len(state.reassigning))
         yield from self.forget_legacy([partition])
         yield from self.do.tell_metadata([partition])
         yield from self.deletion.resume_for({partition.topic})

@@ -41,21 +41,24 @@ class ReplicaMoves:
     state: ControllerState
     batch: RequestBatch
 
-    def move(self, replicas: Iterable[Replica], target: ReplicaStatus) -> Steps[None]:
-        """Into any status. Into Offline also takes the replica out of the ISR."""
+    def move(self, replicas: Iterable[Replica], target: ReplicaStatus) -> Steps[dict[int, list[TopicPartition]]]:
+        """Into any status. Into Offline also takes the replica out of the ISR; returns which ISRs a broker left."""
         valid = []
-        for count, replica in enumerate(replicas, 1):
+        for number, replica in enumerate(replicas, 1):
             if self._is_valid(replica, target):
                 valid.append(replica)
                 self._act(*replica, target)
-            if count % PARTITIONS_PER_PAUSE == 0:
+            if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
-        if target is ReplicaStatus.OFFLINE:
-            by_broker: dict[int, list[TopicPartition]] = {}
-            for partition, broker_id in valid:
-                by_broker.setdefault(broker_id, []).append(partition)
-            for broker_id, partitions in by_broker.items():
-                yield from self._leave_isr(broker_id, partitions)
+        if target is not ReplicaStatus.OFFLINE:
+            return {}
+        by_broker: dict[int, list[TopicPartition]] = {}
+        for partition, broker_id in valid:
+            by_broker.setdefault(broker_id, []).append(partition)
+        left = {}
+        for broker_id, partitions in by_broker.items():
+            left[broker_id] = yield from self._leave_isr(broker_id, partitions)
+        return {broker_id: partitions for broker_id, partitions in left.items() if partitions}
 
     def _is_valid(self, replica: Replica, target: ReplicaStatus) -> bool:
         status = self.state.replica_state(replica)
@@ -91,11 +94,12 @@ class ReplicaMoves:
             self.state.set_assignment(partition, replace(assignment, replicas=left))
         self.state.replica_status.pop((partition, broker_id), None)
 
-    def _leave_isr(self, broker_id: int, partitions: list[TopicPartition]) -> Steps[None]:
+    def _leave_isr(self, broker_id: int, partitions: list[TopicPartition]) -> Steps[list[TopicPartition]]:
         """Shrink the ISRs the replica is in. The last member stays: somebody has to know what was acknowledged."""
         state = self.state
         self.batch.tell_metadata(each for each in partitions if each in state.leadership)
-        remaining = [each for each in partitions if not state.is_being_deleted(each.topic)]
+        remaining = [each for each in partitions if not state.is_going(each.topic)]
+        left = []
         for _ in range(_WRITE_ATTEMPTS):
             states = {
                 each: self._without(state.leadership[each], broker_id)
@@ -103,12 +107,13 @@ class ReplicaMoves:
                 if each in state.leadership and broker_id in state.leadership[each].isr
             }
             if not states:
-                return
+                break
             written: PartitionStatesWritten = yield WritePartitionStates(states)
             remaining = []
             for partition, result in written.results.items():
                 if isinstance(result, PartitionState):
                     state.leadership[partition] = result
+                    left.append(partition)
                     others = [each for each in state.replicas(partition) if each != broker_id]
                     self.batch.tell_leader_and_isr(others, partition)
                 elif result.current is not None and result.current.controller_epoch <= state.epoch:
@@ -116,6 +121,7 @@ class ReplicaMoves:
                     remaining.append(partition)
                 else:
                     log.error("partition %s: ISR left alone, ZooKeeper holds %s", partition, result.current)
+        return left
 
     def _without(self, known: PartitionState, broker_id: int) -> PartitionState:
         isr = known.isr if len(known.isr) == 1 else tuple(each for each in known.isr if each != broker_id)

@@ -38,6 +38,14 @@ _FIRST_REBALANCE_AFTER_S = 5.0
 _RETRY_ELECTION_AFTER_S = 1.0
 
 
+_STORIES: dict[type[object], str] = {
+    events.ControllerElected: "took over",
+    events.BrokersListed: "the brokers' change was handled",
+    events.ControlledShutdownCalled: "its partitions were moved",
+}
+"""Events whose duration people want to know: all that is left then is what brokers do with their orders."""
+
+
 class _TermOver(Exception):
     """The term ended while one of its jobs was under way."""
 
@@ -70,6 +78,9 @@ class ControllerRunner:
         self._is_registered = False
         self._loop_task: asyncio.Task[None] | None = None
         self._rebalance_task: asyncio.Task[None] | None = None
+        self._seen: tuple[int, int] | None = None
+        self.on_new_controller: list[Callable[[], None]] = []
+        """Called when /controller names another one than before, us included."""
         self._readers: dict[str, Job] = {
             znodes.BROKER_IDS: self._read_brokers,
             znodes.TOPICS: self._read_topic_names,
@@ -110,8 +121,8 @@ class ControllerRunner:
         self._loop_task = asyncio.create_task(self._loop(), name="controller")
         await decided
 
-    async def stop(self) -> None:
-        """Resign if we are the controller, and stop. Before the ZooKeeper session is closed."""
+    async def stop(self, *, resign: bool = True) -> None:
+        """Stop, before the ZooKeeper session is closed: a controller resigns, or leaves that to the session's end."""
         if self._loop_task is None:
             return
         self._zookeeper.unwatch(znodes.CONTROLLER)
@@ -122,7 +133,7 @@ class ControllerRunner:
         self._loop_task = None
         term = self._term
         self._end_term()
-        if term is not None and self._zookeeper.is_connected:
+        if resign and term is not None and self._zookeeper.is_connected:
             try:
                 await self._zookeeper.resign(term)
             except SessionExpired:
@@ -148,9 +159,18 @@ class ControllerRunner:
         """What the machine knows: to be read, never changed. Empty while we are not the controller."""
         return self._machine.state
 
-    def unclean_election_enabled(self, topic: str | None) -> None:
-        """A dynamic change turned unclean.leader.election.enable on: for one topic, or (None) by default."""
+    def unclean_election_enabled(self, topic: str) -> None:
+        """A dynamic change turned unclean.leader.election.enable on for a topic."""
         self._tell(events.UncleanElectionEnabled(topic))
+
+    def set_unclean_default(self, is_enabled: bool) -> None:
+        """A dynamic change of unclean.leader.election.enable for all topics without a word of their own."""
+        was_enabled, self._config.unclean_leader_election_enable = (
+            self._config.unclean_leader_election_enable,
+            is_enabled,
+        )
+        if is_enabled and not was_enabled:
+            self._tell(events.UncleanElectionEnabled())
 
     # --- the loop ---
 
@@ -196,7 +216,9 @@ class ControllerRunner:
         term, orders = self._term, self._orders
         if term is None or orders is None:
             return
+        begun = time.monotonic()
         instructions = self._machine.handle(event)
+        story = _STORIES.get(type(event)) if instructions else None
         while instructions:
             result = None
             for instruction in instructions:
@@ -206,6 +228,8 @@ class ControllerRunner:
             if result is None:
                 break
             instructions = self._machine.handle(result)
+        if story is not None:
+            log.info("%s in %.0f ms", story, (time.monotonic() - begun) * 1000)
 
     # --- terms ---
 
@@ -236,23 +260,27 @@ class ControllerRunner:
         """Look who is the controller; if nobody is, try to be."""
         node = await self._zookeeper.read_controller(watch=True)
         if node is not None:
+            self._see(node.broker_id, node.timestamp_ms)
             if node.broker_id != self._broker_id:
                 self._end_term()
             return
         self._end_term()
         if not self._is_registered:
             return
-        elected = await self._zookeeper.elect_controller(self._broker_id, int(time.time() * 1000))
+        now_ms = int(time.time() * 1000)
+        elected = await self._zookeeper.elect_controller(self._broker_id, now_ms)
         if elected is None:
-            self._enqueue_once(self._look_at_winner)
+            self._enqueue_once(self._run_for_controller)  # sets the watch on whoever was faster
             return
+        self._see(self._broker_id, now_ms)
         await self._zookeeper.read_controller(watch=True)
         await self._take_over(elected)
 
-    async def _look_at_winner(self) -> None:
-        """Set the watch on whoever was faster; gone again already: run again."""
-        if await self._zookeeper.read_controller(watch=True) is None:
-            await self._run_for_controller()
+    def _see(self, broker_id: int, timestamp_ms: int) -> None:
+        if self._seen != (broker_id, timestamp_ms):
+            self._seen = (broker_id, timestamp_ms)
+            for callback in self.on_new_controller:
+                callback()
 
     async def _take_over(self, term: ElectedController) -> None:
         log.info("broker %d is the controller, epoch %d", self._broker_id, term.epoch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from typing import Any
 
 from controller.znodes import (
     NO_LEADER,
@@ -63,7 +64,7 @@ class ControllerState:
         self.reassigning: set[TopicPartition] = set()
         self.topics_to_delete: set[str] = set()
         self.deletion_started: set[str] = set()
-        """Topics to delete whose partitions are NonExistent by now."""
+        """Topics to delete whose partitions are NonExistent by now: these have no leaders any more."""
         self.deletion_ineligible: set[str] = set()
         """Topics to delete that have to wait: for an absent broker, for a reassignment."""
         self._on_broker: dict[int, set[TopicPartition]] = {}
@@ -74,12 +75,19 @@ class ControllerState:
         """Registered and not shutting down."""
         return broker_id in self.brokers and broker_id not in self.shutting_down
 
+    def is_of_this_life(self, broker_id: int, request: Any) -> bool:
+        """Whether the request was meant for the broker as it is registered now: what came before says nothing."""
+        broker = self.brokers.get(broker_id)
+        return broker is not None and bool(request.broker_epoch == broker.epoch)
+
     def is_online(self, broker_id: int, partition: TopicPartition) -> bool:
         """Whether the replica on that broker can lead: broker live, log directory not lost."""
-        if broker_id not in self.brokers or broker_id in self.shutting_down:
-            return False
+        return broker_id not in self.shutting_down and self.can_serve(broker_id, partition)
+
+    def can_serve(self, broker_id: int, partition: TopicPartition) -> bool:
+        """As `is_online`, brokers that are shutting down included."""
         lost = self.offline_partitions.get(broker_id)
-        return not lost or partition not in lost
+        return broker_id in self.brokers and (not lost or partition not in lost)
 
     def online(self, replicas: Iterable[int], partition: TopicPartition) -> list[int]:
         """Those of the replicas that are online, in their order."""
@@ -165,6 +173,10 @@ class ControllerState:
     def is_being_deleted(self, topic: str) -> bool:
         """Whether the topic is marked for deletion."""
         return topic in self.topics_to_delete
+
+    def is_going(self, topic: str) -> bool:
+        """Whether the topic's deletion has begun; one that is only marked lives on, it may have to wait for long."""
+        return topic in self.deletion_started
 
     def status(self, partition: TopicPartition) -> PartitionStatus:
         """Where the partition stands; one we do not know is NonExistent."""

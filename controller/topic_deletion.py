@@ -16,6 +16,7 @@ from controller import znodes
 from controller.instructions import DeleteNodes, DeleteTopicNodes, ForgetTopics, Steps
 from controller.state import PartitionStatus, Replica, ReplicaStatus
 from controller.transitions import Transitions
+from controller.wording import count, few
 from controller.znodes import TopicPartition
 from protocol.errors import ErrorCode
 
@@ -38,14 +39,15 @@ class TopicDeletion:
         accepted = [name for name in wanted if name not in refused and name not in state.topics_to_delete]
         if not accepted:
             return
-        log.info("deleting topics %s", ", ".join(accepted))
+        log.info("deleting %s: %s", count(len(accepted), "topic"), few(accepted))
         state.topics_to_delete.update(accepted)
         state.deletion_ineligible.update({each.topic for each in state.reassigning} & set(accepted))
         yield from self.resume()
 
     def resume_for(self, topics: Iterable[str]) -> Steps[None]:
-        """What kept these topics from being deleted may be over."""
-        waiting = set(topics) & self.do.state.topics_to_delete
+        """What kept these topics from being deleted may be over; a reassignment that still runs is not."""
+        moving = {each.topic for each in self.do.state.reassigning}
+        waiting = set(topics) & self.do.state.topics_to_delete - moving
         if waiting:
             self.do.state.deletion_ineligible -= waiting
             yield from self.resume()
@@ -57,7 +59,7 @@ class TopicDeletion:
     def fail_replicas(self, replicas: Iterable[Replica]) -> Steps[None]:
         """Replicas that could not be deleted, or whose broker died meanwhile."""
         state = self.do.state
-        failed = [each for each in replicas if state.is_being_deleted(each[0].topic)]
+        failed = [each for each in replicas if state.is_going(each[0].topic)]
         if not failed:
             return
         movable = [
@@ -141,7 +143,7 @@ class TopicDeletion:
         yield from self.do.move_replicas(live, ReplicaStatus.DELETION_STARTED)
         if dead:
             topics_waiting = sorted({each[0].topic for each in dead})
-            log.info("deletion of %s waits for brokers that are away", ", ".join(topics_waiting))
+            log.info("deletion waits for brokers that are away: %s", few(topics_waiting))
             self.mark_ineligible(topics_waiting)
 
     def _complete(self, topic: str) -> Steps[None]:

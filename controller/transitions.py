@@ -1,9 +1,15 @@
-"""Whole transitions, each with its own batch of requests: what the larger procedures are made of (pure)."""
+"""Whole transitions, told to the brokers in portions: what the larger procedures are made of (pure).
+
+Portions keep requests small: neither we nor the brokers stand still over thousands of partitions, and the first ones
+are led again while the last are still elected.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from controller.controller_config import ControllerConfig
 from controller.election import Strategy
@@ -12,7 +18,14 @@ from controller.partition_states import PartitionMoves
 from controller.replica_states import ReplicaMoves
 from controller.request_batch import RequestBatch
 from controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
+from controller.wording import count, few, spread
 from controller.znodes import TopicPartition
+
+log = logging.getLogger(__name__)
+
+PORTION = 1000
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -32,32 +45,49 @@ class Transitions:
         PartitionMoves(self.state, self.batch()).set_status(partitions, target)
 
     def bring_online(
-        self, partitions: Iterable[TopicPartition], strategy: Strategy = Strategy.OFFLINE, *, unclean: bool = True
+        self,
+        partitions: Iterable[TopicPartition],
+        strategy: Strategy = Strategy.OFFLINE,
+        *,
+        unclean: bool = True,
+        at_once: int = PORTION,
     ) -> Steps[set[TopicPartition]]:
-        """Give partitions leaders; returns those that got one."""
-        batch = self.batch()
-        moves = PartitionMoves(self.state, batch, self.config.unclean_leader_election_enable)
-        succeeded = yield from moves.bring_online(partitions, strategy, unclean=unclean)
-        yield from batch.send()
+        """Give partitions leaders, so many at once; returns those that got one."""
+        state = self.state
+        wanted = list(partitions)
+        elections = [each for each in wanted if state.status(each) is not PartitionStatus.NEW]
+        succeeded: set[TopicPartition] = set()
+        for portion in portions(wanted, at_once):
+            batch = self.batch()
+            moves = PartitionMoves(state, batch, self.config.unclean_leader_election_enable)
+            succeeded |= yield from moves.bring_online(portion, strategy, unclean=unclean)
+            yield from batch.send()
+        led = [(each, state.leadership[each].leader) for each in elections if each in succeeded]
+        if led:
+            log.info("leaders elected (%s): %s", strategy.value, spread(led))
+        failed = [each for each in elections if each not in succeeded]
+        if failed:
+            log.warning("nobody can lead %s (%s): %s", count(len(failed), "partition"), strategy.value, few(failed))
         return succeeded
 
     def elect_leaderless(self) -> Steps[set[TopicPartition]]:
-        """Elections for all partitions that are New or Offline, but for topics being deleted."""
+        """Elections for all partitions that are New or Offline."""
         waiting = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
-        partitions = [
-            each
-            for each, status in self.state.partition_status.items()
-            if status in waiting and not self.state.is_being_deleted(each.topic)
-        ]
+        partitions = [each for each, status in self.state.partition_status.items() if status in waiting]
         if not partitions:
             return set()
         return (yield from self.bring_online(partitions))
 
     def move_replicas(self, replicas: Iterable[Replica], target: ReplicaStatus) -> Steps[None]:
         """Replicas into a status."""
-        batch = self.batch()
-        yield from ReplicaMoves(self.state, batch).move(replicas, target)
-        yield from batch.send()
+        left: dict[int, list[TopicPartition]] = {}
+        for portion in portions(list(replicas)):
+            batch = self.batch()
+            for broker_id, partitions in (yield from ReplicaMoves(self.state, batch).move(portion, target)).items():
+                left.setdefault(broker_id, []).extend(partitions)
+            yield from batch.send()
+        for broker_id, partitions in left.items():
+            log.info("broker %d is out of %s: %s", broker_id, count(len(partitions), "ISR"), few(partitions))
 
     def tell_metadata(
         self, partitions: Iterable[TopicPartition] = (), broker_ids: Iterable[int] | None = None
@@ -66,3 +96,9 @@ class Transitions:
         batch = self.batch()
         batch.tell_metadata(partitions, broker_ids)
         yield from batch.send()
+
+
+def portions(things: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
+    """As many at once as one round of requests tells of."""
+    for first in range(0, len(things), size):
+        yield things[first : first + size]

@@ -108,6 +108,8 @@ class BrokerRegistration:
     rack: str | None = None
     timestamp_ms: int = 0
     jmx_port: int = -1
+    group_protocols: tuple[str, ...] = ()
+    """Those of consumer groups that the broker can coordinate; only kbroker says so, and Kafka does not mind."""
     epoch: int = -1
     """Creation zxid of the node; not in its data, filled in by whoever reads it."""
 
@@ -289,6 +291,8 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
     }
     if broker.rack is not None:
         value["rack"] = broker.rack
+    if broker.group_protocols:
+        value["group_protocols"] = broker.group_protocols
     return _dump(value)
 
 
@@ -317,6 +321,7 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegis
             rack=value.get("rack"),
             timestamp_ms=int(value.get("timestamp") or 0),
             jmx_port=int(value.get("jmx_port", -1)),
+            group_protocols=tuple(map(str, value.get("group_protocols") or ())),
             epoch=epoch,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:

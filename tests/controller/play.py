@@ -210,7 +210,9 @@ class Play:
     def serve(self, order: Send) -> None:
         request, broker_id = order.request, order.broker_id
         if isinstance(request, LeaderAndIsrRequest):
-            self.answers.append(events.LeaderAndIsrAnswered(broker_id, self.leader_and_isr(broker_id, request)))
+            self.answers.append(
+                events.LeaderAndIsrAnswered(broker_id, request, self.leader_and_isr(broker_id, request))
+            )
         elif isinstance(request, StopReplicaRequest):
             response = StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
             self.answers.append(events.StopReplicaAnswered(broker_id, request, response))
@@ -257,7 +259,7 @@ def describe_event(event: events.Event) -> str:
             return f"topics listed: {' '.join(sorted(names)) or '-'}"
         case events.TopicDeletionsListed(names):
             return f"deletions listed: {' '.join(sorted(names)) or '-'}"
-        case events.LeaderAndIsrAnswered(broker_id, _):
+        case events.LeaderAndIsrAnswered(broker_id, _, _):
             return f"broker {broker_id} answered LeaderAndIsr"
         case events.StopReplicaAnswered(broker_id, _, _):
             return f"broker {broker_id} answered StopReplica"

@@ -7,7 +7,11 @@ from dataclasses import replace
 from controller import events
 from controller.znodes import Endpoint, TopicPartition
 from protocol.errors import ErrorCode
-from protocol.messages.replication import ControlledShutdownRequest, LeaderAndIsrResponse, UpdateMetadataRequest
+from protocol.messages.replication import (
+    ControlledShutdownRequest,
+    LeaderAndIsrResponse,
+    UpdateMetadataRequest,
+)
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)
@@ -50,7 +54,21 @@ def test_a_broker_without_the_listener_gets_no_channel() -> None:
 def test_a_refused_leader_and_isr_is_left_at_that() -> None:
     play = cluster()
     answer = LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
-    play.tell(events.LeaderAndIsrAnswered(2, answer))
+    play.register(3)
+    play.tell_brokers()
+    request = next(order.request for order in play.sent if order.broker_id == 2)
+    play.tell(events.LeaderAndIsrAnswered(2, request, answer))
+    assert not play.machine.state.offline_partitions
+
+
+def test_an_answer_to_an_earlier_life_of_the_broker_says_nothing_of_this_one() -> None:
+    play = cluster()
+    play.lost_log_dirs[2] = {T0}
+    play.tell(events.LogDirsFailed(frozenset({2})))
+    late = play.answers.popleft()
+    play.register(2)
+    play.tell_brokers()
+    play.tell(late)
     assert not play.machine.state.offline_partitions
 
 

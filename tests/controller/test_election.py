@@ -74,11 +74,11 @@ def test_a_reassignment_elects_in_its_target() -> None:
 
 
 def test_a_controlled_shutdown_leaves_the_isr_to_those_who_stay() -> None:
-    elected = hold(Strategy.CONTROLLED_SHUTDOWN, STATE, {2, 3}, registered={1, 2, 3}, shutting_down={1})
+    elected = hold(Strategy.CONTROLLED_SHUTDOWN, STATE, {2, 3}, serving={1, 2, 3}, shutting_down={1})
     assert elected is not None
     assert (elected.state.leader, elected.state.isr, elected.recipients) == (2, (2, 3), (1, 2, 3))
     alone = replace(STATE, isr=(1,))
-    assert hold(Strategy.CONTROLLED_SHUTDOWN, alone, set(), registered={1}, shutting_down={1}) is None
+    assert hold(Strategy.CONTROLLED_SHUTDOWN, alone, set(), serving={1}, shutting_down={1}) is None
 
 
 @given(
@@ -91,7 +91,7 @@ def test_a_leader_is_always_in_its_isr_and_the_epoch_one_higher(
     strategy: Strategy, replicas: list[int], online: set[int], isr: tuple[int, ...]
 ) -> None:
     state = replace(STATE, isr=isr, leader=isr[0])
-    elected = hold(strategy, state, online, assignment=ReplicaAssignment(tuple(replicas)), registered=online)
+    elected = hold(strategy, state, online, assignment=ReplicaAssignment(tuple(replicas)), serving=online)
     if elected is not None:
         assert elected.state.leader in elected.state.isr
         assert elected.state.leader_epoch == 5

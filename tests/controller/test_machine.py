@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from controller import events
-from controller.controller_config import ControllerConfig
-from controller.instructions import WritePartitionStates
-from controller.state import PartitionStatus
-from controller.znodes import NO_LEADER, ReplicaAssignment, TopicAssignment, TopicPartition
+from controller.instructions import Pause
+from controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
 from protocol.errors import ErrorCode
 from protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 from protocol.messages.replication import (
-    AlterPartitionRequest,
     ControlledShutdownRequest,
     LeaderAndIsrRequest,
     StopReplicaRequest,
@@ -41,7 +36,7 @@ def test_no_event_may_come_before_the_result_that_is_waited_for() -> None:
     play = cluster((1, 2))
     del play.brokers[2]
     instructions = play.machine.handle(events.BrokersListed(dict(play.brokers)))
-    assert isinstance(instructions[-1], WritePartitionStates)
+    assert isinstance(instructions[-1], Pause)
     assert play.machine.is_busy
     with pytest.raises(AssertionError, match="came before the result"):
         play.machine.handle(events.RebalanceDue())
@@ -193,160 +188,3 @@ def reassignment(partition: TopicPartition, replicas: list[int] | None) -> Alter
     request = AlterPartitionReassignmentsRequest
     moved = request.ReassignablePartition(partition_index=partition.partition, replicas=replicas)
     return request(topics=[request.ReassignableTopic(name=partition.topic, partitions=[moved])])
-
-
-# --- random histories ---
-
-BROKERS = (1, 2, 3, 4)
-STEPS = st.one_of(
-    st.tuples(st.just("kill"), st.sampled_from(BROKERS)),
-    st.tuples(st.just("start"), st.sampled_from(BROKERS)),
-    st.tuples(st.just("elect"), st.sampled_from(BROKERS)),
-    st.tuples(st.just("die in mid-procedure"), st.integers(0, 12)),
-    st.tuples(st.just("shut down"), st.sampled_from(BROKERS)),
-    st.tuples(st.just("alter"), st.integers(0, 3)),
-    st.tuples(st.just("shrink"), st.integers(0, 3)),
-    st.tuples(st.just("reassign"), st.permutations(BROKERS)),
-    st.tuples(st.just("create"), st.permutations(BROKERS)),
-    st.tuples(st.just("delete"), st.just(0)),
-    st.tuples(st.just("conflict"), st.integers(0, 3)),
-    st.tuples(st.just("lose a log directory"), st.integers(0, 3)),
-    st.tuples(st.just("answer"), st.just(0)),
-)
-
-
-class History:
-    """Plays steps, and keeps book of what must never be lost: some of the ISR that was last acknowledged by."""
-
-    def __init__(self) -> None:
-        self.play = Play(BROKERS, ControllerConfig())
-        self.play.elect()
-        self.play.create_topic("t", (1, 2, 3), (2, 3, 4), (3, 4, 1), (4, 1, 2))
-        self.play.tell_topics()
-        self.last_epochs: dict[TopicPartition, tuple[int, int]] = {}
-
-    def step(self, kind: str, value: object) -> None:
-        getattr(self, "do_" + kind.replace(" ", "_").replace("-", "_"))(value)
-        self.check()
-
-    def check(self) -> None:
-        for partition, state in self.play.states.items():
-            assert state.isr
-            assert state.leader == NO_LEADER or state.leader in state.isr
-            assert state.leader_recovery_state == 0, "an unclean election that nobody allowed"
-            before = self.last_epochs.get(partition, (-1, -1))
-            assert (state.leader_epoch, state.partition_epoch) >= before
-            self.last_epochs[partition] = (state.leader_epoch, state.partition_epoch)
-        self.last_epochs = {each: known for each, known in self.last_epochs.items() if each in self.play.states}
-
-    def do_kill(self, broker_id: int) -> None:
-        if len(self.play.brokers) > 1 and broker_id in self.play.brokers:
-            del self.play.brokers[broker_id]
-            self.play.tell_brokers()
-
-    def do_start(self, broker_id: int) -> None:
-        self.play.register(broker_id)
-        self.play.lost_log_dirs.pop(broker_id, None)
-        self.play.tell_brokers()
-
-    def do_elect(self, broker_id: int) -> None:
-        self.play.elect(broker_id)
-
-    def do_die_in_mid_procedure(self, instructions: int) -> None:
-        """The controller stops after some instructions of a broker's bounce; another one takes over."""
-        self.play.register(min(self.play.brokers))
-        orders = self.play.machine.handle(events.BrokersListed(dict(self.play.brokers)))
-        while orders and instructions > 0:
-            result = None
-            for order in orders:
-                result = self.play.carry_out(order)
-                instructions -= 1
-            if result is None:
-                break
-            orders = self.play.machine.handle(result)
-        self.play.elect(max(self.play.brokers))
-
-    def do_shut_down(self, broker_id: int) -> None:
-        if broker_id in self.play.brokers:
-            request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=self.play.brokers[broker_id].epoch)
-            self.play.tell(events.ControlledShutdownCalled(1, request, 3))
-
-    def do_alter(self, number: int) -> None:
-        """The leader takes all live replicas into the ISR."""
-        self.alter(TopicPartition("t", number), lambda leader, replicas: replicas)
-
-    def do_shrink(self, number: int) -> None:
-        self.alter(TopicPartition("t", number), lambda leader, replicas: (leader,))
-
-    def alter(self, partition: TopicPartition, isr: object) -> None:
-        known = self.play.states.get(partition)
-        topic = self.play.topics.get(partition.topic)
-        if known is None or topic is None or known.leader not in self.play.brokers:
-            return
-        live = tuple(each for each in topic.partitions[partition.partition].replicas if each in self.play.brokers)
-        wanted = isr(known.leader, live)  # type: ignore[operator]
-        if known.leader not in wanted:
-            return
-        request = AlterPartitionRequest
-        changed = request.PartitionData(
-            partition_index=partition.partition,
-            leader_epoch=known.leader_epoch,
-            new_isr_with_epochs=[request.BrokerState(broker_id=each) for each in wanted],
-            partition_epoch=known.partition_epoch,
-        )
-        asked = request(
-            broker_id=known.leader,
-            broker_epoch=self.play.brokers[known.leader].epoch,
-            topics=[request.TopicData(topic_id=topic.topic_id or bytes(16), partitions=[changed])],
-        )
-        self.play.tell(events.AlterPartitionCalled(1, asked, 3))
-
-    def do_reassign(self, order: list[int]) -> None:
-        self.play.tell(events.ReassignmentsCalled(1, reassignment(T0, order[:2])))
-
-    def do_create(self, order: list[int]) -> None:
-        if "u" not in self.play.topics:
-            self.play.create_topic("u", tuple(order[:2]), tuple(order[2:]))
-            self.play.tell_topics()
-
-    def do_delete(self, _: int) -> None:
-        if "u" in self.play.topics:
-            self.play.marked.add("u")
-            self.play.tell_deletions()
-
-    def do_conflict(self, number: int) -> None:
-        self.play.conflicts.add(TopicPartition("t", number))
-
-    def do_lose_a_log_directory(self, number: int) -> None:
-        partition = TopicPartition("t", number)
-        broker_id = self.play.topics["t"].partitions[number].replicas[0]
-        self.play.lost_log_dirs[broker_id] = {partition}
-        self.play.tell(events.LogDirsFailed(frozenset({broker_id})))
-
-    def do_answer(self, _: int) -> None:
-        self.play.answer_all()
-
-    def settle(self) -> None:
-        """Everybody comes back and answers: then every partition has a leader, every deletion is done."""
-        self.play.lost_log_dirs.clear()
-        self.play.conflicts.clear()
-        for broker_id in BROKERS:
-            self.play.register(broker_id)
-        self.play.tell_brokers()
-        self.play.answer_all()
-        self.check()
-
-
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(STEPS, max_size=25))
-def test_every_history_keeps_the_invariants_and_settles(steps: list[tuple[str, object]]) -> None:
-    history = History()
-    for kind, value in steps:
-        history.step(kind, value)
-    history.settle()
-    state = history.play.machine.state
-    assert not state.topics_to_delete, "a deletion is left undone"
-    for partition in state.partitions():
-        assert state.status(partition) is PartitionStatus.ONLINE, f"{partition} has no leader"
-        assert state.leadership[partition] == history.play.states[partition], f"{partition}: memory is not the tree"
-        assert state.is_online(state.leadership[partition].leader, partition)

@@ -11,7 +11,7 @@ from controller.instructions import Answer, CloseChannel, ForgetTopics, OpenChan
 from controller.orders import Orders
 from protocol.errors import ErrorCode
 from protocol.messages.replication import StopReplicaRequest
-from tests.controller.conftest import Connect
+from tests.controller.conftest import Connect, until
 from tests.controller.fake_channels import FakeChannels
 
 STOP = StopReplicaRequest(controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[])
@@ -62,6 +62,7 @@ async def test_topics_are_watched_until_they_are_forgotten(connect: Connect) -> 
     assert isinstance(read, events.TopicsRead)
     assert list(read.topics) == ["t"]
     await session.set("/brokers/topics/t", b'{"version":3,"partitions":{"0":[1],"1":[1]}}')
+    await until(lambda: changed == ["t"])
     await orders.carry_out(ReadTopics(("t",)))
     await orders.carry_out(ForgetTopics(("t",)))
     await session.set("/brokers/topics/t", b"{}")

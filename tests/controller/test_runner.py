@@ -92,6 +92,16 @@ async def test_the_first_broker_becomes_controller_and_tells_itself(start: Start
     assert (await node.session.get("/feature"))[0] == znodes.encode_feature()
 
 
+async def test_every_broker_is_told_of_a_new_controller(start: StartNode) -> None:
+    one, two = await start(1), await start(2)
+    told = []
+    for node in (one, two):
+        node.runner.on_new_controller.append(lambda node=node: told.append(node.broker_id))  # type: ignore[misc]
+    await one.stop()
+    await until(lambda: two.runner.is_active)
+    assert told == [2]
+
+
 async def test_a_new_topic_gets_its_states_and_everybody_hears_of_it(start: StartNode) -> None:
     one = await start(1)
     await start(2)
@@ -146,6 +156,7 @@ async def test_an_expired_session_ends_the_term_and_the_broker_runs_again(start:
     await expire(node.session)
     await until(lambda: node.runner.controller_epoch == 2)
     await until(lambda: 1 in node.runner.state.brokers and node.runner.state.brokers[1].epoch > before)
+    await until(lambda: TopicPartition("t", 0) in node.runner.state.leadership)
     await until(lambda: node.runner.state.leadership[TopicPartition("t", 0)].leader == 1)
 
 

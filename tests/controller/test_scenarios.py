@@ -3,8 +3,9 @@
     KBROKER_WRITE_SCENARIOS=1 pytest tests/controller/test_scenarios.py      writes the transcripts anew: read the diff
 
 Commands: brokers 1 2 3 · elect 1 · topic t 1,2 2,1 · partitions t 1,2 2,1 2,1 · delete t · config t k=v · kill 2 ·
-start 2 · bounce 2 · shutdown 2 · lose 2 t-0 (a log directory) · alter t-0 1,2 (its leader's ISR) · reassign t-0 2,3 ·
-cancel t-0 · prefer · answers (the brokers answer until all is said) · conflict t-0 (the next write meets a newer state)
+crash 1 (the controller) · start 2 · bounce 2 · shutdown 2 · lose 2 t-0 (a log directory) · alter t-0 1,2 (the ISR) ·
+reassign t-0 2,3 · cancel t-0 · prefer · answers (the brokers answer until all is said) · conflict t-0 (the next write
+meets a newer state)
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ class Script:
     def kill(self, broker_id: str) -> None:
         del self.play.brokers[int(broker_id)]
         self.play.tell_brokers()
+
+    def crash(self, broker_id: str) -> None:
+        """As `kill`, with nobody there to hear of it: the controller's own broker."""
+        del self.play.brokers[int(broker_id)]
 
     def start(self, broker_id: str) -> None:
         self.play.register(int(broker_id))

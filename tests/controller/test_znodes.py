@@ -42,6 +42,15 @@ def test_a_broker_is_written_in_version_five() -> None:
     assert znodes.decode_broker(1, znodes.encode_broker(broker), -1) == broker
 
 
+def test_a_broker_tells_its_group_protocols_and_one_of_kafkas_does_not() -> None:
+    endpoint = Endpoint("PLAINTEXT", "h", 1)
+    broker = BrokerRegistration(1, (endpoint,), group_protocols=("classic", "consumer"))
+    assert json.loads(znodes.encode_broker(broker))["group_protocols"] == ["classic", "consumer"]
+    assert znodes.decode_broker(1, znodes.encode_broker(broker), -1) == broker
+    javas = znodes.encode_broker(BrokerRegistration(1, (endpoint,)))
+    assert znodes.decode_broker(1, javas, -1).group_protocols == ()
+
+
 def test_a_broker_without_a_plain_listener_has_no_host() -> None:
     value = json.loads(znodes.encode_broker(BrokerRegistration(1, (Endpoint("SSL", "h", 1, "SSL"),))))
     assert (value["host"], value["port"]) == (None, -1)
