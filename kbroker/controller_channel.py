@@ -30,6 +30,8 @@ class ControllerChannel:
         self._timeout_s = request_timeout_ms / 1000
         self._connection: Connection | None = None
         self._address: tuple[str, int] | None = None
+        self._silent: tuple[str, int] | None = None
+        """The address that did not answer last: said once."""
         self._lock = asyncio.Lock()
 
     async def request(self, message: Any, timeout_s: float | None = None) -> Any:
@@ -55,26 +57,52 @@ class ControllerChannel:
         address = None if controller is None else self._metadata.endpoint(controller, self._listener)
         if address is None:
             return None
+        answer = None
         try:
-            connection = await self._connect(address)
-            version = self._version(connection, message)
-            answer = await connection.request(message, version, timeout=self._timeout_s)
+            answer = await self._ask_unless_it_moves(controller, address, message)
+            self._silent = None
         except (OSError, KafkaError) as error:
-            log.info("the controller at %s:%d does not answer: %s", *address, error)
-            await self.close()
-            return None
+            if self._silent != address:
+                log.info("the controller at %s:%d does not answer, asking again: %s", *address, error)
+            self._silent = address
+        finally:
+            # Whatever ended the wait without an answer, nobody waits for one on this connection again.
+            if answer is None:
+                await self.close()
         if getattr(answer, "error_code", None) is ErrorCode.NOT_CONTROLLER:
             await self.close()
             return None
         return answer
 
+    async def _ask_unless_it_moves(self, controller: int | None, address: tuple[str, int], message: Any) -> Any:
+        """Return the answer, None once another broker is the controller: one that hangs may never answer."""
+        asked = asyncio.create_task(self._ask(address, message))
+        moved = asyncio.create_task(
+            self._metadata.wait_for(lambda cache: cache.controller_id != controller, self._timeout_s)
+        )
+        try:
+            await asyncio.wait((asked, moved), return_when=asyncio.FIRST_COMPLETED)
+            return await asked if asked.done() or not moved.result() else None
+        finally:
+            for task in (asked, moved):
+                task.cancel()
+
+    async def _ask(self, address: tuple[str, int], message: Any) -> Any:
+        connection = await self._connect(address)
+        return await connection.request(message, self._version(connection, message), timeout=self._timeout_s)
+
     async def _connect(self, address: tuple[str, int]) -> Connection:
+        """Return the connection, made and asked for its versions when there is none to this address."""
         if self._connection is not None and self._address == address:
             return self._connection
         await self.close()
         connection = await Connection.open(*address, client_id=self._client_id, timeout=self._timeout_s)
+        try:
+            await connection.negotiate(self._timeout_s)
+        except BaseException:
+            connection.abort()
+            raise
         self._connection, self._address = connection, address
-        await connection.negotiate()
         return connection
 
     def _version(self, connection: Connection, message: Any) -> int:

@@ -24,7 +24,7 @@ def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> Fet
         context = services.replicas.open_session(request, version, ctx.received_at)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    parameters = FetchParameters(request, version, "", ctx.received_at, services.config.fetch_max_bytes)
+    parameters = FetchParameters(request, version, ctx.listener, ctx.received_at, services.config.fetch_max_bytes)
 
     def respond(answers: Answers) -> FetchResponse:
         topics: dict[bytes | str, TopicResponse] = {}

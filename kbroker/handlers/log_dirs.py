@@ -1,4 +1,4 @@
-"""DescribeLogDirs: which partitions lie in which directory, how large they are and how far behind."""
+"""AlterReplicaLogDirs, DescribeLogDirs: which partitions lie in which directory, and how to have them elsewhere."""
 
 from __future__ import annotations
 
@@ -6,9 +6,38 @@ from collections import defaultdict
 
 from kbroker.context import RequestContext, Services
 from kbroker.dispatch import handles
-from protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from protocol.messages.log_dirs import (
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
 
 Partition = DescribeLogDirsResponse.DescribeLogDirsPartition
+AlterResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+
+
+@handles(AlterReplicaLogDirsRequest)
+async def alter_replica_log_dirs(
+    services: Services, ctx: RequestContext, request: AlterReplicaLogDirsRequest
+) -> AlterReplicaLogDirsResponse:
+    """Begin to move replicas between the directories of this broker; DescribeLogDirs tells how far they are."""
+    wanted = {
+        (topic.name, partition): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for partition in topic.partitions
+    }
+    results: dict[str, list[AlterResult]] = defaultdict(list)
+    for (topic, partition), path in wanted.items():
+        error = await services.replicas.alter_log_dir(topic, partition, path)
+        results[topic].append(AlterResult(partition_index=partition, error_code=error))
+    return AlterReplicaLogDirsResponse(
+        results=[
+            AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=topic, partitions=partitions)
+            for topic, partitions in results.items()
+        ]
+    )
 
 
 @handles(DescribeLogDirsRequest)

@@ -135,12 +135,11 @@ def _refusal(
             for index, message in error.record_errors
         ]
     if error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER and ctx.api_version >= FIRST_LEADER_HINT_VERSION:
-        known = services.metadata.partition(topic, partition)
+        known = services.replicas.known_leader(topic, partition)
         if known is not None:
-            answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
-                leader_id=known.leader, leader_epoch=known.leader_epoch
-            )
-            hints.add(known.leader)
+            leader, epoch = known
+            answer.current_leader = ProduceResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
+            hints.add(leader)
     return answer
 
 

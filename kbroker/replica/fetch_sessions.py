@@ -74,6 +74,11 @@ class FetchTarget:
         """By what the client names the partition."""
         return (self.topic_id if self.topic_id != ZERO_UUID else self.topic or "", self.partition)
 
+    def keep_for_later(self, answer: FetchResponse.PartitionData) -> None:
+        """The answer is not sent now; if it has offsets that are news, the partition is looked at again."""
+        if answer.high_watermark != self.sent_high_watermark or answer.log_start_offset != self.sent_log_start_offset:
+            self.seen_changes = NEVER_SEEN
+
     def note_sent(self, answer: FetchResponse.PartitionData) -> bool:
         """Remember what an answer tells the client; False when it tells nothing new and may be left out."""
         news = (
@@ -94,7 +99,7 @@ class FetchTarget:
 class FetchSession:
     """The partitions of one client, in the order in which they are served."""
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "privileged", "targets", "uses_topic_ids")
+    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "noted_ms", "privileged", "targets", "uses_topic_ids")
 
     def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
@@ -105,6 +110,8 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created_ms = now_ms
         self.last_used_ms = now_ms
+        self.noted_ms = now_ms
+        """When the leader last noted that the follower is still there, for idle partitions too."""
         self.targets: dict[PartitionKey, FetchTarget] = {}
 
     def value(self) -> tuple[bool, int, int]:

@@ -2,8 +2,9 @@
 
     limit of a reader      follower: log end offset    consumer: high watermark    read_committed: last stable offset
     whole batch            the first partition that has data gets at least one, however small the limits (v3+)
+    held back              followers out of sync, on throttled replicas, while the rate is exceeded (KIP-73)
 
-A partition of an incremental session that had nothing and has not changed since costs one comparison.
+A partition of an incremental session that had nothing and has not changed since costs a comparison or two.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kbroker.metadata_cache import MetadataCache
-from kbroker.replica.fetch_sessions import FetchContext, FetchTarget
+from kbroker.replica.fetch_sessions import NEVER_SEEN, FetchContext, FetchTarget
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import Instruction, Role
+from kbroker.replica.replica_selection import ReplicaSelector
+from kbroker.replica.throttles import ReplicationThrottle
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.primitives import ZERO_UUID
@@ -26,23 +29,23 @@ PartitionData = FetchResponse.PartitionData
 Answers = list[tuple[FetchTarget, PartitionData]]
 NOTHING = b""
 READ_COMMITTED = 1
-
-
-class ReplicaSelector(Protocol):
-    """Picks the replica a consumer should read from (KIP-392)."""
-
-    def __call__(self, hosted: HostedPartition, rack: str, fetch_offset: int) -> int | None:
-        """Return a broker id, or None to serve the consumer here."""
+NOTE_INTERVAL_MS = 1_000
+"""How often a follower's fetches count for those of its partitions, too, that have been idle since its last fetch."""
 
 
 class ReplicaLookup(Protocol):
     """What a fetch needs of the replica manager."""
 
     metadata: MetadataCache
+    clock: Callable[[], int]
     replica_selector: ReplicaSelector | None
+    leader_throttle: ReplicationThrottle
 
     def find(self, topic: str, partition: int) -> HostedPartition | ErrorCode:
         """Return the hosted partition, or why there is none (3, 56, 6)."""
+
+    def known_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return leader and leader epoch as far as this broker knows."""
 
     def carry_out(self, hosted: HostedPartition, instructions: list[Instruction]) -> None:
         """Do what the partition's state asks for."""
@@ -82,7 +85,7 @@ class FetchParameters:
 class PartitionFetch:
     """One Fetch request; `attempt` may be called again and again until there is enough."""
 
-    __slots__ = ("_context", "_first", "_parameters", "_replicas", "by_log_end", "respond")
+    __slots__ = ("_context", "_first", "_is_held_back", "_parameters", "_replicas", "by_log_end", "respond")
 
     def __init__(
         self,
@@ -95,6 +98,8 @@ class PartitionFetch:
         self._context = context
         self._parameters = parameters
         self._first = True
+        self._is_held_back = False
+        """Whether the throttle left out records that are there."""
         self.by_log_end = parameters.is_follower
         self.respond = respond
         """Makes the response from what is to be sent."""
@@ -104,13 +109,35 @@ class PartitionFetch:
         """The partitions it can wait for."""
         return [target.hosted for target in self._context.targets if target.hosted is not None]
 
+    @property
+    def patience_ms(self) -> int:
+        """How long to wait for more than there was: no longer than the throttle asks for, if that is what kept it."""
+        max_wait_ms = self._parameters.max_wait_ms
+        if not self._is_held_back:
+            return max_wait_ms
+        return min(max_wait_ms, self._replicas.leader_throttle.pause_ms(self._replicas.clock()))
+
     def attempt(self, final: bool) -> Any:
         """Return the response, or None when there is too little and time to wait."""
         answers, size, at_once = self._read_all()
         parameters = self._parameters
         if not (final or at_once or size >= parameters.min_bytes):
+            for target, answer in answers:
+                target.keep_for_later(answer)
             return None
+        if parameters.is_follower and size:
+            self._count(answers)
         return self.respond(self._context.select(answers))
+
+    def _count(self, answers: Answers) -> None:
+        """Count what goes to throttled replicas, in sync or not."""
+        throttle = self._replicas.leader_throttle
+        size = 0
+        for target, answer in answers:
+            if answer.records and throttle.is_throttled(target.hosted.topic, target.partition):
+                size += len(answer.records)
+        if size:
+            throttle.record(size, self._replicas.clock())
 
     def _read_all(self) -> tuple[Answers, int, bool]:
         """Return the answers, the bytes of records in them, and whether one of them is to be sent without waiting."""
@@ -121,27 +148,50 @@ class PartitionFetch:
         answers: Answers = []
         total = 0
         at_once = False
+        notes_idle = self._notes_idle()
+        is_follower = parameters.is_follower
+        self._is_held_back = False
         for target in self._context.targets:
             hosted = target.hosted
-            if incremental and hosted is not None and hosted.changes == target.seen_changes:
+            if (
+                incremental
+                and hosted is not None
+                and hosted.changes == target.seen_changes
+                and not (is_follower and hosted.log.log_end_offset > target.fetch_offset)
+            ):
+                if notes_idle:
+                    self._note_follower(hosted, target)
                 continue
             answer = self._read(target, budget, whole_batch)
             records = answer.records
             size = len(records) if records is not None else 0
             if size:
+                target.seen_changes = NEVER_SEEN
                 whole_batch = False
                 total += size
                 budget = max(budget - size, 0)
             elif answer.error_code is ErrorCode.NONE:
-                hosted = target.hosted
-                target.seen_changes = hosted.changes if budget else -1
+                if not budget:
+                    target.seen_changes = NEVER_SEEN
                 at_once = at_once or answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
             else:
-                # A topic id that is not known yet may become known: only what concerns this broker ends the waiting.
-                at_once = at_once or answer.error_code not in UNKNOWN_TOPIC_ERRORS
+                # A topic id that is not known yet may become known: only what concerns this broker ends the waiting. A
+                # follower goes on with its other partitions, and comes back to this one soon.
+                at_once = at_once or is_follower or answer.error_code not in UNKNOWN_TOPIC_ERRORS
             answers.append((target, answer))
         self._first = False
         return answers, total, at_once or not any(target.hosted is not None for target in self._context.targets)
+
+    def _notes_idle(self) -> bool:
+        """Whether it is time to count a follower's fetch for its idle partitions: they are caught up by it as well."""
+        session = self._context.session
+        if session is None or not (self._first and self._parameters.is_follower):
+            return False
+        received_at = self._parameters.received_at
+        if received_at - session.noted_ms < NOTE_INTERVAL_MS:
+            return False
+        session.noted_ms = received_at
+        return True
 
     def _read(self, target: FetchTarget, budget: int, whole_batch: bool) -> PartitionData:
         found = self._locate(target)
@@ -190,6 +240,8 @@ class PartitionFetch:
         parameters = self._parameters
         partition_log = hosted.log
         offset = target.fetch_offset
+        # Counting a follower's fetch may move the high watermark once it was looked at: that is news for the next time.
+        target.seen_changes = hosted.changes
         high_watermark = partition_log.high_watermark
         last_stable_offset = partition_log.last_stable_offset
         log_start_offset = partition_log.log_start_offset
@@ -220,7 +272,7 @@ class PartitionFetch:
                 )
         records: Any = NOTHING
         aborted = None
-        if offset < limit and (budget > 0 or whole_batch):
+        if offset < limit and (budget > 0 or whole_batch) and not self._must_wait(hosted):
             records = partition_log.read(offset, min(budget, target.max_bytes), limit, whole_batch)
         if parameters.read_committed:
             aborted = self._aborted(hosted, records, limit)
@@ -274,8 +326,20 @@ class PartitionFetch:
         selector = self._replicas.replica_selector
         if selector is None or self._parameters.version < 11 or not hosted.state.is_leader:
             return None
-        chosen = selector(hosted, self._parameters.rack, offset)
+        chosen = selector(hosted, self._parameters.rack, self._parameters.listener, offset)
         return None if chosen == hosted.state.broker_id else chosen
+
+    def _must_wait(self, hosted: HostedPartition) -> bool:
+        """Whether the throttle holds the follower back. One in sync is never, or it would not stay so."""
+        parameters = self._parameters
+        if not parameters.is_follower or parameters.replica_id in hosted.state.isr:
+            return False
+        replicas = self._replicas
+        throttle = replicas.leader_throttle
+        if not (throttle.is_throttled(hosted.topic, hosted.partition) and throttle.is_exceeded(replicas.clock())):
+            return False
+        self._is_held_back = True
+        return True
 
     def _aborted(self, hosted: HostedPartition, records: Any, limit: int) -> list[Any]:
         """List the aborted transactions among the records (an empty list, not null, where there are none)."""
@@ -297,11 +361,10 @@ class PartitionFetch:
             records=NOTHING,
         )
         if self._parameters.version >= 16 and error in LEADER_HINT_ERRORS and target.topic is not None:
-            known = self._replicas.metadata.partition(target.topic, target.partition)
+            known = self._replicas.known_leader(target.topic, target.partition)
             if known is not None:
-                answer.current_leader = FetchResponse.LeaderIdAndEpoch(
-                    leader_id=known.leader, leader_epoch=known.leader_epoch
-                )
+                leader, epoch = known
+                answer.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         return answer
 
 

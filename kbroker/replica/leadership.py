@@ -51,7 +51,7 @@ class _Order:
     assignment: Assignment
     error: ErrorCode = ErrorCode.NONE
     done: bool = False
-    """The entry only brought a topic id, which is stored."""
+    """The entry asks for nothing more: it brought a topic id, which is stored, or is older than what is known."""
     created: Log | None = None
 
 
@@ -68,7 +68,8 @@ class Leadership:
 
     def __init__(self, manager: ReplicaManager) -> None:
         self._manager = manager
-        self._lock = asyncio.Lock()
+        self.lock = asyncio.Lock()
+        """Held by whoever makes or removes replicas."""
         self.controller_epoch = 0
         """The highest seen; orders of an older controller are refused."""
 
@@ -85,7 +86,7 @@ class Leadership:
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Create logs, become leader or follower; each partition has its own error."""
-        async with self._lock:
+        async with self.lock:
             refused = self.check_controller(request.controller_epoch, request.broker_epoch)
             if refused is not ErrorCode.NONE:
                 return LeaderAndIsrResponse(error_code=refused)
@@ -99,6 +100,7 @@ class Leadership:
             changes = Changes()
             for number, portion in enumerate(_portions(accepted), start=1):
                 await self._make_logs(portion)
+                await self._manager.release([(order.topic, order.partition) for order in portion])
                 for order in portion:
                     if order.error is ErrorCode.NONE:
                         order.error = self._carry_out(order, changes)
@@ -129,6 +131,8 @@ class Leadership:
             hosted.topic_id = order.topic_id
             order.done = True
             return ErrorCode.NONE
+        if error is ErrorCode.NONE and order.assignment.partition_epoch < hosted.state.partition_epoch:
+            order.done = True
         return error
 
     async def _make_logs(self, portion: Sequence[_Order]) -> None:
@@ -184,11 +188,7 @@ class Leadership:
 
     def _follow(self, hosted: HostedPartition, assignment: Assignment) -> None:
         manager = self._manager
-        alive = manager.metadata.is_alive(assignment.leader)
-        if not alive:
-            log.error("%s: its leader %d is not known to be alive", hosted, assignment.leader)
-        instructions = hosted.state.become_follower(assignment, alive)
-        manager.carry_out(hosted, instructions)
+        manager.carry_out(hosted, hosted.state.become_follower(assignment))
         hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         hosted.changed()
 
@@ -201,14 +201,16 @@ class Leadership:
 
     async def stop_replicas(self, request: StopReplicaRequest, version: int) -> StopReplicaResponse:
         """Stop replicas, and delete those marked so."""
-        async with self._lock:
+        async with self.lock:
             refused = self.check_controller(request.controller_epoch, request.broker_epoch)
             if refused is not ErrorCode.NONE:
                 return StopReplicaResponse(error_code=refused, partition_errors=[])
             errors: list[tuple[Key, ErrorCode]] = []
             changes = Changes()
             doomed: list[Key] = []
-            for key, leader_epoch, delete in _stops(request, version):
+            stops = list(_stops(request, version))
+            await self._manager.release(key for key, leader_epoch, _ in stops if self._may_stop(key, leader_epoch))
+            for key, leader_epoch, delete in stops:
                 error = self._stop(key, leader_epoch, changes)
                 errors.append((key, error))
                 if delete and error is ErrorCode.NONE:
@@ -224,13 +226,18 @@ class Leadership:
         hosted = manager.replica(*key)
         if hosted is None:
             return ErrorCode.NONE
-        any_epoch = leader_epoch in (DELETED_TOPIC_EPOCH, UNKNOWN_EPOCH)
-        if not any_epoch and leader_epoch < hosted.state.leader_epoch:
+        if not self._may_stop(key, leader_epoch):
             return ErrorCode.FENCED_LEADER_EPOCH
         if hosted.state.is_leader:
             changes.resigned.append(key)
         manager.drop(key, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return ErrorCode.NONE
+
+    def _may_stop(self, key: Key, leader_epoch: int) -> bool:
+        hosted = self._manager.replica(*key)
+        if hosted is None or leader_epoch in (DELETED_TOPIC_EPOCH, UNKNOWN_EPOCH):
+            return True
+        return leader_epoch >= hosted.state.leader_epoch
 
     async def _delete(self, doomed: Sequence[Key]) -> dict[Key, ErrorCode]:
         loop = asyncio.get_running_loop()

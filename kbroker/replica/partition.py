@@ -10,6 +10,7 @@ whether the high watermark moved, since nothing else can follow from them.
     follower_fetched(follower, offset, …)   HighWatermarkMoved, ProposeIsr
     check_isr(now)                          ProposeIsr
     isr_changed / isr_refused               HighWatermarkMoved, ProposeIsr
+    alive_changed                           HighWatermarkMoved
 
 Facts: a follower's fetch offset is its log end offset. A replica is caught up when its log end offset is the leader's,
 or was within the last `replica.lag.time.max.ms`. The high watermark is the lowest log end offset of all who count.
@@ -25,6 +26,8 @@ from protocol.errors import ErrorCode
 
 UNKNOWN_OFFSET = -1
 NEVER = 0
+REFUSED_MS = 1_000
+"""How long a follower that the controller does not want in the ISR is left alone."""
 
 
 class Role(Enum):
@@ -99,6 +102,7 @@ class RemoteReplica:
         "last_fetch_ms",
         "log_end_offset",
         "log_start_offset",
+        "refused_until_ms",
     )
 
     def __init__(self, caught_up_ms: int) -> None:
@@ -109,6 +113,8 @@ class RemoteReplica:
         self.last_caught_up_ms = caught_up_ms
         """`NEVER`, or when the follower last had all the leader had."""
         self.broker_epoch = -1
+        self.refused_until_ms = NEVER
+        """The controller did not want it in the ISR (it is about to stop): it is not proposed again before."""
 
     def fetched(self, offset: int, log_start_offset: int, leader_log_end_offset: int, now_ms: int) -> None:
         """The follower asked for the records from `offset` on: it has all below."""
@@ -259,8 +265,8 @@ class Partition:
             instructions.append(HighWatermarkMoved(self.high_watermark))
         return instructions
 
-    def become_follower(self, assignment: Assignment, leader_is_known: bool) -> list[Instruction]:
-        """The controller made another broker the leader; without a live one there is nobody to fetch from."""
+    def become_follower(self, assignment: Assignment) -> list[Instruction]:
+        """The controller made another broker the leader, or nobody (-1): then there is nobody to fetch from."""
         if assignment.partition_epoch < self.partition_epoch:
             return []
         was_following = self.role is Role.FOLLOWER
@@ -274,7 +280,7 @@ class Partition:
         if not new_epoch:
             return []
         instructions: list[Instruction] = [StopFetching()] if was_following else []
-        if leader_is_known:
+        if assignment.leader >= 0:
             instructions.append(StartFetching(assignment.leader, assignment.leader_epoch))
         return instructions
 
@@ -337,17 +343,18 @@ class Partition:
         remote = self.remotes[follower]
         remote.fetched(fetch_offset, log_start_offset, leader_log_end_offset, now_ms)
         instructions: list[Instruction] = []
-        if self._may_join(follower, remote, alive):
+        if self._may_join(follower, remote, now_ms, alive):
             instructions.append(self._propose((*self.isr, follower)))
         if self._advance_high_watermark(now_ms, alive):
             instructions.append(HighWatermarkMoved(self.high_watermark))
         return instructions
 
-    def _may_join(self, follower: int, remote: RemoteReplica, alive: Container[int]) -> bool:
+    def _may_join(self, follower: int, remote: RemoteReplica, now_ms: int, alive: Container[int]) -> bool:
         return (
             self.proposed_isr is None
             and follower not in self.isr
             and follower in alive
+            and now_ms >= remote.refused_until_ms
             and remote.log_end_offset >= self.high_watermark
             and self.leader_epoch_start_offset is not None
             and remote.log_end_offset >= self.leader_epoch_start_offset
@@ -362,13 +369,20 @@ class Partition:
             if remote.log_end_offset >= lowest:
                 continue
             # A replica on its way into the ISR holds the high watermark back, or it could never catch up with it.
-            joins = broker_id in alive and remote.is_caught_up(self.log_end_offset, now_ms, self.max_lag_ms)
-            if broker_id in maximal or joins:
+            if broker_id in maximal or (
+                broker_id in alive
+                and now_ms >= remote.refused_until_ms
+                and remote.is_caught_up(self.log_end_offset, now_ms, self.max_lag_ms)
+            ):
                 lowest = remote.log_end_offset
         if lowest <= self.high_watermark:
             return False
         self.high_watermark = lowest
         return True
+
+    def alive_changed(self, now_ms: int, alive: Container[int]) -> list[Instruction]:
+        """Brokers came or went: one that has gone holds the high watermark back no longer, unless it is in the ISR."""
+        return [HighWatermarkMoved(self.high_watermark)] if self._advance_high_watermark(now_ms, alive) else []
 
     # --- the ISR ----------------------------------------------------------------------------------------------
 
@@ -379,12 +393,16 @@ class Partition:
         slow = {
             member
             for member in self.isr
-            if member != self.broker_id
-            and not self.remotes[member].is_caught_up(leader_log_end_offset, now_ms, self.max_lag_ms)
+            if member != self.broker_id and not self._is_caught_up(member, leader_log_end_offset, now_ms)
         }
         if not slow:
             return []
         return [self._propose(tuple(member for member in self.isr if member not in slow))]
+
+    def _is_caught_up(self, member: int, leader_log_end_offset: int, now_ms: int) -> bool:
+        """Whether a member of the ISR belongs there; one that a reassignment took the replica from no longer does."""
+        remote = self.remotes.get(member)
+        return remote is not None and remote.is_caught_up(leader_log_end_offset, now_ms, self.max_lag_ms)
 
     def isr_changed(
         self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int, now_ms: int, alive: Container[int]
@@ -397,13 +415,18 @@ class Partition:
         self.proposed_isr = None
         return [HighWatermarkMoved(self.high_watermark)] if self._advance_high_watermark(now_ms, alive) else []
 
-    def isr_refused(self, proposal: ProposeIsr, error: ErrorCode) -> list[Instruction]:
+    def isr_refused(
+        self, proposal: ProposeIsr, error: ErrorCode, now_ms: int, alive: Container[int]
+    ) -> list[Instruction]:
         """The controller refused AlterPartition for this partition (controller.md 12)."""
         if self.proposed_isr != proposal.isr or proposal.leader_epoch != self.leader_epoch:
             return []
         if error in _BACK_TO_COMMITTED:
             self.proposed_isr = None
-            return []
+            for member in proposal.isr:
+                if member not in self.isr:
+                    self.remotes[member].refused_until_ms = now_ms + REFUSED_MS
+            return [HighWatermarkMoved(self.high_watermark)] if self._advance_high_watermark(now_ms, alive) else []
         return [] if error in _WAIT_FOR_CONTROLLER else [proposal]
 
     def _propose(self, isr: tuple[int, ...]) -> ProposeIsr:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,10 +19,14 @@ from kbroker.metadata_cache import MetadataCache
 from kbroker.replica.appending import ALL_IN_SYNC, Appender, Outcome, ProduceBatch
 from kbroker.replica.delayed import DelayedFetch, DelayedProduce
 from kbroker.replica.fetch_sessions import FetchContext, FetchSessions
-from kbroker.replica.fetching import Answers, FetchParameters, PartitionFetch, ReplicaSelector
+from kbroker.replica.fetching import Answers, FetchParameters, PartitionFetch
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.leadership import Key, Leadership
-from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Instruction, Partition
+from kbroker.replica.log_dir_moves import LogDirMoves
+from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Instruction, Partition, StopFetching
+from kbroker.replica.replica_selection import replica_selector
+from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
+from kbroker.replica.throttles import replication_throttles
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.replication import (
@@ -44,6 +48,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_PAUSE_S = 60.0
 SHORTEST_PAUSE_S = 0.2
+STOOD_STILL_PAUSE_S = 1.0
 
 
 def now_ms() -> int:
@@ -62,6 +67,15 @@ class ReplicationPort(Protocol):
 
     def carry_out(self, hosted: HostedPartition, instruction: Instruction) -> None:
         """StartFetching, StopFetching or ProposeIsr."""
+
+    async def release(self, partitions: Iterable[HostedPartition]) -> None:
+        """Stop fetching these; return when no worker thread changes their logs any more."""
+
+    async def redistribute(self) -> None:
+        """Take over a changed `num.replica.fetchers`."""
+
+    async def close(self) -> None:
+        """End all; return when no log is changed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +128,9 @@ class ReplicaManager:
         self.clock = clock
         self.executor = executor
         """For slow work; None is the loop's own."""
-        self.replica_selector: ReplicaSelector | None = None
+        self.replica_selector = replica_selector(config.replica_selector_class, metadata)
+        throttles = replication_throttles(broker_id, lambda: self.config, topic_config)
+        self.leader_throttle, self.follower_throttle, self.log_dirs_throttle = throttles
         self.replication: ReplicationPort | None = None
         """Fetchers and ISR changes; a broker that is alone needs none."""
         self.sessions = FetchSessions(
@@ -126,6 +142,8 @@ class ReplicaManager:
         """(topic, partition, records, acks, now_ms, version, ProduceBatch) -> AppendResult | KafkaError | None"""
         self.flusher = self._appender.flusher
         self._leadership = Leadership(self)
+        self._moves = LogDirMoves(self)
+        self._own_orders: set[asyncio.Future[StopReplicaResponse]] = set()
         self._chores: asyncio.Task[None] | None = None
         self._isr_timer: asyncio.TimerHandle | None = None
 
@@ -150,6 +168,9 @@ class ReplicaManager:
         """Answer everything that waits and stop the chores. Does not close the LogManager."""
         if self._isr_timer is not None:
             self._isr_timer.cancel()
+        if self.replication is not None:
+            await self.replication.close()
+        await self._moves.close()
         await self.flusher.finish()
         for hosted in self._hosted.values():
             hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -177,10 +198,16 @@ class ReplicaManager:
             await asyncio.sleep(min(max(pause, SHORTEST_PAUSE_S), LONGEST_PAUSE_S))
 
     def _schedule_isr_check(self) -> None:
+        loop = asyncio.get_running_loop()
         interval_s = self.config.replica_lag_time_max_ms / 2000
-        self._isr_timer = asyncio.get_running_loop().call_later(interval_s, self._check_isr)
+        self._isr_timer = loop.call_later(interval_s, self._check_isr, loop.time() + interval_s)
 
-    def _check_isr(self) -> None:
+    def _check_isr(self, due_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() - due_s > self.config.replica_lag_time_max_ms / 4000:
+            # This process stood still, not its followers: their fetches wait in the sockets and are served first.
+            self._isr_timer = loop.call_later(STOOD_STILL_PAUSE_S, self._check_isr, loop.time() + STOOD_STILL_PAUSE_S)
+            return
         now = self.clock()
         for hosted in self._hosted.values():
             if hosted.state.remotes:
@@ -234,11 +261,28 @@ class ReplicaManager:
             self.config.replica_lag_time_max_ms,
         )
         hosted = self._hosted[topic, partition] = HostedPartition(state, partition_log)
+        self._moves.resume(hosted)
         return hosted
+
+    def known_leader(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Leader and leader epoch, for a client that asked the wrong broker: the orders to us may be ahead of the
+        metadata, which come last.
+        """
+        told = self.metadata.partition(topic, partition)
+        hosted = self._hosted.get((topic, partition))
+        known = [] if told is None else [(told.leader_epoch, told.leader)]
+        if hosted is not None and hosted.state.leader is not None:
+            known.append((hosted.state.leader_epoch, hosted.state.leader))
+        if not known:
+            return None
+        leader_epoch, leader = max(known)
+        return leader, leader_epoch
 
     def drop(self, key: Key, error: ErrorCode) -> None:
         """Host a partition no more; what waits for it is answered with the error. Its log stays."""
         hosted = self._hosted.pop(key)
+        self.carry_out(hosted, [StopFetching()])
+        self._moves.stop(key)
         hosted.state.stop()
         hosted.fail_acks(error)
         hosted.changed()
@@ -266,6 +310,11 @@ class ReplicaManager:
             self.on_leadership_change([], resigned)
         self.on_log_dir_failure()
 
+    async def release(self, keys: Iterable[Key]) -> None:
+        """Fetch these partitions no more, they are about to change their role; return when nobody appends to them."""
+        if self.replication is not None:
+            await self.replication.release([self._hosted[key] for key in keys if key in self._hosted])
+
     # --- data path --------------------------------------------------------------------------------------------
 
     def fetch(
@@ -279,7 +328,7 @@ class ReplicaManager:
         answer = fetch.attempt(final=parameters.max_wait_ms <= 0)
         if answer is not None:
             return answer
-        return DelayedFetch(fetch, fetch.hosted, parameters.max_wait_ms).future
+        return DelayedFetch(fetch, fetch.hosted, fetch.patience_ms).future
 
     def open_session(self, request: FetchRequest, version: int, now: int) -> FetchContext:
         """Return the request seen through its fetch session; raises KafkaError 70, 71 or 106."""
@@ -359,10 +408,38 @@ class ReplicaManager:
         """Merge what the controller says about the cluster into the metadata cache."""
         error = self._leadership.check_controller(request.controller_epoch, request.broker_epoch)
         if error is ErrorCode.NONE:
+            brokers = self.metadata.brokers.keys()
             removed = self.metadata.update(request)
             if removed:
                 self.on_partitions_removed(removed)
+            moved = stop_moved_replicas(request, self.broker_id, lambda *key: self.logs.get(*key) is not None)
+            if moved is not None:
+                self._obey(moved)
+            if not brokers <= self.metadata.brokers.keys():
+                self._brokers_gone()
         return UpdateMetadataResponse(error_code=error)
+
+    def _brokers_gone(self) -> None:
+        now, alive = self.clock(), self.metadata.brokers
+        for hosted in self._hosted.values():
+            if hosted.state.remotes:
+                self.carry_out(hosted, hosted.state.alive_changed(now, alive))
+
+    def forget_topics(self, names: Collection[str]) -> None:
+        """Topics that are gone from ZooKeeper, of which no controller told us: host and name them no more."""
+        removed = self.metadata.forget(names)
+        if removed:
+            log.warning("deleted while this broker was away: %s", ", ".join(sorted(names)))
+            self.on_partitions_removed(removed)
+        hosted = [key for key in self._hosted if key[0] in names]
+        if hosted:
+            self._obey(stop_gone_topics(self.metadata.controller_id or 0, self._leadership.controller_epoch, hosted))
+
+    def _obey(self, order: StopReplicaRequest) -> None:
+        """Carry an order out that the controller would have sent."""
+        task = asyncio.ensure_future(self._leadership.stop_replicas(order, STOP_REPLICA_VERSION))
+        self._own_orders.add(task)
+        task.add_done_callback(self._own_orders.discard)
 
     # --- configuration, directories ---------------------------------------------------------------------------
 
@@ -375,22 +452,33 @@ class ReplicaManager:
             if hosted is not None:
                 hosted.apply_config()
 
+    async def alter_log_dir(self, topic: str, partition: int, log_dir: str) -> ErrorCode:
+        """Begin to move a replica into another log directory of this broker."""
+        async with self._leadership.lock:
+            return await self._moves.alter(topic, partition, log_dir)
+
     def describe_log_dirs(self, topics: dict[str, set[int]] | None) -> list[LogDirState]:
         """Sizes and offset lags per log directory; all partitions when `topics` is None."""
         states = []
         for found in self.logs.describe():
             error = ErrorCode.NONE if found.error is None else ErrorCode.KAFKA_STORAGE_ERROR
             replicas = [
-                (topic, partition, size, self._lag(topic, partition), is_future)
+                (topic, partition, size, self._lag(topic, partition, is_future), is_future)
                 for topic, partition, size, is_future in found.logs
                 if topics is None or partition in topics.get(topic, ())
             ]
             states.append(LogDirState(found.path, error, found.total_bytes, found.usable_bytes, replicas))
         return states
 
-    def _lag(self, topic: str, partition: int) -> int:
+    def _lag(self, topic: str, partition: int, is_future: bool) -> int:
+        """How far a log lacks behind its high watermark, or a copy behind its log; -1 where nothing is hosted."""
         hosted = self._hosted.get((topic, partition))
-        return 0 if hosted is None else max(hosted.log.high_watermark - hosted.log.log_end_offset, 0)
+        if hosted is None:
+            return -1
+        if not is_future:
+            return max(hosted.log.high_watermark - hosted.log.log_end_offset, 0)
+        future = self.logs.future(topic, partition)
+        return 0 if future is None else hosted.log.log_end_offset - future.log_end_offset
 
 
 __all__ = ["ALL_IN_SYNC", "LogDirState", "Outcome", "ProduceBatch", "ReplicaManager"]

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
-from kbroker.replica.fetching import FetchParameters
-from kbroker.replica.hosted import HostedPartition
-from tests.fixtures.data_path import Played
+from kbroker.broker_config import BrokerConfig
+from kbroker.replica.fetching import NOTE_INTERVAL_MS, FetchParameters
+from tests.fixtures.data_path import Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 
 
@@ -40,10 +42,7 @@ async def test_a_selector_sends_the_consumer_to_another_replica(played: Played) 
     await played.lead(replicas=(1, 2))
     append(played)
 
-    def select(hosted: HostedPartition, rack: str, fetch_offset: int) -> int | None:
-        return 2
-
-    played.replicas.replica_selector = select
+    played.replicas.replica_selector = lambda hosted, rack, listener, fetch_offset: 2
     (found,) = partitions_of(ask(played, fetch_request((0, 0), max_wait_ms=5000)))
     assert (found.preferred_read_replica, len(found.records)) == (2, 0)
 
@@ -56,3 +55,110 @@ async def test_a_follower_serves_consumers_up_to_its_high_watermark(played: Play
     assert len(found.records) > 0
     (refused,) = partitions_of(ask(played, fetch_request((0, 0)), version=10))
     assert refused.error_code == 6
+
+
+async def test_a_consumer_on_a_follower_waits_for_the_high_watermark_and_is_woken_by_it(played: Played) -> None:
+    await played.lead()
+    append(played, 0, b"a")
+    append(played, 0, b"b")
+    await played.lead(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1)
+    hosted = played.replicas.replica("orders", 0)
+    assert hosted is not None
+    hosted.state.high_watermark = 1
+    hosted.high_watermark_moved()
+    (found,) = partitions_of(ask(played, fetch_request((0, 0))))
+    assert (found.high_watermark, len(found.records)) == (1, len(one_batch(b"a")))
+    answer = ask(played, fetch_request((0, 1), max_wait_ms=60_000))
+    hosted.state.follower_log_changed(2, 2, 0)
+    hosted.high_watermark_moved()
+    (found,) = partitions_of(await asyncio.wait_for(answer, 10))
+    assert (found.high_watermark, len(found.records)) == (2, len(one_batch(b"b")))
+    (beyond,) = partitions_of(ask(played, fetch_request((0, 3))))
+    assert beyond.error_code == 1
+
+
+async def test_an_appended_record_reaches_a_follower_whose_session_had_seen_everything(played: Played) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    session = ask(played, fetch_request((0, 0), session=(0, 0), replica_id=2)).session_id
+    answer = ask(played, fetch_request(session=(session, 1), replica_id=2, max_wait_ms=60_000))
+    append(played)
+    (found,) = partitions_of(await asyncio.wait_for(answer, 10))
+    assert len(found.records) > 0
+
+
+async def test_a_follower_that_fetches_stays_caught_up_where_nothing_is_written(played: Played) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    session = ask(played, fetch_request((0, 0), session=(0, 0), replica_id=2)).session_id
+    hosted = played.replicas.replica("orders", 0)
+    assert hosted is not None
+    played.now += 40_000
+    assert partitions_of(ask(played, fetch_request(session=(session, 1), replica_id=2))) == []
+    append(played)
+    assert hosted.state.check_isr(played.now + NOTE_INTERVAL_MS, hosted.log.log_end_offset) == []
+
+
+class Throttled:
+    """A partition led here whose replica on broker 2 is out of sync, a batch long."""
+
+    def __init__(self, played: Played) -> None:
+        self.played = played
+        self.size = len(one_batch(b"a"))
+
+    @classmethod
+    async def begin(cls, played: Played, rate: int, replicas: tuple[str, ...] = ("0:1",)) -> Throttled:
+        played.log_config = replace(played.log_config, leader_replication_throttled_replicas=replicas)
+        played.replicas.config = BrokerConfig(leader_replication_throttled_rate=rate)
+        await played.lead((0, 1), replicas=(1, 2, 3), isr=(1,))
+        for partition in (0, 1):
+            append(played, partition, b"a")
+            append(played, partition, b"a")
+        return cls(played)
+
+    def sizes(self, replica_id: int = 2, **arguments: Any) -> list[int]:
+        arguments = {"partition_max_bytes": self.size, **arguments}
+        response = ask(self.played, fetch_request((0, 0), (1, 0), replica_id=replica_id, **arguments))
+        return [len(each.records) for each in partitions_of(response)]
+
+
+async def test_the_throttled_replica_waits_while_the_rate_is_exceeded(played: Played) -> None:
+    throttled = await Throttled.begin(played, rate=10)
+    assert throttled.sizes() == [throttled.size, throttled.size]
+    assert throttled.sizes() == [0, throttled.size]
+    played.now += 60_000
+    assert throttled.sizes() == [throttled.size, throttled.size]
+
+
+async def test_consumers_and_replicas_in_sync_are_never_held_back(played: Played) -> None:
+    throttled = await Throttled.begin(played, rate=10)
+    assert throttled.sizes() == [throttled.size, throttled.size]
+    assert throttled.sizes(replica_id=-1) == [throttled.size, throttled.size]
+    await played.lead((0, 1), replicas=(1, 2, 3), isr=(1, 2), leader_epoch=1, partition_epoch=1)
+    assert throttled.sizes(replica_id=2) == [throttled.size, throttled.size]
+    assert throttled.sizes(replica_id=3) == [0, throttled.size]
+
+
+async def test_replicas_of_other_brokers_are_not_throttled_here(played: Played) -> None:
+    throttled = await Throttled.begin(played, rate=10, replicas=("0:2", "1:3"))
+    for _ in range(3):
+        assert throttled.sizes() == [throttled.size, throttled.size]
+
+
+async def test_a_held_back_follower_is_answered_when_the_rate_allows_it(played: Played) -> None:
+    throttled = await Throttled.begin(played, rate=10)
+    throttled.sizes()
+    wanted = fetch_request((0, 0), replica_id=2, max_wait_ms=60_000)
+    answer = ask(played, wanted)
+    assert not answer.done()
+    played.now += 60_000
+    (found,) = partitions_of(await asyncio.wait_for(answer, 10))
+    assert len(found.records) > 0
+
+
+async def test_a_session_brings_what_was_held_back(played: Played) -> None:
+    throttled = await Throttled.begin(played, rate=10)
+    throttled.sizes()
+    response = ask(played, fetch_request((0, 0), session=(0, 0), replica_id=2))
+    assert [len(each.records) for each in partitions_of(response)] == [0]
+    played.now += 60_000
+    (found,) = partitions_of(ask(played, fetch_request(session=(response.session_id, 1), replica_id=2)))
+    assert len(found.records) > 0

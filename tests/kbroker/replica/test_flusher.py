@@ -10,6 +10,7 @@ from protocol.errors import ErrorCode, KafkaError
 
 class Log:
     def __init__(self) -> None:
+        self.thread = 0
         self.log_end_offset = 1
         self.flushes = 0
         self.go = threading.Event()
@@ -18,6 +19,7 @@ class Log:
 
     def flush(self) -> None:
         assert self.go.wait(5)
+        self.thread = threading.get_ident()
         self.flushes += 1
         if self.error:
             raise self.error
@@ -101,3 +103,32 @@ async def test_more_logs_than_threads_are_flushed_by_portions() -> None:
     await asyncio.wait_for(shared.finish(), 5)
     assert {hosted for hosted, _ in done} == set(logs)
     assert [hosted.log.flushes for hosted in logs] == [1] * 50
+
+
+async def test_a_quick_disk_is_flushed_on_the_loop_and_a_slow_one_in_threads() -> None:
+    shared, _, failed = flusher()
+    hosted, loops_thread = Hosted(), threading.get_ident()
+    for _ in range(200):
+        shared.add(hosted)
+        await asyncio.wait_for(shared.finish(), 5)
+    assert hosted.log.thread == loops_thread
+    threading.Timer(0.1, hosted.log.go.set).start()
+    hosted.log.go.clear()
+    shared.add(hosted)
+    await asyncio.wait_for(shared.finish(), 5)
+    shared.add(hosted)
+    await asyncio.wait_for(shared.finish(), 5)
+    assert hosted.log.thread != loops_thread
+    assert (hosted.log.flushes, failed) == (202, [])
+
+
+async def test_a_failure_on_the_loop_is_told_like_any_other() -> None:
+    shared, done, failed = flusher()
+    hosted = Hosted()
+    for _ in range(200):
+        shared.add(hosted)
+        await asyncio.wait_for(shared.finish(), 5)
+    hosted.log.error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+    shared.add(hosted)
+    await asyncio.wait_for(shared.finish(), 5)
+    assert (len(done), failed) == (200, [(hosted, ErrorCode.KAFKA_STORAGE_ERROR)])

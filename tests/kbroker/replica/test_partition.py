@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.replica.partition import (
+    REFUSED_MS,
     AssignLeaderEpoch,
     Assignment,
     HighWatermarkMoved,
@@ -62,9 +63,9 @@ def test_the_same_epoch_again_keeps_what_is_known_of_the_followers() -> None:
 
 def test_a_follower_fetches_from_its_leader_and_a_leader_stops() -> None:
     partition = Partition("orders", 0, 1)
-    assert partition.become_follower(assignment(leader=2), leader_is_known=True) == [StartFetching(2, 0)]
+    assert partition.become_follower(assignment(leader=2)) == [StartFetching(2, 0)]
     assert partition.become_leader(assignment(epoch=1), 0, 0, ALL) == [StopFetching(), AssignLeaderEpoch(1, 0)]
-    assert partition.become_follower(assignment(leader=3, epoch=2), leader_is_known=False) == []
+    assert partition.become_follower(assignment(leader=-1, epoch=2)) == []
     partition.check()
 
 
@@ -111,6 +112,14 @@ def test_a_slow_member_is_left_out() -> None:
     assert partition.isr_changed((1, 2), 0, 1, LAG_MS + 1, ALL) == [HighWatermarkMoved(10)]
 
 
+def test_a_member_that_is_no_replica_any_more_is_left_out() -> None:
+    """A reassignment ends with a leader epoch whose ISR still has the replica that goes."""
+    partition = leading()
+    partition.become_leader(assignment(epoch=1, replicas=(1, 2)), 0, 0, ALL)
+    partition.check()
+    assert partition.check_isr(1, 0) == [ProposeIsr((1, 2), 1, 1)]
+
+
 @pytest.mark.parametrize(
     ("error", "again", "pending"),
     [
@@ -122,8 +131,29 @@ def test_a_slow_member_is_left_out() -> None:
 def test_a_refused_isr_change(error: ErrorCode, again: bool, pending: bool) -> None:
     partition = leading(isr=(1, 2))
     (proposal,) = fetched(partition, 3, 0)
-    assert partition.isr_refused(proposal, error) == ([proposal] if again else [])
+    assert partition.isr_refused(proposal, error, 1, ALL) == ([proposal] if again else [])
     assert (partition.proposed_isr is not None) == pending
+
+
+def test_a_replica_that_the_controller_does_not_want_holds_nobody_up_for_a_while() -> None:
+    partition = leading(isr=(1, 2))
+    (proposal,) = fetched(partition, 3, 0)
+    partition.log_grew(5, 1, ALL)
+    fetched(partition, 2, 5)
+    assert partition.high_watermark == 0
+    assert partition.isr_refused(proposal, ErrorCode.INELIGIBLE_REPLICA, 1, ALL) == [HighWatermarkMoved(5)]
+    assert fetched(partition, 3, 5, now_ms=2) == []
+    assert fetched(partition, 3, 5, now_ms=1 + REFUSED_MS) == [ProposeIsr((1, 2, 3), 0, 0)]
+
+
+def test_a_replica_that_has_gone_holds_nobody_up() -> None:
+    partition = leading(isr=(1, 2))
+    partition.proposed_isr = None
+    partition.remotes[3].fetched(0, 0, 0, 1)
+    partition.log_grew(5, 1, ALL)
+    fetched(partition, 2, 5)
+    assert partition.high_watermark == 0
+    assert partition.alive_changed(2, (1, 2)) == [HighWatermarkMoved(5)]
 
 
 def test_leader_epochs_of_requests() -> None:
@@ -132,7 +162,7 @@ def test_leader_epochs_of_requests() -> None:
     assert partition.leader_error(-1, True) is ErrorCode.NONE
     assert partition.leader_error(2, True) is ErrorCode.FENCED_LEADER_EPOCH
     assert partition.leader_error(4, True) is ErrorCode.UNKNOWN_LEADER_EPOCH
-    partition.become_follower(assignment(leader=2, epoch=4), True)
+    partition.become_follower(assignment(leader=2, epoch=4))
     assert partition.leader_error(4, True) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.leader_error(4, False) is ErrorCode.NONE
 
@@ -147,7 +177,7 @@ def test_assignments_of_no_newer_epoch_are_refused() -> None:
 
 def test_a_follower_high_watermark_follows_within_its_log() -> None:
     partition = Partition("orders", 0, 1)
-    partition.become_follower(assignment(leader=2), True)
+    partition.become_follower(assignment(leader=2))
     assert partition.follower_log_changed(5, 9, 0)
     assert partition.high_watermark == 5
     assert not partition.follower_log_changed(8, 5, 0)
@@ -187,7 +217,7 @@ def test_any_history_keeps_the_invariants(events: list[Any], min_insync_replicas
                 partition.isr_changed(proposed, epoch, partition_epoch, now, ALL)
             case ("answer", False) if proposed is not None:
                 proposal = ProposeIsr(proposed, epoch, partition.partition_epoch)
-                partition.isr_refused(proposal, ErrorCode.INELIGIBLE_REPLICA)
+                partition.isr_refused(proposal, ErrorCode.INELIGIBLE_REPLICA, now, ALL)
             case ("lead", others):
                 epoch, partition_epoch = epoch + 1, partition_epoch + 1
                 given_isr = (1, *sorted(others))
@@ -195,7 +225,7 @@ def test_any_history_keeps_the_invariants(events: list[Any], min_insync_replicas
                 partition.become_leader(new, partition.log_end_offset, now, ALL)
             case ("follow", cut):
                 epoch, partition_epoch = epoch + 1, partition_epoch + 1
-                partition.become_follower(assignment(2, epoch, (2, 3), partition_epoch=partition_epoch), True)
+                partition.become_follower(assignment(2, epoch, (2, 3), partition_epoch=partition_epoch))
                 end = max(partition.high_watermark, partition.log_end_offset - cut)
                 partition.follower_log_changed(end, partition.high_watermark, 0)
             case ("stop", None):

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from protocol.errors import ErrorCode
+from tests.controller.conftest import until
 from tests.fixtures.data_path import BROKER, TOPIC, TOPIC_ID, Played
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 
@@ -75,3 +78,53 @@ async def test_update_metadata_of_an_older_controller_changes_nothing(played: Pl
     assert played.tell(TOPIC, TOPIC_ID, [1], controller_epoch=2).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert list(played.metadata.topics[TOPIC].partitions) == [0]
     assert played.metadata.controller_id == BROKER
+
+
+async def test_a_replica_that_moved_away_unnoticed_is_deleted(played: Played) -> None:
+    await played.lead((0, 1), replicas=(1, 2))
+    played.tell(TOPIC, TOPIC_ID, (0,), leader=2, leader_epoch=1, replicas=(2, 3), isr=(1, 2))
+    await asyncio.sleep(0.05)
+    assert (TOPIC, 0) in played.replicas.hosted, "it was in sync still"
+    played.tell(TOPIC, TOPIC_ID, (0,), leader=2, leader_epoch=2, replicas=(2, 3), isr=(2, 3))
+    await until(lambda: played.logs.get(TOPIC, 0) is None)
+    assert list(played.replicas.hosted) == [(TOPIC, 1)]
+
+
+async def test_a_topic_that_is_gone_is_hosted_and_named_no_more_and_keeps_its_files(played: Played) -> None:
+    await played.lead()
+    played.replicas.forget_topics({TOPIC})
+    assert TOPIC not in played.metadata.topics
+    await until(lambda: not played.replicas.hosted)
+    assert played.logs.get(TOPIC, 0) is not None
+
+
+async def test_a_leader_known_from_orders_is_told_before_the_metadata_name_it(played: Played) -> None:
+    await played.lead(replicas=(1, 2))
+    assert played.replicas.known_leader(TOPIC, 0) == (BROKER, 0)
+    metadata = played.metadata.partition(TOPIC, 0)
+    await played.lead(leader=2, leader_epoch=1, replicas=(1, 2), partition_epoch=1)
+    assert metadata is not None
+    played.metadata.topics[TOPIC].partitions[0] = metadata
+    assert played.replicas.known_leader(TOPIC, 0) == (2, 1)
+    played.tell(TOPIC, TOPIC_ID, [0], leader=3, leader_epoch=2, replicas=(1, 2, 3))
+    assert played.replicas.known_leader(TOPIC, 0) == (3, 2)
+    assert played.replicas.known_leader("nowhere", 0) is None
+
+
+async def test_a_broker_that_stood_still_hears_its_followers_before_it_judges_them(played: Played) -> None:
+    proposed: list[Any] = []
+    played.replicas.replication = SimpleNamespace(  # type: ignore[assignment]
+        carry_out=lambda hosted, instruction: proposed.append(instruction), release=_nothing, close=_nothing
+    )
+    await played.lead(replicas=(1, 2))
+    append(played)
+    played.now += 100_000
+    due_s = asyncio.get_running_loop().time()
+    played.replicas._check_isr(due_s - 60)
+    assert proposed == []
+    played.replicas._check_isr(due_s)
+    assert [each.isr for each in proposed] == [(1,)]
+
+
+async def _nothing(*arguments: Any) -> None:
+    return None

@@ -1,0 +1,363 @@
+"""The life of one follower's connection to one leader: ask, append what comes, ask again.
+
+Small answers are appended on the loop, which is quicker than a change of threads; large ones, truncations and what must
+be flushed go to a worker thread, and the loop goes on serving. While a worker has a partition in hand nobody else
+changes its log: `release` waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from kbroker.client.connection import Connection
+from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
+from kbroker.replica.follower_log import follow, settle
+from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
+from kbroker.replica.inter_broker_versions import follower_versions
+from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+
+if TYPE_CHECKING:
+    from kbroker.broker_config import BrokerConfig
+    from kbroker.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+LARGE_ANSWER_BYTES = 256 << 10
+FIRST_PAUSE_S = 0.05
+IDLE_CONNECTION_S = 30.0
+INTERRUPT_AFTER_S = 0.01
+INTERRUPT_EVERY_S = 0.05
+"""A partition that is to be fetched does not wait until the leader has answered for the others, who may be idle: the
+request is given up and made anew. Not more often than this."""
+FRAME_OVERHEAD_BYTES = 16 << 20
+LATEST, EARLIEST = -1, -2
+SESSION_ERRORS = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})
+QUIET_ERRORS = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""What a leader answers while the controller's word is on its way."""
+
+Failure = Exception | None
+
+
+class FetcherLoop:
+    """Fetches partitions from one leader until it is closed; idle without partitions."""
+
+    def __init__(self, manager: ReplicaManager, leader: int, number: int) -> None:
+        config = manager.config
+        self._manager = manager
+        self.leader = leader
+        """Broker id."""
+        self._client_id = f"broker-{manager.broker_id}-fetcher-{number}"
+        self._versions = follower_versions(config.inter_broker_protocol_version)
+        self._fetcher = Fetcher(manager.broker_id, fetch_limits(config), self._versions.fetch)
+        self._timeout_s = config.replica_socket_timeout_ms / 1000
+        self._longest_pause_s = config.replica_fetch_backoff_ms / 1000
+        self._pause_s = 0.0
+        self._connection: Connection | None = None
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()
+        self._sent_at: float | None = None
+        """When the request that is under way was sent."""
+        self._interrupt_timer: asyncio.TimerHandle | None = None
+        self._interrupted = False
+        self._interrupted_at = 0.0
+        self._in_work: frozenset[HostedPartition] = frozenset()
+        """What a worker thread has in hand."""
+        self._work: asyncio.Future[Any] | None = None
+        self._task = self._loop.create_task(self._run(), name=self._client_id)
+
+    # --- partitions -------------------------------------------------------------------------------------------
+
+    def add(self, fetched: FetchedPartition) -> None:
+        """Fetch this partition, beginning soon."""
+        self._fetcher.add(fetched)
+        self._wake.set()
+        if self._sent_at is not None and self._interrupt_timer is None:
+            since_last = self._loop.time() - self._interrupted_at
+            delay = max(INTERRUPT_AFTER_S, INTERRUPT_EVERY_S - since_last)
+            self._interrupt_timer = self._loop.call_later(delay, self._interrupt, self._sent_at)
+
+    def _interrupt(self, sent_at: float) -> None:
+        self._interrupt_timer = None
+        if self._sent_at == sent_at and self._connection is not None:
+            self._interrupted = True
+            self._interrupted_at = self._loop.time()
+            self._connection.abort()
+
+    def remove(self, fetched: FetchedPartition) -> None:
+        """Fetch this partition no more."""
+        if self._fetcher.is_current(fetched):
+            self._fetcher.remove(fetched.key)
+
+    def work_on(self, hosted: HostedPartition) -> asyncio.Future[Any] | None:
+        """Return what to wait for before anybody else may change this log; None when it is free."""
+        return self._work if hosted in self._in_work else None
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions are fetched."""
+        return len(self._fetcher.partitions)
+
+    async def close(self) -> None:
+        """End it, after what a worker thread has in hand."""
+        if self._interrupt_timer is not None:
+            self._interrupt_timer.cancel()
+        if self._work is not None:
+            await asyncio.wait([self._work])
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        await self._disconnect()
+
+    # --- rounds -----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            try:
+                if not await self._round():
+                    await self._wait_for_work()
+                self._pause_s = 0.0
+            except (OSError, KafkaError) as error:
+                await self._recover(error)
+            except Exception:
+                log.exception("fetching from broker %d failed", self.leader)
+                await self._recover(None)
+
+    async def _recover(self, error: Exception | None) -> None:
+        if isinstance(error, KafkaError) and error.code in SESSION_ERRORS:
+            log.info("broker %d does not know our fetch session any more: %s", self.leader, error)
+            return
+        interrupted, self._interrupted = self._interrupted, False
+        self._fetcher.session_lost()
+        await self._disconnect()
+        if interrupted:
+            return
+        if error is not None and not self._pause_s:
+            log.info("cannot fetch %d partition(s) from broker %d: %s", self.partition_count, self.leader, error)
+        self._pause_s = min(max(self._pause_s * 2, FIRST_PAUSE_S), self._longest_pause_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._pause_s):
+                await self._wake.wait()
+
+    async def _wait_for_work(self) -> None:
+        """Wait for a partition, or until a pause is over; a connection that nobody needs is closed."""
+        due_ms = self._fetcher.next_due_ms()
+        delay = IDLE_CONNECTION_S if due_ms is None else max(due_ms - self._manager.clock(), 0) / 1000
+        try:
+            async with asyncio.timeout(delay):
+                await self._wake.wait()
+        except TimeoutError:
+            if due_ms is None:
+                await self._disconnect()
+                self._fetcher.session_lost()
+                await self._wake.wait()
+
+    async def _round(self) -> bool:
+        """Ask the leader once and use its answer; False when there is nothing to ask for."""
+        manager = self._manager
+        now_ms = manager.clock()
+        self._hold_back_throttled(now_ms)
+        request = self._fetcher.request(now_ms, manager.broker_epoch())
+        if request is None:
+            return False
+        connection = self._connection or await self._connect()
+        self._sent_at = self._loop.time()
+        try:
+            response = await connection.request(request, self._versions.fetch, timeout=self._timeout_s)
+        finally:
+            self._sent_at = None
+        await self._use(self._fetcher.answered(response))
+        return True
+
+    def _hold_back_throttled(self, now_ms: int) -> None:
+        throttle = self._manager.follower_throttle
+        for fetched in self._fetcher.changed(now_ms):
+            if (
+                not fetched.is_caught_up
+                and throttle.is_throttled(fetched.hosted.topic, fetched.partition)
+                and throttle.is_exceeded(now_ms)
+            ):
+                self._fetcher.hold_back(fetched, now_ms + throttle.pause_ms(now_ms))
+
+    async def _connect(self) -> Connection:
+        """Connect to where the leader is now."""
+        config = self._manager.config
+        address = self._manager.metadata.endpoint(self.leader, config.inter_broker_listener)
+        if address is None:
+            raise ConnectionError(f"broker {self.leader} is not known to be alive")
+        largest = config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + FRAME_OVERHEAD_BYTES
+        self._connection = await Connection.open(
+            *address, client_id=self._client_id, timeout=self._timeout_s, max_frame=largest
+        )
+        return self._connection
+
+    async def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    async def _use(self, answered: Sequence[Answered]) -> None:
+        good = []
+        refused = []
+        size = 0
+        in_thread = False
+        for each in answered:
+            data = each.data
+            if data.error_code is not ErrorCode.NONE:
+                refused.append(each)
+                continue
+            good.append(each)
+            if data.records:
+                size += len(data.records)
+                in_thread = in_thread or each.fetched.hosted.flush_messages != FLUSH_NEVER
+            elif data.diverging_epoch.epoch >= 0:
+                in_thread = True
+        if in_thread or size > LARGE_ANSWER_BYTES:
+            failures = await self._in_thread([each.fetched.hosted for each in good], _follow_all, good, self._now())
+        else:
+            failures = _follow_all(good, self._now())
+        for each, failure in zip(good, failures, strict=True):
+            self._followed(each, failure)
+        for fetched, data in refused:
+            if self._fetcher.is_current(fetched):
+                await self._refused(fetched, data.error_code)
+
+    def _now(self) -> int:
+        return self._manager.clock()
+
+    async def _in_thread(self, hosted: Sequence[HostedPartition], function: Any, *arguments: Any) -> Any:
+        """Run a function that changes these logs in a worker thread."""
+        self._in_work = frozenset(hosted)
+        self._work = self._loop.run_in_executor(self._manager.executor, function, *arguments)
+        try:
+            return await asyncio.shield(self._work)
+        finally:
+            self._in_work, self._work = frozenset(), None
+
+    def _followed(self, answered: Answered, failure: Failure) -> None:
+        """The log has been changed, or could not be."""
+        fetched, data = answered
+        if not self._fetcher.is_current(fetched):
+            return
+        if failure is not None:
+            self._failed(fetched, failure)
+            return
+        hosted = fetched.hosted
+        partition_log = hosted.log
+        size = len(data.records) if data.records else 0
+        if size and self._manager.follower_throttle.is_throttled(hosted.topic, hosted.partition):
+            self._manager.follower_throttle.record(size, self._now())
+        if data.diverging_epoch.epoch >= 0:
+            settle(hosted, partition_log.high_watermark, partition_log.log_start_offset)
+        else:
+            settle(hosted, data.high_watermark, data.log_start_offset)
+            fetched.is_caught_up = data.high_watermark <= partition_log.log_end_offset
+        self._go_on(fetched)
+
+    def _go_on(self, fetched: FetchedPartition) -> None:
+        partition_log = fetched.hosted.log
+        self._fetcher.moved(
+            fetched, partition_log.log_end_offset, partition_log.latest_epoch, partition_log.log_start_offset
+        )
+
+    def _failed(self, fetched: FetchedPartition, failure: Exception) -> None:
+        """Corrupt records may come whole the next time; a log that fails is left alone until the controller's word."""
+        if isinstance(failure, KafkaError) and failure.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            log.error("%s: what broker %d sent cannot be appended: %s", fetched, self.leader, failure)
+            self._fetcher.back_off(fetched, self._now())
+            return
+        log.error("%s is not fetched any more: %s", fetched, failure, exc_info=failure)
+        self._fetcher.remove(fetched.key)
+
+    # --- refusals ---------------------------------------------------------------------------------------------
+
+    async def _refused(self, fetched: FetchedPartition, error: ErrorCode) -> None:
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
+            try:
+                await self._find_place(fetched)
+                return
+            except KafkaError as refusal:
+                error = refusal.code
+        if not self._fetcher.is_current(fetched):
+            return
+        level = logging.DEBUG if error in QUIET_ERRORS else logging.WARNING
+        log.log(level, "%s: broker %d answers %s", fetched, self.leader, error.name)
+        self._fetcher.back_off(fetched, self._now())
+
+    async def _find_place(self, fetched: FetchedPartition) -> None:
+        """The leader has no record where our log ends: cut to its end, or begin anew where its log begins.
+
+        Raises KafkaError with the leader's refusal.
+        """
+        partition_log = fetched.hosted.log
+        leader_end_offset = await self._leader_offset(fetched, LATEST)
+        if not self._fetcher.is_current(fetched):
+            return
+        end_offset = partition_log.log_end_offset
+        if leader_end_offset < end_offset:
+            text = "%s: the log ends at %d and that of its leader, broker %d, at %d: cutting it there"
+            log.warning(text, fetched, end_offset, self.leader, leader_end_offset)
+            await self._in_thread([fetched.hosted], partition_log.truncate_to, leader_end_offset, self._now())
+        else:
+            leader_start_offset = await self._leader_offset(fetched, EARLIEST)
+            if not self._fetcher.is_current(fetched):
+                return
+            if leader_start_offset > end_offset:
+                text = "%s: the log ends at %d and that of its leader, broker %d, begins at %d: starting anew there"
+                log.warning(text, fetched, end_offset, self.leader, leader_start_offset)
+                await self._in_thread([fetched.hosted], partition_log.truncate_fully_and_start_at, leader_start_offset)
+        if self._fetcher.is_current(fetched):
+            settle(fetched.hosted, partition_log.high_watermark, partition_log.log_start_offset)
+            self._go_on(fetched)
+
+    async def _leader_offset(self, fetched: FetchedPartition, which: int) -> int:
+        wanted = ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=fetched.partition, current_leader_epoch=fetched.leader_epoch, timestamp=which
+        )
+        topic = ListOffsetsRequest.ListOffsetsTopic(name=fetched.hosted.topic, partitions=[wanted])
+        request = ListOffsetsRequest(replica_id=self._manager.broker_id, topics=[topic])
+        connection = self._connection or await self._connect()
+        answer: ListOffsetsResponse = await connection.request(
+            request, self._versions.list_offsets, timeout=self._timeout_s
+        )
+        found = answer.topics[0].partitions[0]
+        if found.error_code is not ErrorCode.NONE:
+            raise KafkaError(found.error_code)
+        return found.offset
+
+
+def _follow_all(answered: Sequence[Answered], now_ms: int) -> list[Failure]:
+    failures: list[Failure] = []
+    for fetched, data in answered:
+        try:
+            follow(fetched.hosted, data, now_ms)
+        except Exception as error:
+            failures.append(error)
+        else:
+            failures.append(None)
+    return failures
+
+
+def fetch_limits(config: BrokerConfig) -> FetchLimits:
+    """Return the broker's keys for followers."""
+    return FetchLimits(
+        config.replica_fetch_wait_max_ms,
+        config.replica_fetch_min_bytes,
+        config.replica_fetch_response_max_bytes,
+        config.replica_fetch_max_bytes,
+        config.replica_fetch_backoff_ms,
+    )

@@ -1,0 +1,46 @@
+"""What a follower does to its log: append what the leader sent, cut what the leader does not have.
+
+Where two logs diverge (KIP-101, KIP-279): the leader names the largest of its epochs that is not above the follower's
+last one, and where that epoch ended. The follower cuts there, or where its own records of that epoch end if that is
+lower; when it does not have that epoch it cuts to the end of its next lower one, and the next fetch asks again.
+"""
+
+from __future__ import annotations
+
+from kbroker.replica.hosted import HostedPartition
+from protocol.messages.fetch import FetchResponse
+from segment.log import Log
+
+
+def follow(hosted: HostedPartition, data: FetchResponse.PartitionData, now_ms: int) -> None:
+    """Do to the log what the leader's answer asks for; it is on disk where flush.messages wants that. Blocks.
+
+    Raises KafkaError CORRUPT_MESSAGE, OFFSET_OUT_OF_RANGE or KAFKA_STORAGE_ERROR.
+    """
+    log = hosted.log
+    if data.diverging_epoch.epoch >= 0:
+        log.truncate_to(truncation_offset(log, data.diverging_epoch.epoch, data.diverging_epoch.end_offset), now_ms)
+        return
+    if data.records:
+        log.append_as_follower(data.records, now_ms)
+        if hosted.needs_flush():
+            log.flush()
+
+
+def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
+    """Return where to cut a log whose leader says that `epoch` is the last they may share, and ended there."""
+    own_epoch, own_end_offset = log.offset_for_leader_epoch(epoch)
+    if own_end_offset < 0:  # nothing is known of so low an epoch
+        return min(end_offset, log.log_end_offset)
+    if own_epoch != epoch:
+        return min(own_end_offset, log.log_end_offset)
+    return min(own_end_offset, end_offset, log.log_end_offset)
+
+
+def settle(hosted: HostedPartition, high_watermark: int, log_start_offset: int) -> None:
+    """Take over what the leader says of the partition's offsets, and wake who waits here. On the loop."""
+    log = hosted.log
+    if log_start_offset > log.log_start_offset and log.update_log_start_offset(log_start_offset):
+        hosted.changed()
+    if hosted.state.follower_log_changed(log.log_end_offset, high_watermark, log.log_start_offset):
+        hosted.high_watermark_moved()

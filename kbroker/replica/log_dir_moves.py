@@ -1,0 +1,165 @@
+"""Replicas that move between the log directories of this broker while they serve (KIP-113, AlterReplicaLogDirs).
+
+    alter            checks, makes the `-future` copy in the destination
+    a task per move  copies portion by portion in a worker thread, num.replica.alter.log.dirs.threads of them at once,
+                     no faster than replica.alter.log.dirs.io.max.bytes.per.second; then the copy takes the log's place
+    resume           a copy found on disk after a restart goes on, once the controller has said what the replica is
+
+Leading, following, truncating: the log does as before, the copy follows (segment/log_move.py). A move ends early with
+the replica, or when a directory fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kbroker.replica.hosted import HostedPartition
+from protocol.errors import ErrorCode, KafkaError
+from protocol.primitives import ZERO_UUID
+from segment import names
+from segment.log import Log
+from segment.log_move import copy_portion
+
+if TYPE_CHECKING:
+    from kbroker.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+PORTION_BYTES = 1 << 20
+"""Copied at once; when there was less, the copy may take the log's place."""
+
+Key = tuple[str, int]
+Result = TypeVar("Result")
+
+
+class LogDirMoves:
+    """The moves of a replica manager."""
+
+    def __init__(self, manager: ReplicaManager) -> None:
+        self._manager = manager
+        self._moves: dict[Key, tuple[Log, asyncio.Task[None]]] = {}
+        """The copy and the task that fills it."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        """All of them, with those that were stopped and wait for their thread."""
+        threads = manager.config.num_replica_alter_log_dirs_threads or len(manager.logs.directories)
+        self._slots = asyncio.Semaphore(threads)
+
+    async def alter(self, topic: str, partition: int, log_dir: str) -> ErrorCode:
+        """Begin to move a replica to a directory; or, where it is there already, give up moving it elsewhere.
+
+        A replica that is not here yet will be made there (code 9 for now). The caller lets nobody make or remove
+        replicas meanwhile.
+        """
+        manager, logs = self._manager, self._manager.logs
+        if not names.fits_future_folder(topic, partition):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        if log_dir not in logs.directories:
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if log_dir in logs.offline_dirs or logs.is_offline(topic, partition):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        hosted = manager.replica(topic, partition)
+        if hosted is None:
+            if logs.get(topic, partition) is None:
+                logs.prefer(topic, partition, log_dir)
+            return ErrorCode.REPLICA_NOT_AVAILABLE
+        present = logs.future(topic, partition)
+        if present is not None and present.log_dir != log_dir:
+            self.stop((topic, partition))
+        loop = asyncio.get_running_loop()
+        try:
+            future = await loop.run_in_executor(manager.executor, logs.create_future, topic, partition, log_dir)
+        except KafkaError as error:
+            log.warning("%s cannot be moved to %s: %s", hosted, log_dir, error.message)
+            return error.code
+        if future is not None:
+            self._begin(hosted, future)
+        return ErrorCode.NONE
+
+    def resume(self, hosted: HostedPartition) -> None:
+        """Go on with a copy that an earlier life of this broker began."""
+        future = self._manager.logs.future(hosted.topic, hosted.partition)
+        if future is not None:
+            self._begin(hosted, future)
+
+    def stop(self, key: Key) -> None:
+        """Stop copying; what is copied stays on disk."""
+        move = self._moves.pop(key, None)
+        if move is not None:
+            move[1].cancel()
+
+    async def close(self) -> None:
+        """Stop all moves; when this returns, nothing touches their logs any more."""
+        for key in list(self._moves):
+            self.stop(key)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _begin(self, hosted: HostedPartition, future: Log) -> None:
+        key = (hosted.topic, hosted.partition)
+        present = self._moves.get(key)
+        if present is None or present[0] is not future:
+            move = asyncio.create_task(self._move(hosted, future), name=f"move-{hosted}")
+            self._moves[key] = future, move
+            self._tasks.add(move)
+            move.add_done_callback(lambda done: self._ended(key, future, done))
+
+    def _ended(self, key: Key, future: Log, done: asyncio.Task[None]) -> None:
+        self._tasks.discard(done)
+        if self._moves.get(key) == (future, done):
+            del self._moves[key]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            log.error("moving %s-%d has ended", *key, exc_info=error)
+
+    async def _move(self, hosted: HostedPartition, future: Log) -> None:
+        manager = self._manager
+        is_of_another_topic = ZERO_UUID not in (future.topic_id, hosted.topic_id) and future.topic_id != hosted.topic_id
+        if is_of_another_topic or future.log_dir == hosted.log.log_dir:
+            await self._in_thread(manager.logs.drop_future, hosted.topic, hosted.partition)
+            return
+        async with self._slots:
+            source, destination = hosted.log.log_dir, future.log_dir
+            log.info("%s: moving from %s to %s, from offset %d on", hosted, source, destination, future.log_end_offset)
+            begun = time.monotonic()
+            try:
+                while not await self._copy(hosted, future):
+                    pass
+            except KafkaError as error:
+                log.error("%s: not moved to %s: %s", hosted, destination, error.message)
+                return
+            seconds = time.monotonic() - begun
+            log.info("%s: moved to %s, %d bytes in %.1f s", hosted, destination, hosted.log.size, seconds)
+
+    async def _copy(self, hosted: HostedPartition, future: Log) -> bool:
+        """Copy a portion, when the rate allows it; True once the copy has taken the log's place."""
+        manager = self._manager
+        throttle = manager.log_dirs_throttle
+        if throttle.is_exceeded(manager.clock()):
+            await asyncio.sleep(throttle.pause_ms(manager.clock()) / 1000)
+            return False
+        try:
+            size = await self._in_thread(copy_portion, hosted.log, future, PORTION_BYTES)
+            throttle.record(size, manager.clock())
+            if size >= PORTION_BYTES:
+                return False
+            finish = manager.logs.finish_move
+            return await self._in_thread(finish, hosted.topic, hosted.partition, future, PORTION_BYTES)
+        except KafkaError as error:
+            if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+                raise
+            log.warning("%s: trying again to move it: %s", hosted, error.message)
+            await asyncio.sleep(manager.config.replica_fetch_backoff_ms / 1000)
+            return False
+
+    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
+        """Run in a worker thread; whoever is cancelled ends after the thread, for the logs may be closed next."""
+        running = asyncio.get_running_loop().run_in_executor(self._manager.executor, function, *arguments)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            await asyncio.wait([running])
+            if not running.cancelled():
+                running.exception()
+            raise

@@ -1,0 +1,230 @@
+"""Replicas that move between log directories, with the broker's data path around them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.broker_config import BrokerConfig
+from kbroker.replica import log_dir_moves
+from protocol.errors import ErrorCode
+from protocol.messages.replication import StopReplicaRequest
+from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
+from tests.kbroker.handlers.test_produce import request_for, send
+from tests.kbroker.test_server import until
+
+MOVE_S = 20.0
+
+
+class Moving(Played):
+    """A broker with directories `logs` and `other`; partition 0 lies in the first."""
+
+    def __init__(self, folder: Path, **topic_config: Any) -> None:
+        super().__init__(folder, more_dirs=("other",), **topic_config)
+        self.first, self.other = str(folder / "logs"), str(folder / "other")
+
+    async def begin(self, batches: int = 5) -> Moving:
+        self.logs.prefer(TOPIC, 0, self.first)
+        await self.lead()
+        for number in range(batches):
+            append(self, 0, b"%d" % number)
+        return self
+
+    def dirs(self) -> list[tuple[str, bool, int]]:
+        """Directory, is it a copy, lag: of partition 0."""
+        return [
+            (Path(state.path).name, is_future, lag)
+            for state in self.replicas.describe_log_dirs({TOPIC: {0}})
+            for _, _, _, lag, is_future in state.replicas
+        ]
+
+    async def alter(self, log_dir: str, partition: int = 0, topic: str = TOPIC) -> ErrorCode:
+        return await self.replicas.alter_log_dir(topic, partition, log_dir)
+
+    async def until_moved(self, log_dir: str) -> None:
+        there = [(Path(log_dir).name, False, 0)]
+        await until(lambda: self.logs.future(TOPIC, 0) is None and self.dirs() == there, MOVE_S)
+
+    def read(self, offset: int = 0) -> int:
+        """Bytes of a Fetch."""
+        (found,) = partitions_of(ask(self, fetch_request((0, offset))))
+        assert found.error_code is ErrorCode.NONE
+        return len(found.records)
+
+
+@pytest.fixture
+async def moving(tmp_path: Path) -> AsyncIterator[Moving]:
+    broker = Moving(tmp_path)
+    yield await broker.begin()
+    await broker.close()
+
+
+def hold_back(broker: Moving) -> None:
+    """Let nothing more be copied."""
+    broker.replicas.config = BrokerConfig(replica_alter_log_dirs_io_max_bytes_per_second=0)
+    broker.replicas.log_dirs_throttle.record(1 << 40, broker.now)
+
+
+def let_go(broker: Moving) -> None:
+    broker.replicas.config = BrokerConfig()
+
+
+async def test_a_replica_serves_before_while_and_after_it_moves(moving: Moving) -> None:
+    size = moving.read()
+    assert await moving.alter(moving.other) is ErrorCode.NONE
+    append(moving, 0, b"meanwhile")
+    await moving.until_moved(moving.other)
+    assert moving.read() > size
+    append(moving, 0, b"afterwards")
+    assert moving.read(6) > 0
+    assert (Path(moving.other) / f"{TOPIC}-0").is_dir()
+    assert await moving.alter(moving.first) is ErrorCode.NONE
+    await moving.until_moved(moving.first)
+    append(moving)
+    assert moving.read(7) > 0
+
+
+async def test_each_mistake_has_its_error(moving: Moving) -> None:
+    assert await moving.alter("/nowhere") is ErrorCode.LOG_DIR_NOT_FOUND
+    assert await moving.alter(moving.other, topic="x" * 230) is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert await moving.alter(moving.other, partition=7) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert await moving.alter(moving.first) is ErrorCode.NONE, "it is there"
+    moving.logs.mark_offline(moving.other, OSError(5, "I/O error"))
+    assert await moving.alter(moving.other) is ErrorCode.KAFKA_STORAGE_ERROR
+    moving.logs.mark_offline(moving.first, OSError(5, "I/O error"))
+    assert await moving.alter(moving.first) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_a_replica_that_comes_later_is_made_where_it_was_asked_for(moving: Moving) -> None:
+    for partition, log_dir in ((1, moving.first), (2, moving.first), (3, moving.other)):
+        assert await moving.alter(log_dir, partition) is ErrorCode.REPLICA_NOT_AVAILABLE
+    await moving.lead((1, 2, 3))
+    found = [moving.logs.get(TOPIC, partition) for partition in (1, 2, 3)]
+    assert [each.log_dir for each in found if each is not None] == [moving.first, moving.first, moving.other]
+
+
+async def test_the_lag_of_a_copy_is_shown_and_the_rate_holds_it_back(moving: Moving) -> None:
+    hold_back(moving)
+    assert await moving.alter(moving.other) is ErrorCode.NONE
+    assert moving.dirs() == [("logs", False, 0), ("other", True, 5)]
+    let_go(moving)
+    await moving.until_moved(moving.other)
+
+
+async def test_another_order_replaces_the_first_and_the_present_directory_ends_it(moving: Moving) -> None:
+    hold_back(moving)
+    await moving.alter(moving.other)
+    assert await moving.alter(moving.other) is ErrorCode.NONE
+    assert await moving.alter(moving.first) is ErrorCode.NONE
+    assert moving.dirs() == [("logs", False, 0)]
+    let_go(moving)
+    assert await moving.alter(moving.other) is ErrorCode.NONE
+    await moving.until_moved(moving.other)
+
+
+async def test_a_stopped_replica_keeps_its_copy_and_goes_on_when_it_is_back(moving: Moving) -> None:
+    hold_back(moving)
+    await moving.alter(moving.other)
+    moving.replicas.drop((TOPIC, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    assert moving.dirs() == [("logs", False, -1), ("other", True, -1)]
+    let_go(moving)
+    await moving.lead(leader_epoch=1, partition_epoch=1)
+    await moving.until_moved(moving.other)
+
+
+async def test_a_move_goes_on_after_a_restart(tmp_path: Path) -> None:
+    broker = await Moving(tmp_path).begin()
+    hold_back(broker)
+    await broker.alter(broker.other)
+    await broker.replicas.shutdown()
+    broker.logs.shutdown()
+    broker = Moving(tmp_path)
+    assert broker.dirs() == [("logs", False, -1), ("other", True, -1)]
+    await broker.lead(leader_epoch=1, partition_epoch=1, is_new=False)
+    await broker.until_moved(broker.other)
+    assert broker.read() > 0
+    await broker.close()
+
+
+async def test_a_deleted_partition_ends_its_move(moving: Moving) -> None:
+    hold_back(moving)
+    await moving.alter(moving.other)
+    state = StopReplicaRequest.StopReplicaPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)
+    await moving.replicas.stop_replicas(
+        StopReplicaRequest(
+            controller_id=1,
+            controller_epoch=1,
+            broker_epoch=7,
+            topic_states=[StopReplicaRequest.StopReplicaTopicState(topic_name=TOPIC, partition_states=[state])],
+        )
+    )
+    assert (moving.logs.future(TOPIC, 0), moving.dirs()) == (None, [])
+
+
+async def test_a_copy_in_the_directory_of_its_log_is_dropped(moving: Moving) -> None:
+    hold_back(moving)
+    await moving.alter(moving.other)
+    future = moving.logs.future(TOPIC, 0)
+    assert future is not None
+    moving.replicas.drop((TOPIC, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    future.rename_folder(f"{moving.first}/{future.directory.name}")
+    moving.logs._counts[moving.other] -= 1
+    moving.logs._counts[moving.first] += 1
+    await moving.lead(leader_epoch=1, partition_epoch=1)
+    await moving.until_moved(moving.first)
+    await until(lambda: future.failure == "it is closed", MOVE_S)
+
+
+async def test_a_copy_of_an_earlier_topic_of_that_name_is_dropped(moving: Moving) -> None:
+    hold_back(moving)
+    await moving.alter(moving.other)
+    future = moving.logs.future(TOPIC, 0)
+    assert future is not None
+    moving.replicas.drop((TOPIC, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    future.topic_id = bytes(15) + b"x"
+    await moving.lead(leader_epoch=1, partition_epoch=1)
+    await moving.until_moved(moving.first)
+    await until(lambda: future.failure == "it is closed", MOVE_S)
+
+
+async def test_a_destination_that_fails_ends_the_move_and_the_replica_serves_on(moving: Moving) -> None:
+    hold_back(moving)
+    await moving.alter(moving.other)
+    moving.logs.mark_offline(moving.other, OSError(5, "I/O error"))
+    let_go(moving)
+    await until(lambda: not moving.replicas._moves._moves, MOVE_S)
+    append(moving)
+    assert moving.read(5) > 0
+    assert moving.dirs() == [("logs", False, 0)]
+
+
+async def test_acks_that_wait_for_a_flush_are_given_across_the_move(tmp_path: Path) -> None:
+    broker = await Moving(tmp_path, flush_messages=1).begin(0)
+    assert await broker.alter(broker.other) is ErrorCode.NONE
+    answers: list[Any] = []
+    async with asyncio.timeout(MOVE_S):
+        while broker.dirs() != [("other", False, 0)] or len(answers) < 50:
+            answers += await send(broker, request_for((0, one_batch(b"x")), acks=1))
+    assert [each.error_code for each in answers] == [ErrorCode.NONE] * len(answers)
+    assert [each.base_offset for each in answers] == list(range(len(answers)))
+    await broker.close()
+
+
+async def test_a_copy_that_cannot_be_read_is_tried_again(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, failures = log_dir_moves.copy_portion, [ErrorCode.CORRUPT_MESSAGE]
+    moving.replicas.config = BrokerConfig(replica_fetch_backoff_ms=1)
+
+    def fail_once(*arguments: Any) -> int:
+        if failures:
+            raise log_dir_moves.KafkaError(failures.pop(), "a damaged batch")
+        return real(*arguments)
+
+    monkeypatch.setattr(log_dir_moves, "copy_portion", fail_once)
+    await moving.alter(moving.other)
+    await moving.until_moved(moving.other)
+    assert not failures
