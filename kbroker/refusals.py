@@ -259,6 +259,30 @@ def _describe_log_dirs(response: Any, request: Any, version: int, code: ErrorCod
     )
 
 
+def _alter_replica_log_dirs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.AlterReplicaLogDirPartitionResult
+    return blank(
+        response,
+        results=[
+            blank(
+                response.AlterReplicaLogDirTopicResult,
+                topic_name=topic.name,
+                partitions=[blank(made, partition_index=index, error_code=code) for index in topic.partitions],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ],
+    )
+
+
+def _consumer_group_describe(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.DescribedGroup
+    return blank(
+        response,
+        groups=[blank(made, group_id=each, error_code=code, error_message=message) for each in request.group_ids],
+    )
+
+
 def _offset_commit(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     return blank(
         response,
@@ -346,9 +370,11 @@ _PER_ITEM: dict[int, Refuse] = {
     23: _offset_for_leader_epoch,
     32: _describe_configs,
     33: _alter_configs,
+    34: _alter_replica_log_dirs,
     35: _describe_log_dirs,
     37: _create_partitions,
     42: _delete_groups,
     43: _elect_leaders,
     44: _alter_configs,
+    69: _consumer_group_describe,
 }

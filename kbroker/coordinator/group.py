@@ -51,6 +51,8 @@ def _commit_timestamp(committed: CommittedOffset) -> int:
 class Group(GroupLife):
     """One group. Events return instructions; see the module's drawing. `check()` holds its invariants."""
 
+    kind = "classic"
+
     # --- requests ---------------------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, token: object, now: int) -> list[Instruction]:
@@ -64,7 +66,7 @@ class Group(GroupLife):
             self._refuse_join(token, request.member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif not request.member_id:
             self._join_new(request, token, now)
-        elif request.member_id in self.pending_members:
+        elif request.member_id in self.pending_members and request.group_instance_id is None:
             self._add_member(request, request.member_id, token, now)
         else:
             error = self.member_error(request.member_id, request.group_instance_id)
@@ -181,7 +183,25 @@ class Group(GroupLife):
             self._heard_of(member, now)
         self.subscribed_topics = self.subscriptions()
         if len(self.members) > self.settings.max_size:
-            self._rebalance(now)
+            self._rebalance(now, "the group is larger than group.max.size")
+        return self._take()
+
+    def adopt(self, generation_id: int, now: int) -> None:
+        """Go on with members that were in a group of the newer protocol: they are asked to join again."""
+        self.generation_id = generation_id
+        self.state = STABLE
+        self.protocol_name = self.select_protocol()
+        self.subscribed_topics = self.subscriptions()
+        for member in self.members.values():
+            self._heard_of(member, now)
+        self._rebalance(now, "the group came back from the newer protocol")
+
+    def dissolve(self, now: int) -> list[Instruction]:
+        """Its members go on in a group of the newer protocol: whoever waits is told to join again."""
+        for member in self.members.values():
+            self._fail_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
+            self._fail_sync(member, ErrorCode.REBALANCE_IN_PROGRESS)
+        self._move(DEAD, now)
         return self._take()
 
     def die(self, now: int) -> list[Instruction]:
@@ -273,7 +293,7 @@ class Group(GroupLife):
         else:
             self._update_member(member, request, token)
             if self.state is not PREPARING:
-                self._rebalance(now)
+                self._rebalance(now, _why(request, "joined again"))
 
     def _add_member(self, request: JoinRequest, member_id: str, token: object, now: int) -> None:
         member = Member(
@@ -293,7 +313,7 @@ class Group(GroupLife):
         member.deadline = now + NEW_MEMBER_TIMEOUT_MS
         self._note_deadline(member.deadline)
         if self.state is not PREPARING:
-            self._rebalance(now)
+            self._rebalance(now, _why(request, "joined"))
 
     def _update_member(self, member: Member, request: JoinRequest, token: object) -> None:
         self._fail_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -322,7 +342,7 @@ class Group(GroupLife):
             )
             self._write(write, {each.member_id: each.assignment for each in self.members.values()})
         elif self.state is not PREPARING:
-            self._rebalance(now)
+            self._rebalance(now, _why(request, "came back"))
 
     def _rename(self, former_id: str, member_id: str) -> Member:
         """Give a static member's place to its new self; the former one is fenced."""
@@ -351,10 +371,11 @@ class Group(GroupLife):
 
     # --- rebalancing ------------------------------------------------------------------------------------------
 
-    def _rebalance(self, now: int) -> None:
+    def _rebalance(self, now: int, why: str) -> None:
         """Ask all members to join again, unless they are being asked."""
         if self.state is PREPARING:
             return
+        self.last_rebalance = why
         was_empty = self.state is EMPTY
         self._move(PREPARING, now)
         if not was_empty:
@@ -429,7 +450,7 @@ class Group(GroupLife):
             return
         if error is not ErrorCode.NONE:
             self._cancel_syncs(error)
-            self._rebalance(now)
+            self._rebalance(now, f"the assignment could not be written: {error.name}")
             return
         for member in self.members.values():
             member.assignment = write.assignments[member.member_id]
@@ -464,7 +485,7 @@ class Group(GroupLife):
             error = self.member_error(member_id, group_instance_id)
             if error is not ErrorCode.NONE:
                 return error
-        self._remove_and_rebalance(self.members[member_id], now)
+        self._remove_and_rebalance(self.members[member_id], now, "left")
         return ErrorCode.NONE
 
     def _leave_pending(self, member_id: str, now: int) -> None:
@@ -477,22 +498,23 @@ class Group(GroupLife):
         if not member.is_new and (member.join is not None or member.sync is not None):
             member.deadline = NEVER  # it waits for the others, and gets a new time with its answer
             return
-        self._remove_and_rebalance(member, now)
+        self._remove_and_rebalance(member, now, "was not heard of for its session timeout")
 
     def _expire_unsynced(self, now: int) -> None:
         self._sync_deadline = NEVER
         if not self.pending_sync:
             return
-        for member_id in list(self.pending_sync):
+        late = list(self.pending_sync)
+        for member_id in late:
             self._remove(self.members[member_id])
         if self.state in (COMPLETING, STABLE):
-            self._rebalance(now)
+            self._rebalance(now, f"{', '.join(late)} did not ask for the assignment in time")
             self._complete_join_if_all_came(now)
 
-    def _remove_and_rebalance(self, member: Member, now: int) -> None:
+    def _remove_and_rebalance(self, member: Member, now: int, how: str) -> None:
         self._remove(member)
         if self.state in (COMPLETING, STABLE):
-            self._rebalance(now)
+            self._rebalance(now, f"{member.member_id} {how}")
         self._complete_join_if_all_came(now)
 
     def _forget_member(self, member_id: str) -> None:
@@ -558,3 +580,9 @@ _TRANSITIONS: dict[tuple[GroupState, GroupState], Callable[[Group, int], None] |
     (COMPLETING, DEAD): Group._bury,
     (STABLE, DEAD): Group._bury,
 }
+
+
+def _why(request: JoinRequest, what: str) -> str:
+    """Say what a member did, with its own reason."""
+    name = request.member_id or request.new_member_id
+    return f"{name} {what}: {request.reason}" if request.reason else f"{name} {what}"

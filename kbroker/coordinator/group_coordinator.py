@@ -15,33 +15,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.append_errors import commit_error, group_error
+from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerHeartbeat
+from kbroker.coordinator.consumer_member import JOIN_EPOCH
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import (
-    AnswerJoin,
-    AnswerSync,
-    GroupSettings,
-    Instruction,
     JoinAnswer,
     JoinRequest,
     SyncAnswer,
-    WriteGroup,
 )
-from kbroker.coordinator.group_life import GroupState
+from kbroker.coordinator.group_keeper import GroupKeeper, steady_ms
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
-from kbroker.coordinator.group_timers import GroupTimers
-from kbroker.coordinator.offsets_log import OffsetsLog, Records
-from kbroker.coordinator.offsets_records import commit_key, commit_value, group_key, group_value
-from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
-from kbroker.coordinator.partitioning import partition_for
+from kbroker.coordinator.mixed_group import MixedGroup
+from kbroker.coordinator.offsets_log import Record, Records
+from kbroker.coordinator.offsets_records import commit_key, commit_value
 from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode
+from protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.broker_config import BrokerConfig
@@ -54,15 +49,10 @@ GROUPS_AT_ONCE = 500
 """Groups looked at before others get their turn."""
 MS_PER_MINUTE = 60_000
 
-_STARTED_AT_MS = time.time() * 1000 - time.monotonic() * 1000
+T = TypeVar("T")
 
 
-def steady_ms() -> int:
-    """Milliseconds since 1970 by a clock that never jumps: a corrected system clock must not end every session."""
-    return int(_STARTED_AT_MS + time.monotonic() * 1000)
-
-
-class GroupCoordinator:
+class GroupCoordinator(GroupKeeper):
     """See the module. `start` before the first leadership comes, `stop` before the log closes."""
 
     def __init__(
@@ -72,32 +62,9 @@ class GroupCoordinator:
         executor: Executor | None = None,
         clock: Callable[[], int] = steady_ms,
     ) -> None:
-        self.config = config
-        self.settings = GroupSettings(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        self.partition_count = config.offsets_topic_num_partitions
-        """Of __consumer_offsets; fixed for the life of the process, whatever is added to the topic."""
-        self._replicas = replicas
-        self._clock = clock
-        self._is_active = False
-        self._groups: dict[str, Group] = {}
-        """Of all owned partitions."""
-        self._timers = GroupTimers(clock, self._tick)
-        self._owned = OwnedPartitions(
-            self.settings, config.offsets_load_buffer_size, clock, executor, self._partition_started, self._make_log
-        )
+        super().__init__(config, replicas, executor, clock)
         self._chores: set[asyncio.Task[None]] = set()
         self._topic_creation: asyncio.Future[object] | None = None
-
-    def _make_log(self, partition: int) -> OffsetsLog:
-        config = self.config
-        return OffsetsLog(
-            self._replicas,
-            partition,
-            self._replicas.clock,
-            config.offsets_commit_required_acks,
-            config.offsets_commit_timeout_ms,
-            config.offsets_topic_compression_codec,
-        )
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -139,35 +106,6 @@ class GroupCoordinator:
         if not creation.cancelled() and creation.exception() is not None:
             log.error("%s cannot be created", OFFSETS_TOPIC, exc_info=creation.exception())
 
-    # --- leadership -------------------------------------------------------------------------------------------
-
-    def leadership_changed(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None:
-        """This broker began and ceased to lead partitions; those of other topics are none of our business."""
-        for topic, partition in resigned:
-            if topic == OFFSETS_TOPIC:
-                self._resign(partition)
-        for topic, partition in elected:
-            if topic == OFFSETS_TOPIC:
-                hosted = self._replicas.replica(topic, partition)
-                if hosted is not None and hosted.state.is_leader:
-                    self._owned.take(partition, hosted.state.leader_epoch, hosted.log)
-
-    def _partition_started(self, owned: OwnedPartition) -> None:
-        now = self._clock()
-        self._groups.update(owned.groups)
-        for group in owned.groups.values():
-            self._carry_out(group, group.start(now))
-
-    def _resign(self, partition: int) -> None:
-        owned = self._owned.give_up(partition)
-        if owned is None:
-            return
-        now = self._clock()
-        for group_id, group in owned.groups.items():
-            if self._groups.get(group_id) is group:
-                del self._groups[group_id]
-            self._carry_out(group, group.die(now))
-
     def partitions_removed(self, removed: Sequence[Key]) -> None:
         """Topics were deleted: so are the offsets committed for them."""
         if self._groups:
@@ -182,45 +120,9 @@ class GroupCoordinator:
             if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    # --- finding a group --------------------------------------------------------------------------------------
+    # --- classic members -------------------------------------------------------------------------------------------
 
-    def partition_for(self, group_id: str) -> int:
-        """Return the partition of __consumer_offsets that holds the group."""
-        return partition_for(group_id, self.partition_count)
-
-    def status(self, group_id: str) -> ErrorCode:
-        """Return why this broker cannot speak for the group now (15, 14, 16), or NONE."""
-        return self._find_owned(group_id)[1]
-
-    def _find_owned(self, group_id: str) -> tuple[OwnedPartition | None, ErrorCode]:
-        if not self._is_active:
-            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
-        owned = self._owned.by_number.get(self.partition_for(group_id))
-        if owned is None:
-            return None, ErrorCode.NOT_COORDINATOR
-        if owned.is_loading:
-            return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return owned, ErrorCode.NONE
-
-    def _find(self, group_id: str, empty_is_valid: bool = False) -> tuple[Group | None, ErrorCode]:
-        """Return the group if it is here; the error is NONE when this broker would have it if it existed."""
-        if not group_id and not empty_is_valid:
-            return None, ErrorCode.INVALID_GROUP_ID
-        group = self._groups.get(group_id)
-        if group is not None:
-            return group, ErrorCode.NONE
-        return None, self.status(group_id)
-
-    def _create(self, group_id: str) -> Group:
-        owned, _ = self._find_owned(group_id)
-        assert owned is not None
-        group = Group(group_id, self.settings, self._clock(), owned.partition)
-        owned.groups[group_id] = self._groups[group_id] = group
-        return group
-
-    # --- membership -------------------------------------------------------------------------------------------
-
-    def join(self, group_id: str, request: JoinRequest) -> JoinAnswer | asyncio.Future[JoinAnswer]:
+    def join(self, group_id: str, request: JoinRequest) -> JoinAnswer | Awaitable[JoinAnswer]:
         """JoinGroup; the id for a new member is made here."""
         group, error = self._find(group_id)
         if error is ErrorCode.NONE and not self._is_session_allowed(request.session_timeout_ms):
@@ -231,9 +133,27 @@ class GroupCoordinator:
             return JoinAnswer(error, request.member_id)
         if group is None:
             group = self._create(group_id)
+        elif isinstance(group, MixedGroup):
+            if group.members:
+                return self._join_mixed(group, request)
+            former, group = group, self._maker.classic(group_id, self._clock(), group.partition)
+            self._turn_into(former, group)
         future: asyncio.Future[JoinAnswer] = asyncio.get_running_loop().create_future()
         self._carry_out(group, group.join(request, future, self._clock()))
         return future.result() if future.done() else future
+
+    def _join_mixed(self, group: MixedGroup, request: JoinRequest) -> JoinAnswer | Awaitable[JoinAnswer]:
+        try:
+            answer = group.join_classic(request, self._clock())
+        except KafkaError as error:
+            return JoinAnswer(error.code, request.member_id)
+        written = self._write_changes(group)
+        if written is None:
+            return answer
+        return _when_written(
+            written,
+            lambda error: answer if error is ErrorCode.NONE else JoinAnswer(group_error(error), answer.member_id),
+        )
 
     def _is_session_allowed(self, session_timeout_ms: int) -> bool:
         config = self.config
@@ -250,6 +170,11 @@ class GroupCoordinator:
     ) -> SyncAnswer | asyncio.Future[SyncAnswer]:
         """SyncGroup; `protocol` is (type, name)."""
         group, error = self._find(group_id)
+        if isinstance(group, MixedGroup):
+            try:
+                return group.sync_classic(member_id, group_instance_id, generation_id, protocol)
+            except KafkaError as refusal:
+                return SyncAnswer(refusal.code)
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             # The client joins again and finds the members that were read.
             error = ErrorCode.REBALANCE_IN_PROGRESS
@@ -266,9 +191,13 @@ class GroupCoordinator:
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation_id: int) -> ErrorCode:
         """Heartbeat."""
-        group = self._groups.get(group_id)
+        group, error = self._find(group_id)
+        if isinstance(group, MixedGroup):
+            try:
+                return group.heartbeat_classic(member_id, group_instance_id, generation_id, self._clock())
+            except KafkaError as refusal:
+                return refusal.code
         if group is None:
-            error = self._find(group_id)[1]
             if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 return ErrorCode.NONE  # the sessions begin anew when the group has been read
             return ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE else error
@@ -281,36 +210,53 @@ class GroupCoordinator:
             return error, []
         if group is None:
             return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities)
+        if isinstance(group, MixedGroup):
+            errors = [group.leave_classic(member_id, instance_id) for member_id, instance_id in identities]
+            self._write_changes(group)
+            return ErrorCode.NONE, errors
         errors, instructions = group.leave(identities, self._clock())
         self._carry_out(group, instructions)
         return ErrorCode.NONE, errors
 
-    def _tick(self, group: Group) -> None:
-        self._carry_out(group, group.tick(self._clock()))
+    # --- groups of the newer protocol -------------------------------------------------------------------------
 
-    def _carry_out(self, group: Group, instructions: Sequence[Instruction]) -> None:
-        for instruction in instructions:
-            if isinstance(instruction, WriteGroup):
-                self._write_group(group, instruction)
-            else:
-                assert isinstance(instruction, AnswerJoin | AnswerSync)
-                future: Any = instruction.request
-                if not future.done():
-                    future.set_result(instruction.answer)
-        if group.deadline < group.scheduled_at:
-            self._timers.schedule(group)
+    def consumer_heartbeat(
+        self, group_id: str, request: ConsumerHeartbeat
+    ) -> ConsumerAnswer | Awaitable[ConsumerAnswer]:
+        """ConsumerGroupHeartbeat; a future when records have to be written first. Raises KafkaError."""
+        group, error = self._find(group_id)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        begins = not isinstance(group, MixedGroup) or group.is_empty
+        if begins and self.brokers_without_newer_protocol:
+            lacking = ", ".join(map(str, sorted(self.brokers_without_newer_protocol)))
+            message = f"brokers {lacking} of this cluster have the classic group protocol only"
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{message}: use group.protocol=classic")
+        if not isinstance(group, MixedGroup):
+            group = self._newer_group(group_id, group, request)
+        answer = group.heartbeat(request, self._clock())
+        written = self._write_changes(group)
+        return answer if written is None else _when_written(written, lambda error: _answer_or_raise(answer, error))
 
-    def _write_group(self, group: Group, instruction: WriteGroup) -> None:
-        def done(error: ErrorCode, offset: int) -> None:
-            if error is not ErrorCode.NONE:
-                log.warning("group %s: its record was not written: %s", group.group_id, error.name)
-            self._carry_out(group, group.written(instruction.ticket, group_error(error), self._clock()))
-
-        owned = self._owned.by_number.get(group.partition)
-        if owned is None:
-            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        else:
-            owned.log.append([(group_key(group.group_id), group_value(instruction.value))], done)
+    def _newer_group(self, group_id: str, former: Group | None, request: ConsumerHeartbeat) -> MixedGroup:
+        """Return the group that a member of the newer protocol joins; a classic one is turned into it."""
+        if request.epoch != JOIN_EPOCH:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is not one of the newer protocol")
+        owned, _ = self._find_owned(group_id)
+        assert owned is not None
+        group = self._maker.consumer(group_id, owned.partition)
+        if former is None:
+            owned.groups[group_id] = self._groups[group_id] = group
+            return group
+        if former.members:
+            if self.config.group_consumer_migration_policy not in ("upgrade", "bidirectional"):
+                raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is a classic group with members")
+            group.take_over(former)
+            group.start(self._clock())
+            log.info("group %s: its %d members go on in the newer protocol", group_id, len(group.members))
+            self._carry_out(former, former.dissolve(self._clock()))
+        self._turn_into(former, group)
+        return group
 
     # --- offsets ----------------------------------------------------------------------------------------------
 
@@ -352,19 +298,24 @@ class GroupCoordinator:
         self._owned.by_number[group.partition].log.append(records, done)
         return future
 
-    def committed(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+    def committed(self, group_id: str) -> tuple[AnyGroup | None, ErrorCode]:
         """Return the group for its offsets: None when it has none, and why nothing can be said about them."""
         return self._find(group_id, empty_is_valid=True)
+
+    def read_error(self, group_id: str, member_id: str, epoch: int) -> ErrorCode:
+        """Return why a member of a consumer group that tells its epoch may not read offsets: 25, 113, or NONE."""
+        group = self._groups.get(group_id)
+        return group.read_error(member_id, None, epoch) if isinstance(group, MixedGroup) else ErrorCode.NONE
 
     async def delete_offsets(self, group_id: str, keys: Sequence[Key]) -> tuple[ErrorCode, dict[Key, ErrorCode]]:
         """OffsetDelete: the whole request's error, and those of partitions."""
         group, error = self._find(group_id)
         if error is not ErrorCode.NONE:
             return error, {}
-        if group is None or group.state is GroupState.DEAD:
+        if group is None or group.is_dead:
             return ErrorCode.GROUP_ID_NOT_FOUND, {}
         refused: dict[Key, ErrorCode] = {}
-        if group.state is not GroupState.EMPTY:
+        if not group.is_empty:
             if not group.is_consumer_group:
                 return ErrorCode.NON_EMPTY_GROUP, {}
             refused = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC for key in keys if group.has_subscribed(key[0])}
@@ -372,13 +323,13 @@ class GroupCoordinator:
         error = commit_error(await written)
         return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
 
-    def _remove_offsets(self, group: Group, keys: Sequence[Key] | Mapping[Key, Any]) -> asyncio.Future[ErrorCode]:
+    def _remove_offsets(self, group: AnyGroup, keys: Sequence[Key] | Mapping[Key, Any]) -> asyncio.Future[ErrorCode]:
         """Forget offsets and write their tombstones; the future tells how that went."""
         removed = group.offsets.remove(keys)
         records = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]
         return self._append_tombstones(group, records)
 
-    def _append_tombstones(self, group: Group, records: Records) -> asyncio.Future[ErrorCode]:
+    def _append_tombstones(self, group: AnyGroup, records: Records) -> asyncio.Future[ErrorCode]:
         future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
         portions = [records[at : at + TOMBSTONES_AT_ONCE] for at in range(0, len(records), TOMBSTONES_AT_ONCE)]
         owned = self._owned.by_number.get(group.partition)
@@ -399,11 +350,11 @@ class GroupCoordinator:
 
     # --- groups as a whole ------------------------------------------------------------------------------------
 
-    def describe(self, group_id: str) -> tuple[Group | None, ErrorCode]:
+    def describe(self, group_id: str) -> tuple[AnyGroup | None, ErrorCode]:
         """Return a group as it stands, None for one that does not exist, and why nothing can be said about it."""
         return self._find(group_id, empty_is_valid=True)
 
-    def groups(self) -> tuple[list[Group], ErrorCode]:
+    def groups(self) -> tuple[list[AnyGroup], ErrorCode]:
         """Return all groups that are here; 14 when some are still being read, 15 when the coordinator is stopped."""
         if not self._is_active:
             return [], ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -418,9 +369,9 @@ class GroupCoordinator:
             group, error = self._find(group_id, empty_is_valid=True)
             if error is not ErrorCode.NONE:
                 errors[group_id] = error
-            elif group is None or group.state is GroupState.DEAD:
+            elif group is None or group.is_dead:
                 errors[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not GroupState.EMPTY:
+            elif not group.is_empty:
                 errors[group_id] = ErrorCode.NON_EMPTY_GROUP
             else:
                 written[group_id] = self._bury(group, list(group.offsets.committed))
@@ -428,16 +379,12 @@ class GroupCoordinator:
             errors[group_id] = commit_error(await future)
         return {group_id: errors[group_id] for group_id in group_ids}
 
-    def _bury(self, group: Group, keys: Sequence[Key]) -> asyncio.Future[ErrorCode]:
+    def _bury(self, group: AnyGroup, keys: Sequence[Key]) -> asyncio.Future[ErrorCode]:
         """Remove an Empty group and these offsets of it, with tombstones."""
         removed = group.offsets.remove(keys)
-        records: list[tuple[bytes, bytes | None]] = [
-            (commit_key(group.group_id, topic, partition), None) for topic, partition in removed
-        ]
-        if group.generation_id > 0:  # without generations it has no record
-            records.append((group_key(group.group_id), None))
-        written = self._append_tombstones(group, records)
-        self._carry_out(group, group.die(self._clock()))
+        records: list[Record] = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]
+        written = self._append_tombstones(group, records + group.tombstones())
+        self._end(group, self._clock())
         self._groups.pop(group.group_id, None)
         owned = self._owned.by_number.get(group.partition)
         if owned is not None:
@@ -462,10 +409,10 @@ class GroupCoordinator:
             if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    def _expire_group(self, group: Group, now: int) -> None:
+    def _expire_group(self, group: AnyGroup, now: int) -> None:
         expired = group.expired_offsets(now, self.config.offsets_retention_minutes * MS_PER_MINUTE)
         left = len(group.offsets.committed) - len(expired)
-        is_over = group.state is GroupState.EMPTY and not group.pending_members and left == 0
+        is_over = group.is_empty and not group.is_expected and left == 0
         if is_over and not group.offsets.is_waiting:
             self._bury(group, expired)
             log.info("group %s is forgotten: nobody is in it and it has no offsets", group.group_id)
@@ -477,3 +424,13 @@ class GroupCoordinator:
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:
     """Return an id nobody has: Kafka's form, which tools show and which names the client."""
     return f"{client_id if group_instance_id is None else group_instance_id}-{uuid.uuid4()}"
+
+
+async def _when_written(written: asyncio.Future[ErrorCode], answer: Callable[[ErrorCode], T]) -> T:
+    return answer(await written)
+
+
+def _answer_or_raise(answer: ConsumerAnswer, error: ErrorCode) -> ConsumerAnswer:
+    if error is not ErrorCode.NONE:
+        raise KafkaError(group_error(error))
+    return answer

@@ -27,6 +27,8 @@ class JoinRequest:
     """Version 4 on: a new dynamic member gets its id by error 79 and joins again with it (KIP-394)."""
     can_skip_assignment: bool = True
     """Version 9 on (KIP-814)."""
+    reason: str = ""
+    """Why the member joins, in its words (version 8 on, KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from kbroker.coordinator.group_events import (
 from kbroker.coordinator.group_offsets import GroupOffsets
 from kbroker.coordinator.member import NEVER, Member, Protocols
 from kbroker.coordinator.membership import Membership
+from kbroker.coordinator.offsets_log import Record
+from kbroker.coordinator.offsets_records import group_key
 from protocol.errors import ErrorCode
 from protocol.messages.internal_topics import GroupMetadataValue
 
@@ -72,6 +74,8 @@ class GroupLife(Membership):
         self.state_since: int | None = now
         """ms since 1970; None when an old record did not say."""
         self.generation_id = 0
+        self.last_rebalance = ""
+        """Why the members were last asked to join again; "" when nobody knows any more."""
         self.offsets = GroupOffsets()
         self.deadline = NEVER
         self.scheduled_at = NEVER
@@ -84,6 +88,32 @@ class GroupLife(Membership):
         self._writes: dict[int, AssignmentWrite | StaticMemberWrite | None] = {}
         self._next_ticket = 0
         self._out: list[Instruction] = []
+
+    # --- what it says about itself ----------------------------------------------------------------------------
+
+    @property
+    def state_name(self) -> str:
+        """The name on the wire."""
+        return self.state.value
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is deleted, or coordinated by another broker by now."""
+        return self.state is DEAD
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it."""
+        return self.state is EMPTY
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether somebody is about to join it."""
+        return bool(self.pending_members)
+
+    def tombstones(self) -> list[Record]:
+        """Return what removes an Empty group from the log, its offsets apart."""
+        return [(group_key(self.group_id), None)] if self.generation_id > 0 else []  # without generations: no record
 
     # --- answers ----------------------------------------------------------------------------------------------
 

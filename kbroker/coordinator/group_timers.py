@@ -10,23 +10,33 @@ import asyncio
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
+from typing import Generic, Protocol, TypeVar
 
-from kbroker.coordinator.group import Group
 from kbroker.coordinator.member import NEVER
 
 
-class GroupTimers:
+class Timed(Protocol):
+    """What has a deadline."""
+
+    deadline: int
+    scheduled_at: int
+
+
+T = TypeVar("T", bound=Timed)
+
+
+class GroupTimers(Generic[T]):
     """Calls `fire(group)` at or soon after each scheduled group's deadline."""
 
-    def __init__(self, clock: Callable[[], int], fire: Callable[[Group], None]) -> None:
+    def __init__(self, clock: Callable[[], int], fire: Callable[[T], None]) -> None:
         self._clock = clock
         self._fire = fire
-        self._heap: list[tuple[int, int, Group]] = []
+        self._heap: list[tuple[int, int, T]] = []
         self._numbers = count()
         self._timer: asyncio.TimerHandle | None = None
         self._armed_for = NEVER
 
-    def schedule(self, group: Group) -> None:
+    def schedule(self, group: T) -> None:
         """See to it that the group is looked at when its deadline comes."""
         deadline = group.deadline
         if deadline < group.scheduled_at:

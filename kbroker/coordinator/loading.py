@@ -13,8 +13,9 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from kbroker.coordinator.any_group import AnyGroup, GroupMaker
+from kbroker.coordinator.consumer_records import StoredGroup, is_consumer_key, load_record
 from kbroker.coordinator.group import Group
-from kbroker.coordinator.group_events import GroupSettings
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.member import Member
@@ -47,6 +48,8 @@ class LoadedOffsets:
     commits: dict[str, dict[Key, tuple[CommittedOffset, int]]] = field(default_factory=dict)
     """Committed offsets with the offsets of their records."""
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
+    consumer_groups: dict[str, StoredGroup] = field(default_factory=dict)
+    """Groups of the newer protocol."""
     pending: dict[int, dict[str, Pending]] = field(default_factory=dict)
     """producer id -> group -> offsets of a transaction that is not decided; None is a tombstone."""
     records: int = 0
@@ -151,6 +154,9 @@ def _load_record(
 ) -> None:
     if key is None:
         raise MalformedMessage("it has no key")
+    if is_consumer_key(key):
+        load_record(loaded.consumer_groups, key, value)
+        return
     try:
         read = read_key(key)
     except UnknownRecord:
@@ -191,20 +197,22 @@ def _end_transaction(loaded: LoadedOffsets, producer_id: int, decision: ControlT
                 commits[key] = (committed, record_offset)
 
 
-def make_groups(loaded: LoadedOffsets, settings: GroupSettings, now: int, partition: int) -> dict[str, Group]:
+def make_groups(loaded: LoadedOffsets, maker: GroupMaker, now: int, partition: int) -> dict[str, AnyGroup]:
     """Return the groups as they go on: with members Stable, without Empty. Their timers do not run yet."""
-    pending_groups = {group_id for groups in loaded.pending.values() for group_id in groups}
-    made = {}
-    for group_id in (
-        loaded.groups.keys() | {each for each, commits in loaded.commits.items() if commits} | pending_groups
-    ):
-        group = Group(group_id, settings, now, partition)
+    made: dict[str, AnyGroup] = {}
+    for group_id, stored in loaded.consumer_groups.items():
+        consumer_group = made[group_id] = maker.consumer(group_id, partition)
+        consumer_group.restore(stored)
+    committed = {each for each, commits in loaded.commits.items() if commits}
+    pending = {group_id for groups in loaded.pending.values() for group_id in groups}
+    for group_id in (loaded.groups.keys() | committed | pending) - made.keys():
+        group = made[group_id] = maker.classic(group_id, now, partition)
         value = loaded.groups.get(group_id)
         if value is not None:
             restore(group, value)
-        for key, (committed, record_offset) in loaded.commits.get(group_id, {}).items():
-            group.offsets.load(key, committed, record_offset)
-        made[group_id] = group
+    for group_id in committed:
+        for key, (committed_offset, record_offset) in loaded.commits[group_id].items():
+            made[group_id].offsets.load(key, committed_offset, record_offset)
     for producer_id, groups in loaded.pending.items():
         for group_id, offsets in groups.items():
             for key, (maybe, record_offset) in offsets.items():

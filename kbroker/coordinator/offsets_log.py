@@ -17,8 +17,9 @@ from protocol.records.batch import HEADER_SIZE
 from protocol.records.builder import BatchBuilder
 from segment.log import AppendOrigin, AppendResult
 
-Records = Sequence[tuple[bytes, bytes | None]]
-"""Keys and values; no value is a tombstone."""
+Record = tuple[bytes, bytes | None]
+"""Key and value; no value is a tombstone."""
+Records = Sequence[Record]
 
 Done = Callable[[ErrorCode, int], None]
 """Called with NONE and the offset of the call's first record when it is acknowledged, else with the error and -1."""

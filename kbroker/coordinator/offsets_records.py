@@ -7,8 +7,8 @@
     value  int16 version = 3                   GroupMetadataValue (protocol/messages/internal_topics.py)
 
 A str is its length as int16 and UTF-8. No value: a tombstone. Keys of versions 3 to 8 belong to the newer group
-protocol (KIP-848). Commits are by far the most records, so they have code of their own; values of the other versions
-(0, 2, 4) go through the schema.
+protocol (consumer_records.py). Commits are by far the most records, so they have code of their own; values of the
+other versions (0, 2, 4) go through the schema.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
-from kbroker.coordinator.group import Group
-from kbroker.coordinator.group_events import GroupSettings
+from kbroker.coordinator.any_group import AnyGroup, GroupMaker
 from kbroker.coordinator.loading import LoadedOffsets, load, make_groups
 from kbroker.coordinator.offsets_log import OffsetsLog
 from segment.log import Log
@@ -30,7 +29,7 @@ class OwnedPartition:
     leader_epoch: int
     log: OffsetsLog
     is_loading: bool = True
-    groups: dict[str, Group] = field(default_factory=dict)
+    groups: dict[str, AnyGroup] = field(default_factory=dict)
 
 
 class OwnedPartitions:
@@ -38,7 +37,7 @@ class OwnedPartitions:
 
     def __init__(
         self,
-        settings: GroupSettings,
+        maker: GroupMaker,
         buffer_bytes: int,
         clock: Callable[[], int],
         executor: Executor | None,
@@ -47,7 +46,7 @@ class OwnedPartitions:
     ) -> None:
         """`started(owned)` is called when a partition has been read; its groups' timers do not run yet."""
         self.by_number: dict[int, OwnedPartition] = {}
-        self._settings = settings
+        self._maker = maker
         self._buffer_bytes = buffer_bytes
         self._clock = clock
         self._executor = executor
@@ -110,6 +109,6 @@ class OwnedPartitions:
         log.info("%s: %d groups from %d records in %.0f ms", partition_log.name, len(groups), loaded.records, took_ms)
         self._started(owned)
 
-    def _load_in_thread(self, owned: OwnedPartition, partition_log: Log) -> tuple[LoadedOffsets, dict[str, Group]]:
+    def _load_in_thread(self, owned: OwnedPartition, partition_log: Log) -> tuple[LoadedOffsets, dict[str, AnyGroup]]:
         loaded = load(partition_log, self._buffer_bytes, lambda: self._is_current(owned))
-        return loaded, make_groups(loaded, self._settings, self._clock(), owned.partition)
+        return loaded, make_groups(loaded, self._maker, self._clock(), owned.partition)

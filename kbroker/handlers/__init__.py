@@ -7,6 +7,7 @@ FAMILIES = (
     "cluster",
     "committed_offsets",
     "configs",
+    "consumer_groups",
     "fetch",
     "find_coordinator",
     "groups",

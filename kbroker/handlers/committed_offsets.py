@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.context import RequestContext, Services
-from kbroker.coordinator.group import Group
+from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.dispatch import handles
 from protocol.errors import ErrorCode
@@ -136,6 +136,10 @@ def _fetch_group(
 ) -> OffsetFetchResponse.OffsetFetchResponseGroup:
     wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
     error, topics = _fetch(services, group.group_id, wanted, request.require_stable)
+    if group.member_id is not None and group.member_epoch >= 0 and error is ErrorCode.NONE:
+        error = services.groups.read_error(group.group_id, group.member_id, group.member_epoch)
+        if error is not ErrorCode.NONE:
+            topics = {}
     return OffsetFetchResponse.OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=error,
@@ -177,7 +181,7 @@ def _fetch(
     return ErrorCode.NONE, topics
 
 
-def _look_up(group: Group | None, key: Key, require_stable: bool) -> _Found:
+def _look_up(group: AnyGroup | None, key: Key, require_stable: bool) -> _Found:
     if group is None:
         return _Found(key[1], NOTHING, ErrorCode.NONE)
     if require_stable and group.offsets.is_unstable(key):

@@ -29,10 +29,11 @@ from protocol.messages.groups import (
     SyncGroupResponse,
 )
 
-GROUP_TYPE = "classic"
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """What a principal may do with a group where no authorizer says otherwise: READ, DELETE, DESCRIBE."""
 FIRST_MEMBER_ID_REQUIRED, FIRST_PROTOCOL_TYPE, FIRST_SKIP_ASSIGNMENT = 4, 7, 9
+MAX_REASON = 255
+"""Characters of a member's own reason that are kept."""
 FIRST_SYNC_PROTOCOL = 5
 FIRST_LEAVE_MANY = 3
 
@@ -61,6 +62,7 @@ def join_group(
         new_member_id="" if request.member_id else new_member_id(client_id, request.group_instance_id),
         requires_member_id=version >= FIRST_MEMBER_ID_REQUIRED,
         can_skip_assignment=version >= FIRST_SKIP_ASSIGNMENT,
+        reason=(request.reason or "")[:MAX_REASON],
     )
     answer = services.groups.join(request.group_id, wanted)
     if isinstance(answer, JoinAnswer):
@@ -68,7 +70,7 @@ def join_group(
     return _joined_later(answer, version)
 
 
-async def _joined_later(future: asyncio.Future[JoinAnswer], version: int) -> JoinGroupResponse:
+async def _joined_later(future: Awaitable[JoinAnswer], version: int) -> JoinGroupResponse:
     return _joined(await future, version)
 
 
@@ -169,7 +171,7 @@ def describe_groups(services: Services, ctx: RequestContext, request: DescribeGr
 
 def _describe(services: Services, group_id: str) -> DescribedGroup:
     group, error = services.groups.describe(group_id)
-    if group is None:
+    if not isinstance(group, Group):  # a group of the newer protocol is described by ConsumerGroupDescribe
         state = GroupState.DEAD.value if error is ErrorCode.NONE else ""
         return DescribedGroup(
             error_code=error, group_id=group_id, group_state=state, protocol_type="", protocol_data="", members=[]
@@ -192,6 +194,7 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
             )
             for member in group.members.values()
         ],
+        last_rebalance=group.last_rebalance,
     )
 
 
@@ -201,20 +204,18 @@ def list_groups(services: Services, ctx: RequestContext, request: ListGroupsRequ
     groups, error = services.groups.groups()
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
-    if types and GROUP_TYPE not in types:
-        groups = []
     return ListGroupsResponse(
         error_code=error,
-        groups=[_listed(group) for group in groups if not states or group.state.value.lower() in states],
-    )
-
-
-def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
-    return ListGroupsResponse.ListedGroup(
-        group_id=group.group_id,
-        protocol_type=group.protocol_type or "",
-        group_state=group.state.value,
-        group_type=GROUP_TYPE,
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state_name,
+                group_type=group.kind,
+            )
+            for group in groups
+            if (not states or group.state_name.lower() in states) and (not types or group.kind in types)
+        ],
     )
 
 

@@ -40,6 +40,11 @@ class Coordinated:
             offsets_retention_minutes=1,
             offsets_retention_check_interval_ms=600_000,
             offset_metadata_max_bytes=20,
+            group_consumer_session_timeout_ms=45_000,
+            group_consumer_heartbeat_interval_ms=5_000,
+            group_consumer_max_size=100,
+            group_consumer_migration_policy="bidirectional",
+            group_coordinator_rebalance_protocols=("classic", "consumer"),
         )
         for name, value in config.items():
             setattr(self.config, name, value)

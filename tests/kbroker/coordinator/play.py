@@ -188,7 +188,7 @@ class GroupPlay:
     def _synced(self, name: str, answer: SyncAnswer) -> None:
         if answer.error is ErrorCode.NONE:
             self.assignments[name] = answer.assignment
-            self.lines.append(f"{name} has {answer.assignment.decode() or 'nothing'}")
+            self.lines.append(f"{name} has {answer.assignment.decode('utf-8', 'replace') or 'nothing'}")
         else:
             self.lines.append(f"{name} gets no assignment: {answer.error.name}")
 

@@ -147,6 +147,14 @@ def test_a_member_that_never_sends_heartbeats_is_removed_after_its_session() -> 
     assert not play.group.members
 
 
+def test_the_group_knows_why_it_rebalanced_last() -> None:
+    play = stable("a", "b")
+    assert "joined" in play.group.last_rebalance
+    gone = next(iter(play.group.members))
+    play.leave("a")
+    assert play.group.last_rebalance == f"{gone} left"
+
+
 def test_a_new_member_may_wait_five_minutes_for_its_first_generation() -> None:
     play = stable("a")
     play.join("b", version=3, session_ms=6000, rebalance_ms=3_600_000)
@@ -164,6 +172,19 @@ def test_rounds_in_which_nobody_comes_back_do_not_spin() -> None:
     play.join("b", instance="two", rebalance_ms=0, session_ms=30_000)
     play.wait(29_000)
     assert len(play.lines) < 20
+
+
+@pytest.mark.parametrize(("instance", "line"), [("one", "FENCED_INSTANCE_ID"), ("two", "UNKNOWN_MEMBER_ID")])
+def test_a_member_id_given_to_a_dynamic_member_cannot_be_used_with_an_instance_id(instance: str, line: str) -> None:
+    play = GroupPlay()
+    play.join("a", instance="one", version=3)
+    request = JoinRequest("", None, "b", "/h", 10_000, 60_000, "consumer", (("range", subscription("t")),), "b-1", True)
+    play.group.join(request, ("join", "b"), play.now)
+    assert "b-1" in play.group.pending_members
+    play.open.append(("join", "b"))
+    play.join("b", instance=instance, member_id="b-1")
+    assert f"b cannot join: {line}" in play.lines
+    play.group.check()
 
 
 def test_a_static_member_is_replaced_while_others_join() -> None:

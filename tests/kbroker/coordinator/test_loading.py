@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.coordinator.any_group import GroupMaker
+from kbroker.coordinator.consumer_group import ConsumerGroup, ConsumerHeartbeat, ConsumerSettings
 from kbroker.coordinator.group_events import GroupSettings
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.loading import load, make_groups
 from kbroker.coordinator.offsets_records import commit_key, commit_value, group_key, group_value
+from kbroker.metadata_cache import MetadataCache
 from protocol.messages.internal_topics import GroupMetadataValue
 from protocol.records.builder import BatchBuilder
 from protocol.records.control import ControlType, control_batch
@@ -20,6 +23,7 @@ from segment.log import AppendOrigin, Log
 from tests.fixtures.data_path import TOPIC, Played
 
 KEY = ("t", 0)
+MAKER = GroupMaker(GroupSettings(), ConsumerSettings(), MetadataCache())
 
 
 def value(offset: int) -> bytes:
@@ -49,7 +53,7 @@ class Written:
         self.log.append_as_leader(control_batch(decision, producer_id, 0, 0, 1), 0, 1, AppendOrigin.COORDINATOR)
 
     def offsets(self, group_id: str = "g") -> dict[tuple[str, int], int]:
-        groups = make_groups(load(self.log, 1 << 20), GroupSettings(), 0, 0)
+        groups = make_groups(load(self.log, 1 << 20), MAKER, 0, 0)
         return {key: each.offset for key, each in groups[group_id].offsets.committed.items()}
 
 
@@ -105,7 +109,7 @@ def test_offsets_of_transactions_count_with_their_marker(written: Written) -> No
     written.end(7, ControlType.COMMIT)
     written.end(8, ControlType.ABORT)
     assert written.offsets() == {KEY: 1}
-    group = make_groups(load(written.log, 1 << 20), GroupSettings(), 0, 0)["g"]
+    group = make_groups(load(written.log, 1 << 20), MAKER, 0, 0)["g"]
     assert group.offsets.is_unstable(("t", 2))
     assert not group.offsets.is_unstable(("t", 1))
 
@@ -142,7 +146,7 @@ def test_groups_with_members_go_on_stable_and_without_empty(written: Written) ->
     written.add((group_key("full"), group_value(full)), (group_key("gone"), group_value(full)))
     written.add((group_key("empty"), group_value(empty)), (group_key("gone"), None))
     written.add((commit_key("simple", "t", 0), value(1)))
-    groups = make_groups(load(written.log, 1 << 20), GroupSettings(), 0, 3)
+    groups = make_groups(load(written.log, 1 << 20), MAKER, 0, 3)
     assert groups.keys() == {"full", "empty", "simple"}
     assert {group.partition for group in groups.values()} == {3}
     found = groups["full"]
@@ -176,10 +180,25 @@ def test_a_record_that_cannot_be_read_is_told_and_left_out(
     assert "offset 1 is left out" in caplog.text
 
 
-def test_records_of_the_newer_protocol_are_passed_over(written: Written, caplog: pytest.LogCaptureFixture) -> None:
-    written.add((b"\0\5\0\1g\0\1m", b"\0\0"), (commit_key("g", "t", 2), value(6)))
+def test_records_of_protocols_to_come_are_passed_over(written: Written, caplog: pytest.LogCaptureFixture) -> None:
+    written.add((b"\0\x40\0\1g\0\1m", b"\0\0"), (commit_key("g", "t", 2), value(6)))
     assert written.offsets() == {("t", 2): 6}
     assert not caplog.records
+
+
+def test_a_group_of_the_newer_protocol_is_read_with_its_offsets(written: Written) -> None:
+    group = MAKER.consumer("g", 0)
+    group.heartbeat(ConsumerHeartbeat("a", 0, "one", topic_names=frozenset({"t"}), topic_regex="t.*", owned={}), 0)
+    written.add(*group.take_records(), (commit_key("g", "t", 2), value(6)))
+    read = make_groups(load(written.log, 1 << 20), MAKER, 0, 0)["g"]
+    assert isinstance(read, ConsumerGroup)
+    read.start(0)
+    read.check()
+    assert (read.epoch, read.members["a"].epoch, read.members["a"].topic_regex) == (1, 1, "t.*")
+    assert read.static_members == {"one": "a"}
+    assert written.offsets() == {("t", 2): 6}
+    written.add(*group.tombstones())
+    assert not isinstance(make_groups(load(written.log, 1 << 20), MAKER, 0, 0)["g"], ConsumerGroup)
 
 
 def test_a_damaged_batch_does_not_hide_the_others(written: Written, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,495 @@
+"""A group of the newer protocol (KIP-848): members only send heartbeats, the coordinator assigns (pure).
+
+    heartbeat ──▶ member joins, changes its subscription ──┐
+    topics come, go, grow ─────────────────────────────────┼─▶ group epoch + 1 ─▶ new target assignment
+    member leaves, is not heard of, does not give up ──────┘                              │
+                         each member goes step by step to its target (consumer_member.py) ◀┘
+
+Every event returns at once; what it changed is in `take_records()`, to be appended to __consumer_offsets before the
+answer is sent. Should that fail, the group in memory is ahead of the log and has to be read anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kbroker.coordinator import consumer_records as records
+from kbroker.coordinator.consumer_member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerMember,
+    MemberState,
+    Partitions,
+    difference,
+    union,
+)
+from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
+from kbroker.coordinator.member import NEVER
+from kbroker.coordinator.offsets_log import Record
+from kbroker.coordinator.server_assignors import ASSIGNORS
+from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kbroker.coordinator.topic_patterns import TopicPattern, Topics
+from protocol.errors import ErrorCode, KafkaError
+
+DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """The broker's keys that a group's decisions depend on."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    max_size: int = (1 << 31) - 1
+    default_assignor: str = DEFAULT_ASSIGNOR
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerHeartbeat:
+    """A ConsumerGroupHeartbeat request. None: as in the heartbeat before."""
+
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: frozenset[str] | None = None
+    topic_regex: str | None = None
+    server_assignor: str | None = None
+    owned: Partitions | None = None
+    client_id: str = ""
+    client_host: str = ""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the member says everything, as after a lost answer: it is told everything, too."""
+        subscribes = self.topic_names is not None or self.topic_regex is not None
+        return self.epoch == JOIN_EPOCH or (self.rebalance_timeout_ms >= 0 and subscribes and self.owned is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAnswer:
+    """What a heartbeat gets."""
+
+    member_id: str
+    epoch: int
+    assigned: Partitions | None = None
+    """None: as before."""
+
+
+@dataclass(slots=True)
+class TargetAssignment:
+    """Who shall have what, as of an epoch of the group."""
+
+    epoch: int = 0
+    members: dict[str, Partitions] = field(default_factory=dict)
+
+
+class ConsumerGroup:
+    """One group. `deadline` tells when to call `tick` next."""
+
+    kind = "consumer"
+    protocol_type = CONSUMER_PROTOCOL_TYPE
+    is_consumer_group = True
+    """Its members are consumers, and what they read is known."""
+
+    def __init__(self, group_id: str, settings: ConsumerSettings, topics: Topics, partition: int = 0) -> None:
+        self.group_id = group_id
+        self.partition = partition
+        """Of __consumer_offsets: where its records are."""
+        self.settings = settings
+        self.offsets = GroupOffsets()
+        self.deadline = NEVER
+        self.scheduled_at = NEVER
+        """For the owner of the clock: when it will call `tick`."""
+        self.epoch = 0
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        """instance id -> member id"""
+        self.target = TargetAssignment()
+        self.known_topics: dict[str, tuple[bytes, int]] = {}
+        """Subscribed topics that exist: name -> (id, number of partitions)."""
+        self.is_dead = False
+        self._topics = topics
+        self._seen_updates = -1
+        self._patterns: dict[str, TopicPattern] = {}
+        self._owners: dict[tuple[bytes, int], str] = {}
+        """Who has a partition, or has still to give it up."""
+        self._out: list[Record] = []
+
+    # --- heartbeats -------------------------------------------------------------------------------------------
+
+    def heartbeat(self, request: ConsumerHeartbeat, now: int) -> ConsumerAnswer:
+        """A member joins, stays or leaves. Raises KafkaError with the code that it is answered."""
+        if request.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            return self._leave(request)
+        self._check_request(request)
+        member = self._admit(request)
+        before = member.assigned
+        self._advance(member, self._subscribe(member, request), request.owned, now)
+        tells = request.is_full or member.assigned != before
+        return ConsumerAnswer(member.member_id, member.epoch, member.assigned if tells else None)
+
+    def _advance(self, member: ConsumerMember, is_changed: bool, owned: Partitions | None, now: int) -> None:
+        """After what a member said: a new target where one is needed, and the member's next step towards it."""
+        if self._refresh_topics(is_changed) or is_changed:
+            self._bump()
+        if self.epoch > self.target.epoch:
+            self._assign()
+        self._reconcile(member, owned, now)
+        self._heard_of(member, now)
+
+    def _check_request(self, request: ConsumerHeartbeat) -> None:
+        if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f"assignor {request.server_assignor} is not known here; there are {', '.join(ASSIGNORS)}",
+            )
+        if request.topic_regex:
+            self._learn_pattern(request.topic_regex)
+
+    def _learn_pattern(self, regex: str) -> None:
+        if regex not in self._patterns:
+            self._patterns[regex] = TopicPattern(regex)
+
+    def _admit(self, request: ConsumerHeartbeat) -> ConsumerMember:
+        if request.epoch == JOIN_EPOCH:
+            return self._join(request)
+        member = self.member(request.member_id, request.instance_id)
+        if request.epoch > member.epoch:
+            raise _fenced(request.epoch, member.epoch)
+        if request.epoch < member.epoch:
+            # The answer with the new epoch may have been lost: then it still has what it had, or less.
+            is_behind = request.epoch == member.previous_epoch and request.owned is not None
+            if not is_behind or difference(request.owned or {}, member.assigned):
+                raise _fenced(request.epoch, member.epoch)
+        return member
+
+    def member(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        """Return a member. Raises KafkaError 25 for one that is unknown, 82 when its instance id is another's."""
+        if instance_id is not None:
+            current = self.static_members.get(instance_id)
+            if current is None:
+                raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"instance id {instance_id} is not in the group")
+            if current != member_id:
+                raise KafkaError(ErrorCode.FENCED_INSTANCE_ID, f"instance id {instance_id} is another member's by now")
+        member = self.members.get(member_id)
+        if member is None:
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} is not in group {self.group_id}")
+        return member
+
+    def _join(self, request: ConsumerHeartbeat) -> ConsumerMember:
+        former_id = None if request.instance_id is None else self.static_members.get(request.instance_id)
+        if former_id is not None and former_id != request.member_id:
+            former = self.members[former_id]
+            if former.epoch != LEAVE_STATIC_EPOCH and former.classic is None:
+                raise KafkaError(
+                    ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {request.instance_id} is in use by {former_id}"
+                )
+            return self._replace_static_member(former, request.member_id)
+        known = self.members.get(request.member_id)
+        if known is None:
+            return self._add(request.member_id, request.instance_id)
+        if known.epoch == LEAVE_STATIC_EPOCH:
+            known.move_to(JOIN_EPOCH)
+        return known
+
+    def _add(self, member_id: str, instance_id: str | None) -> ConsumerMember:
+        if len(self.members) >= self.settings.max_size:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {len(self.members)} members, as many as it may have"
+            )
+        member = self.members[member_id] = ConsumerMember(member_id, instance_id)
+        if instance_id is not None:
+            self.static_members[instance_id] = member_id
+        return member
+
+    def _replace_static_member(self, former: ConsumerMember, member_id: str) -> ConsumerMember:
+        """The static member is back under another id and goes on where it was."""
+        self._out += records.member_tombstones(self.group_id, former.member_id)
+        del self.members[former.member_id]
+        target = self.target.members.pop(former.member_id, {})
+        former.member_id = member_id
+        former.move_to(JOIN_EPOCH)
+        self.members[member_id] = former
+        assert former.instance_id is not None
+        self.static_members[former.instance_id] = member_id
+        self.target.members[member_id] = target
+        self._own(former)
+        self._out.append(records.member_metadata(self.group_id, former))
+        self._out.append(records.target_member(self.group_id, member_id, target))
+        self._out.append(records.current_assignment(self.group_id, former))
+        return former
+
+    def _leave(self, request: ConsumerHeartbeat) -> ConsumerAnswer:
+        member = self.member(request.member_id, request.instance_id)
+        if request.epoch == LEAVE_STATIC_EPOCH and member.instance_id is not None:
+            member.move_to(LEAVE_STATIC_EPOCH)
+            member.assigned = union(member.assigned, member.pending_revocation)
+            member.pending_revocation = {}
+            member.state = MemberState.STABLE
+            self._out.append(records.current_assignment(self.group_id, member))
+        else:
+            self._remove(member)
+            self._bump()
+        return ConsumerAnswer(request.member_id, request.epoch)
+
+    def _subscribe(self, member: ConsumerMember, request: ConsumerHeartbeat) -> bool:
+        """Take over what the member says of itself; True when that may change assignments."""
+        before = member.subscription()
+        what_counts = (member.topic_names, member.topic_regex, member.rack_id, member.server_assignor)
+        is_new = member.epoch == JOIN_EPOCH and member.member_id not in self.target.members
+        if request.rack_id is not None:
+            member.rack_id = request.rack_id
+        if request.rebalance_timeout_ms >= 0:
+            member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        if request.topic_names is not None:
+            member.topic_names = request.topic_names
+        if request.server_assignor is not None:
+            member.server_assignor = request.server_assignor
+        if request.topic_regex is not None:
+            member.topic_regex = request.topic_regex or None
+        member.client_id, member.client_host = request.client_id, request.client_host
+        member.classic = None
+        if is_new or member.subscription() != before:
+            self._out.append(records.member_metadata(self.group_id, member))
+        return is_new or what_counts != (
+            member.topic_names,
+            member.topic_regex,
+            member.rack_id,
+            member.server_assignor,
+        )
+
+    # --- topics and targets -----------------------------------------------------------------------------------
+
+    def subscribed_topics(self, member: ConsumerMember) -> set[str]:
+        """Return the names of the topics a member reads, of those that exist."""
+        names = {name for name in member.topic_names if name in self._topics.topics}
+        if member.topic_regex is not None:
+            names |= self._patterns[member.topic_regex].matches(self._topics)
+        return names
+
+    def _refresh_topics(self, is_changed: bool) -> bool:
+        """Look at the topics again when they may have changed; True when those of the group have."""
+        if not is_changed and self._topics.updates == self._seen_updates:
+            return False
+        self._seen_updates = self._topics.updates
+        names: set[str] = set()
+        for member in self.members.values():
+            names |= self.subscribed_topics(member)
+        topics = self._topics.topics
+        known = {name: (topics[name].topic_id, len(topics[name].partitions)) for name in sorted(names)}
+        if known == self.known_topics:
+            return False
+        self.known_topics = known
+        self._out.append(records.topic_metadata(self.group_id, known))
+        in_use = {member.topic_regex for member in self.members.values()}
+        self._patterns = {regex: pattern for regex, pattern in self._patterns.items() if regex in in_use}
+        return True
+
+    def _bump(self) -> None:
+        self.epoch += 1
+        self._out.append(records.group_epoch(self.group_id, self.epoch))
+
+    @property
+    def assignor(self) -> str:
+        """The name of the assignor that most members want."""
+        wanted = [member.server_assignor for member in self.members.values() if member.server_assignor is not None]
+        return max(sorted(set(wanted)), key=wanted.count) if wanted else self.settings.default_assignor
+
+    def _assign(self) -> None:
+        counts = dict(self.known_topics.values())
+        subscriptions = {
+            member_id: frozenset(self.known_topics[name][0] for name in self.subscribed_topics(member))
+            for member_id, member in self.members.items()
+        }
+        former = self.target.members
+        members = ASSIGNORS[self.assignor](subscriptions, counts, former)
+        for member_id, partitions in members.items():
+            if former.get(member_id) != partitions:
+                self._out.append(records.target_member(self.group_id, member_id, partitions))
+        self.target = TargetAssignment(self.epoch, members)
+        self._out.append(records.target_epoch(self.group_id, self.epoch))
+
+    # --- reconciliation ---------------------------------------------------------------------------------------
+
+    def _reconcile(self, member: ConsumerMember, owned: Partitions | None, now: int) -> None:
+        before = member.current()
+        target = self.target.members.get(member.member_id, {})
+        member.reconcile(self.target.epoch, target, owned, lambda *part: self._is_free(part, member.member_id))
+        if member.current() != before:
+            self._own(member)
+            self._out.append(records.current_assignment(self.group_id, member))
+        if member.state is not MemberState.UNREVOKED_PARTITIONS:
+            member.revocation_deadline = NEVER
+        elif member.revocation_deadline == NEVER:
+            member.revocation_deadline = now + max(member.rebalance_timeout_ms, 0)
+
+    def _is_free(self, partition: tuple[bytes, int], member_id: str) -> bool:
+        return self._owners.get(partition, member_id) == member_id
+
+    def _own(self, member: ConsumerMember) -> None:
+        """Note what a member has now, and what it has no longer."""
+        self._disown(member.member_id)
+        for partitions in (member.assigned, member.pending_revocation):
+            for topic, numbers in partitions.items():
+                for number in numbers:
+                    self._owners[topic, number] = member.member_id
+
+    def _disown(self, member_id: str) -> None:
+        self._owners = {part: owner for part, owner in self._owners.items() if owner != member_id}
+
+    # --- the end of members -----------------------------------------------------------------------------------
+
+    def _heard_of(self, member: ConsumerMember, now: int) -> None:
+        member.deadline = now + self._session_timeout_ms(member)
+        self.deadline = min(self.deadline, member.deadline, member.revocation_deadline)
+
+    def _session_timeout_ms(self, member: ConsumerMember) -> int:
+        return self.settings.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+
+    def _remove(self, member: ConsumerMember) -> None:
+        del self.members[member.member_id]
+        if member.instance_id is not None:
+            del self.static_members[member.instance_id]
+        self.target.members.pop(member.member_id, None)
+        self._disown(member.member_id)
+        self._out += records.member_tombstones(self.group_id, member.member_id)
+
+    def tick(self, now: int) -> list[str]:
+        """Remove members that were not heard of or did not give up in time; returns a line for the log about each."""
+        told = []
+        for member in list(self.members.values()):
+            if member.deadline <= now:
+                told.append(f"member {member.member_id} was not heard of for {self._session_timeout_ms(member)} ms")
+            elif member.revocation_deadline <= now:
+                told.append(f"member {member.member_id} did not give up partitions in {member.rebalance_timeout_ms} ms")
+            else:
+                continue
+            self._remove(member)
+        if told:
+            self._bump()
+        deadlines = (min(member.deadline, member.revocation_deadline) for member in self.members.values())
+        self.deadline = min(deadlines, default=NEVER)
+        return told
+
+    def restore(self, stored: records.StoredGroup) -> None:
+        """Make a fresh group what the log says; `start` it then."""
+        self.epoch = stored.epoch
+        self.known_topics = stored.topics
+        self.members = stored.members
+        targets = {member_id: stored.targets[member_id] for member_id in stored.members if member_id in stored.targets}
+        self.target = TargetAssignment(stored.target_epoch, targets)
+
+    def start(self, now: int) -> None:
+        """The group has been read from the log: its members get a fresh time."""
+        for member in self.members.values():
+            if member.topic_regex is not None:
+                self._learn_pattern(member.topic_regex)
+            if member.instance_id is not None:
+                self.static_members[member.instance_id] = member.member_id
+            self._own(member)
+            if member.state is MemberState.UNREVOKED_PARTITIONS:
+                member.revocation_deadline = now + max(member.rebalance_timeout_ms, 0)
+            self._heard_of(member, now)
+
+    def die(self) -> None:
+        """The group is deleted, or this broker is not its coordinator any more."""
+        self.is_dead = True
+        self.deadline = NEVER
+
+    def tombstones(self) -> list[Record]:
+        """Return what removes the group from the log, its offsets apart."""
+        gone = [each for member_id in self.members for each in records.member_tombstones(self.group_id, member_id)]
+        return gone + records.group_tombstones(self.group_id)
+
+    # --- what it says about itself ----------------------------------------------------------------------------
+
+    @property
+    def state_name(self) -> str:
+        """The name on the wire."""
+        if self.is_dead:
+            return "Dead"
+        if not self.members:
+            return "Empty"
+        if self.epoch > self.target.epoch:
+            return "Assigning"
+        if all(member.is_reconciled_to(self.target.epoch) for member in self.members.values()):
+            return "Stable"
+        return "Reconciling"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody is in it."""
+        return not self.members and not self.is_dead
+
+    @property
+    def is_expected(self) -> bool:
+        """Whether somebody is about to join it: members of this protocol never say so."""
+        return False
+
+    def take_records(self) -> list[Record]:
+        """Return what has to be written before anybody is answered."""
+        taken, self._out = self._out, []
+        return taken
+
+    def has_subscribed(self, topic: str) -> bool:
+        """Whether a member reads the topic."""
+        return topic in self.known_topics
+
+    def commit_error(
+        self, member_id: str, instance_id: str | None, epoch: int, now: int, is_transactional: bool = False
+    ) -> ErrorCode:
+        """Return whether an offset commit of this member may be stored."""
+        if self.is_dead:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if epoch < 0 and (not self.members or (is_transactional and not member_id and instance_id is None)):
+            return ErrorCode.NONE
+        return self.read_error(member_id, instance_id, epoch)
+
+    def read_error(self, member_id: str, instance_id: str | None, epoch: int) -> ErrorCode:
+        """Return whether a member that tells its epoch is up to date: 25, 82, 113 when it is not."""
+        try:
+            member = self.member(member_id, instance_id)
+        except KafkaError as error:
+            return error.code
+        return ErrorCode.NONE if epoch == member.epoch else ErrorCode.STALE_MEMBER_EPOCH
+
+    def expired_offsets(self, now: int, retention_ms: int) -> list[Key]:
+        """Return the partitions whose offsets nobody has had use of for the retention time."""
+        return self.offsets.expired(now, retention_ms, _commit_timestamp, self.has_subscribed)
+
+    def check(self) -> None:
+        """Assert what always holds between events."""
+        self.offsets.check()
+        assert self.target.epoch <= self.epoch
+        assert self.static_members == {
+            member.instance_id: member_id
+            for member_id, member in self.members.items()
+            if member.instance_id is not None
+        }
+        held: set[tuple[bytes, int]] = set()
+        for member in self.members.values():
+            mine = set(_each(member.assigned)) | set(_each(member.pending_revocation))
+            assert not mine & held, "a partition has two owners"
+            assert all(self._owners[part] == member.member_id for part in mine)
+            assert member.deadline >= self.deadline
+            held |= mine
+        assert self._owners.keys() == held
+        assert self.target.members.keys() <= self.members.keys()
+
+
+def _fenced(told: int, given: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.FENCED_MEMBER_EPOCH, f"the member's epoch is {given}, not {told}; it has to join again with epoch 0"
+    )
+
+
+def _each(partitions: Partitions) -> Iterable[tuple[bytes, int]]:
+    return ((topic, number) for topic, numbers in partitions.items() for number in numbers)
+
+
+def _commit_timestamp(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp

@@ -1,0 +1,241 @@
+"""The groups whose partition of __consumer_offsets this broker leads: found, made, ended, and what they ask for done.
+
+    answers to the futures that wait · records to the log · deadlines to the timers
+
+Everything runs on the broker's event loop. What requests mean is in group_coordinator.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any
+
+from kbroker.coordinator.any_group import AnyGroup, GroupMaker
+from kbroker.coordinator.append_errors import group_error
+from kbroker.coordinator.consumer_group import ConsumerSettings
+from kbroker.coordinator.group import Group
+from kbroker.coordinator.group_events import AnswerJoin, AnswerSync, GroupSettings, Instruction, WriteGroup
+from kbroker.coordinator.group_offsets import Key
+from kbroker.coordinator.group_timers import GroupTimers
+from kbroker.coordinator.mixed_group import MixedGroup
+from kbroker.coordinator.offsets_log import OffsetsLog, Records
+from kbroker.coordinator.offsets_records import group_key, group_value
+from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
+from kbroker.coordinator.partitioning import partition_for
+from kbroker.topic_names import OFFSETS_TOPIC
+from protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kbroker.broker_config import BrokerConfig
+    from kbroker.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+_STARTED_AT_MS = time.time() * 1000 - time.monotonic() * 1000
+
+
+def steady_ms() -> int:
+    """Milliseconds since 1970 by a clock that never jumps: a corrected system clock must not end every session."""
+    return int(_STARTED_AT_MS + time.monotonic() * 1000)
+
+
+class GroupKeeper:
+    """Holds the groups; the coordinator builds on it."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        executor: Executor | None = None,
+        clock: Callable[[], int] = steady_ms,
+    ) -> None:
+        self.config = config
+        self.settings = GroupSettings(config.group_initial_rebalance_delay_ms, config.group_max_size)
+        self.partition_count = config.offsets_topic_num_partitions
+        """Of __consumer_offsets; fixed for the life of the process, whatever is added to the topic."""
+        self.brokers_without_newer_protocol: frozenset[int] = frozenset()
+        """Live brokers that could not go on with a group of the newer protocol: Java's of 3.9."""
+        self._replicas = replicas
+        self._clock = clock
+        self._is_active = False
+        consumer_settings = ConsumerSettings(
+            config.group_consumer_session_timeout_ms,
+            config.group_consumer_heartbeat_interval_ms,
+            config.group_consumer_max_size,
+        )
+        self._maker = GroupMaker(self.settings, consumer_settings, replicas.metadata)
+        self._groups: dict[str, AnyGroup] = {}
+        """Of all owned partitions."""
+        self._timers: GroupTimers[AnyGroup] = GroupTimers(clock, self._tick)
+        self._owned = OwnedPartitions(
+            self._maker, config.offsets_load_buffer_size, clock, executor, self._partition_started, self._make_log
+        )
+
+    def _make_log(self, partition: int) -> OffsetsLog:
+        config = self.config
+        return OffsetsLog(
+            self._replicas,
+            partition,
+            self._replicas.clock,
+            config.offsets_commit_required_acks,
+            config.offsets_commit_timeout_ms,
+            config.offsets_topic_compression_codec,
+        )
+
+    # --- leadership -------------------------------------------------------------------------------------------
+
+    def leadership_changed(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None:
+        """This broker began and ceased to lead partitions; those of other topics are none of our business."""
+        for topic, partition in resigned:
+            if topic == OFFSETS_TOPIC:
+                self._resign(partition)
+        for topic, partition in elected:
+            if topic == OFFSETS_TOPIC:
+                hosted = self._replicas.replica(topic, partition)
+                if hosted is not None and hosted.state.is_leader:
+                    self._owned.take(partition, hosted.state.leader_epoch, hosted.log)
+
+    def _partition_started(self, owned: OwnedPartition) -> None:
+        now = self._clock()
+        self._groups.update(owned.groups)
+        for group in owned.groups.values():
+            if isinstance(group, MixedGroup):
+                group.start(now)
+                self._timers.schedule(group)
+            else:
+                self._carry_out(group, group.start(now))
+
+    def _resign(self, partition: int) -> None:
+        owned = self._owned.give_up(partition)
+        if owned is None:
+            return
+        now = self._clock()
+        for group_id, group in owned.groups.items():
+            if self._groups.get(group_id) is group:
+                del self._groups[group_id]
+            self._end(group, now)
+
+    # --- finding a group --------------------------------------------------------------------------------------
+
+    def partition_for(self, group_id: str) -> int:
+        """Return the partition of __consumer_offsets that holds the group."""
+        return partition_for(group_id, self.partition_count)
+
+    def status(self, group_id: str) -> ErrorCode:
+        """Return why this broker cannot speak for the group now (15, 14, 16), or NONE."""
+        return self._find_owned(group_id)[1]
+
+    def _find_owned(self, group_id: str) -> tuple[OwnedPartition | None, ErrorCode]:
+        if not self._is_active:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        owned = self._owned.by_number.get(self.partition_for(group_id))
+        if owned is None:
+            return None, ErrorCode.NOT_COORDINATOR
+        if owned.is_loading:
+            return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return owned, ErrorCode.NONE
+
+    def _find(self, group_id: str, empty_is_valid: bool = False) -> tuple[AnyGroup | None, ErrorCode]:
+        """Return the group if it is here; the error is NONE when this broker would have it if it existed."""
+        if not group_id and not empty_is_valid:
+            return None, ErrorCode.INVALID_GROUP_ID
+        group = self._groups.get(group_id)
+        if group is not None:
+            return group, ErrorCode.NONE
+        return None, self.status(group_id)
+
+    def _create(self, group_id: str) -> Group:
+        owned, _ = self._find_owned(group_id)
+        assert owned is not None
+        group = self._maker.classic(group_id, self._clock(), owned.partition)
+        owned.groups[group_id] = self._groups[group_id] = group
+        return group
+
+    def _turn_into(self, former: AnyGroup, group: AnyGroup) -> None:
+        """Let a group of the other kind go on with the offsets of this one."""
+        group.offsets = former.offsets
+        self._append(former.partition, former.tombstones())
+        self._end(former, self._clock())
+        self._groups[group.group_id] = group
+        self._owned.by_number[group.partition].groups[group.group_id] = group
+
+    def _end(self, group: AnyGroup, now: int) -> None:
+        if isinstance(group, MixedGroup):
+            group.die()
+        elif not group.is_dead:
+            self._carry_out(group, group.die(now))
+
+    # --- what groups ask for ----------------------------------------------------------------------------------
+
+    def _tick(self, group: AnyGroup) -> None:
+        now = self._clock()
+        if isinstance(group, MixedGroup):
+            for line in group.tick(now):
+                log.info("group %s: %s", group.group_id, line)
+            self._write_changes(group)
+        else:
+            self._carry_out(group, group.tick(now))
+
+    def _write_changes(self, group: MixedGroup) -> asyncio.Future[ErrorCode] | None:
+        """Write what an event changed; None when there is nothing. A group of classic members only becomes one."""
+        self._timers.schedule(group)
+        records = group.take_records()
+        if not records:
+            return None
+        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        self._append(group.partition, records, lambda error: None if future.done() else future.set_result(error))
+        if group.is_all_classic and self.config.group_consumer_migration_policy in ("downgrade", "bidirectional"):
+            now = self._clock()
+            classic = self._maker.classic(group.group_id, now, group.partition)
+            group.hand_over(classic, now)
+            log.info("group %s: its %d members go on in the classic protocol", group.group_id, len(group.members))
+            self._turn_into(group, classic)
+            self._carry_out(classic, [])
+        return future
+
+    def _append(self, partition: int, records: Records, done: Callable[[ErrorCode], None] = lambda error: None) -> None:
+        """Write what groups of the newer protocol have changed; if that fails they are read anew from the log."""
+        owned = self._owned.by_number.get(partition)
+        if owned is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        if not records:
+            done(ErrorCode.NONE)
+            return
+
+        def written(error: ErrorCode, offset: int) -> None:
+            done(error)
+            if error is not ErrorCode.NONE and self._owned.by_number.get(partition) is owned:
+                log.warning("group records were not written (%s): partition %d is read anew", error.name, partition)
+                self._resign(partition)
+                self.leadership_changed([(OFFSETS_TOPIC, partition)], [])
+
+        owned.log.append(records, written)
+
+    def _carry_out(self, group: Group, instructions: Sequence[Instruction]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, WriteGroup):
+                self._write_group(group, instruction)
+            else:
+                assert isinstance(instruction, AnswerJoin | AnswerSync)
+                future: Any = instruction.request
+                if not future.done():
+                    future.set_result(instruction.answer)
+        if group.deadline < group.scheduled_at:
+            self._timers.schedule(group)
+
+    def _write_group(self, group: Group, instruction: WriteGroup) -> None:
+        def done(error: ErrorCode, offset: int) -> None:
+            if error is not ErrorCode.NONE:
+                log.warning("group %s: its record was not written: %s", group.group_id, error.name)
+            self._carry_out(group, group.written(instruction.ticket, group_error(error), self._clock()))
+
+        owned = self._owned.by_number.get(group.partition)
+        if owned is None:
+            done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+        else:
+            owned.log.append([(group_key(group.group_id), group_value(instruction.value))], done)

@@ -1,0 +1,66 @@
+"""Regular expressions that members subscribe with: RE2 syntax, matched against whole topic names (KIP-848).
+
+RE2 needs time in proportion to the text whatever the expression, so that no member can stop the broker with one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import re2
+
+from kbroker.topic_names import is_internal
+from protocol.errors import ErrorCode, KafkaError
+
+MOST_MEMORY = 1 << 20
+"""Bytes an expression may take when compiled."""
+
+
+class Topic(Protocol):
+    """What is asked of a topic in the metadata cache."""
+
+    @property
+    def topic_id(self) -> bytes:
+        """Tells it from another one of the same name, earlier or later."""
+
+    @property
+    def partitions(self) -> Mapping[int, object]:
+        """By number."""
+
+
+class Topics(Protocol):
+    """The metadata cache."""
+
+    @property
+    def updates(self) -> int:
+        """Grows when anything may have changed."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """By name."""
+
+
+class TopicPattern:
+    """One expression and what it matched last. Raises KafkaError 128 for one that RE2 cannot read."""
+
+    def __init__(self, expression: str) -> None:
+        options = re2.Options()
+        options.max_mem = MOST_MEMORY
+        options.log_errors = False
+        try:
+            self._pattern = re2.compile(expression, options)
+        except re2.error as error:
+            raise KafkaError(
+                ErrorCode.INVALID_REGULAR_EXPRESSION, f"{expression!r} is not an RE2 expression: {error}"
+            ) from None
+        self._seen_updates = -1
+        self._matched: frozenset[str] = frozenset()
+
+    def matches(self, topics: Topics) -> frozenset[str]:
+        """Return the names of the topics that match; internal ones never do."""
+        if topics.updates != self._seen_updates:
+            self._seen_updates = topics.updates
+            fullmatch = self._pattern.fullmatch
+            self._matched = frozenset(name for name in topics.topics if fullmatch(name) and not is_internal(name))
+        return self._matched

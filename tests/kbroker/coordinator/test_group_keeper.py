@@ -1,0 +1,52 @@
+"""What the keeper does when the log refuses what groups of the newer protocol have changed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kbroker.coordinator.consumer_group import ConsumerHeartbeat
+from protocol.errors import ErrorCode, KafkaError
+from tests.kbroker.coordinator.conftest import Coordinated
+
+
+def joining(name: str) -> ConsumerHeartbeat:
+    return ConsumerHeartbeat(name, 0, rebalance_timeout_ms=1000, topic_names=frozenset({"t"}), owned={})
+
+
+async def settled(answer: Any) -> Any:
+    return await asyncio.wait_for(answer, 10) if asyncio.iscoroutine(answer) else answer
+
+
+async def test_a_group_whose_changes_cannot_be_written_is_read_anew(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await coordinated.lead()
+    groups = coordinated.groups
+    first = await settled(groups.consumer_heartbeat("g", joining("a")))
+    assert first.epoch == 1
+    owned = groups._owned.by_number[groups.partition_for("g")]
+    monkeypatch.setattr(owned.log, "append", lambda records, done: done(ErrorCode.NOT_ENOUGH_REPLICAS, -1))
+    with pytest.raises(KafkaError) as refused:
+        await settled(groups.consumer_heartbeat("g", joining("b")))
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    await asyncio.wait_for(groups._owned.finish(), 10)
+    group, error = groups.describe("g")
+    assert error is ErrorCode.NONE
+    assert group is not None
+    assert set(group.members) == {"a"}
+    again = await settled(groups.consumer_heartbeat("g", ConsumerHeartbeat("a", 1)))
+    assert again.epoch == 1
+
+
+async def test_members_that_are_silent_are_removed_by_the_timer(coordinated: Coordinated) -> None:
+    await coordinated.lead()
+    groups = coordinated.groups
+    await settled(groups.consumer_heartbeat("g", joining("a")))
+    coordinated.now += 46_000
+    groups._timers.run_due()
+    group, _ = groups.describe("g")
+    assert group is not None
+    assert group.is_empty

@@ -1,0 +1,92 @@
+"""The coordinator's assignors: everything is given, to subscribers only, evenly, and little changes hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kbroker.coordinator.consumer_member import Partitions
+from kbroker.coordinator.server_assignors import ASSIGNORS, Subscriptions, assign_range, assign_uniform
+
+A, B = b"a" * 16, b"b" * 16
+TOPICS = [bytes([number]) * 16 for number in range(4)]
+
+
+def load(partitions: Partitions) -> int:
+    return sum(len(numbers) for numbers in partitions.values())
+
+
+def check(assigned: Mapping[str, Partitions], subscriptions: Subscriptions, counts: Mapping[bytes, int]) -> None:
+    given_parts = [
+        (topic, number)
+        for member, partitions in assigned.items()
+        for topic, numbers in partitions.items()
+        for number in numbers
+        if topic in subscriptions[member]
+    ]
+    wanted = {topic for topics in subscriptions.values() for topic in topics}
+    assert sorted(given_parts) == sorted(
+        (topic, number) for topic, count in counts.items() if topic in wanted for number in range(count)
+    )
+    assert all(numbers for partitions in assigned.values() for numbers in partitions.values())
+
+
+def test_range_gives_neighbours_and_meets_equal_keys() -> None:
+    subscriptions = dict.fromkeys(("m2", "m1"), frozenset({A, B}))
+    assigned = assign_range(subscriptions, {A: 5, B: 5}, {})
+    assert assigned == {
+        "m1": {A: frozenset({0, 1, 2}), B: frozenset({0, 1, 2})},
+        "m2": {A: frozenset({3, 4}), B: frozenset({3, 4})},
+    }
+
+
+def test_uniform_moves_no_more_than_it_must() -> None:
+    before = assign_uniform(dict.fromkeys(("m1", "m2"), frozenset({A})), {A: 6}, {})
+    after = assign_uniform(dict.fromkeys(("m1", "m2", "m3"), frozenset({A})), {A: 6}, before)
+    assert [load(after[member]) for member in ("m1", "m2", "m3")] == [2, 2, 2]
+    for member in ("m1", "m2"):
+        assert after[member][A] <= before[member][A]
+    left = assign_uniform(dict.fromkeys(("m1", "m3"), frozenset({A})), {A: 6}, after)
+    assert all(after[member][A] <= left[member][A] for member in ("m1", "m3"))
+
+
+def test_uniform_makes_up_for_who_can_take_little() -> None:
+    subscriptions = {"m1": frozenset({A}), "m2": frozenset({A, B})}
+    assigned = assign_uniform(subscriptions, {A: 4, B: 2}, {})
+    assert {member: load(partitions) for member, partitions in assigned.items()} == {"m1": 3, "m2": 3}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.frozensets(st.sampled_from(TOPICS)), max_size=6),
+    st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12), max_size=4),
+    st.sampled_from(sorted(ASSIGNORS)),
+    st.data(),
+)
+def test_every_partition_is_given_once_to_a_subscriber(
+    subscriptions: dict[str, frozenset[bytes]], counts: dict[bytes, int], name: str, data: st.DataObject
+) -> None:
+    assign = ASSIGNORS[name]
+    current: dict[str, Partitions] = {}
+    for _ in range(3):
+        current = assign(subscriptions, counts, current)
+        assert current.keys() == subscriptions.keys()
+        check(current, subscriptions, counts)
+        if name == "uniform" and len(set(subscriptions.values())) == 1:
+            loads = [load(partitions) for partitions in current.values()]
+            assert max(loads) - min(loads) <= 1
+        assert assign(subscriptions, counts, current) == current, "what is even stays"
+        if subscriptions and data.draw(st.booleans()):
+            gone = data.draw(st.sampled_from(sorted(subscriptions)))
+            subscriptions = {member: topics for member, topics in subscriptions.items() if member != gone}
+
+
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(1, 12))
+def test_uniform_keeps_all_it_can_when_members_come_and_go(partitions: int, before: int, after: int) -> None:
+    counts = {A: partitions}
+    first = assign_uniform({f"m{n}": frozenset({A}) for n in range(before)}, counts, {})
+    second = assign_uniform({f"m{n}": frozenset({A}) for n in range(after)}, counts, first)
+    kept = sum(len(first.get(m, {}).get(A, frozenset()) & parts.get(A, frozenset())) for m, parts in second.items())
+    most = sum(min(load(first.get(member, {})), load(parts)) for member, parts in second.items())
+    assert kept == most
