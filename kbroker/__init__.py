@@ -4,9 +4,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbroker.client.blocking import Admin, Consumer, Producer
-    from kbroker.client.types import NewTopic, RecordMetadata, TopicPartition
+    from kbroker.client.group.listener import RebalanceListener
+    from kbroker.client.types import NewTopic, OffsetAndMetadata, RecordMetadata, TopicPartition
 
-__all__ = ["Admin", "Consumer", "NewTopic", "Producer", "RecordMetadata", "TopicPartition"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "Producer",
+    "RebalanceListener",
+    "RecordMetadata",
+    "TopicPartition",
+]
 __version__ = "0.1.0"
 
 
@@ -16,7 +26,11 @@ def __getattr__(name: str) -> Any:
         from kbroker.client import blocking
 
         return getattr(blocking, name)
-    if name in ("NewTopic", "RecordMetadata", "TopicPartition"):
+    if name == "RebalanceListener":
+        from kbroker.client.group import listener
+
+        return listener.RebalanceListener
+    if name in ("NewTopic", "OffsetAndMetadata", "RecordMetadata", "TopicPartition"):
         from kbroker.client import types
 
         return getattr(types, name)

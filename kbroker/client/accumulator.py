@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from kbroker.client.client_config import ProducerConfig
@@ -49,6 +49,7 @@ class Batch:
         "error",
         "listeners",
         "partition",
+        "parts",
         "size",
         "timestamp",
         "topic",
@@ -72,6 +73,35 @@ class Batch:
         self.timestamp = -1
         """Of the broker, where it stamps (LogAppendTime)."""
         self.listeners: list[Callable[[], None]] | None = []
+        self.parts: list[Batch] = []
+        """What it was split into, in order, because the broker found it too large."""
+
+    def split_into(self, parts: list[Batch]) -> None:
+        """These are sent instead; this one is done when all of them are."""
+        self.parts = parts
+        self.builder = self.data = None
+        for part in parts:
+            part.when_done(self._part_done)
+
+    def _part_done(self) -> None:
+        if all(part.done for part in self.parts):
+            first = self.parts[0]
+            self.finish(first.base_offset, first.timestamp, next((p.error for p in self.parts if p.error), None))
+
+    def part_of(self, index: int) -> tuple[Batch, int]:
+        """Return the batch in which a record was sent in the end, and its number there."""
+        for part in self.parts:
+            if index < part.count:
+                return part.part_of(index)
+            index -= part.count
+        return self, index
+
+    def leaves(self) -> Iterator[Batch]:
+        """Yield what was sent in the end."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.leaves()
 
     def when_done(self, listener: Callable[[], None]) -> None:
         """Call the listener once it is done, now if it is already."""
@@ -129,15 +159,15 @@ class Delivery:
             batch.when_done(event.set)
             if not event.wait(timeout):
                 raise TimeoutError(f"not acknowledged within {timeout:g} s")
-        return batch.error
+        return batch.part_of(self._index)[0].error
 
     def add_done_callback(self, callback: Callable[[Delivery], None]) -> None:
         """Call back with this handle once the outcome is known, on the client's own thread."""
         self._batch.when_done(lambda: callback(self))
 
     def _metadata(self) -> RecordMetadata:
-        batch = self._batch
-        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
+        batch, index = self._batch.part_of(self._index)
+        offset = batch.base_offset + index if batch.base_offset >= 0 else -1
         timestamp = batch.timestamp if batch.timestamp >= 0 else self._timestamp
         return RecordMetadata(batch.topic, batch.partition, offset, timestamp)
 
@@ -147,12 +177,13 @@ class Delivery:
             future = asyncio.get_running_loop().create_future()
             batch.when_done(lambda: None if future.done() else future.set_result(None))
             yield from future
-        if batch.error is not None:
-            raise batch.error
+        error = batch.part_of(self._index)[0].error
+        if error is not None:
+            raise error
         return self._metadata()
 
     def __repr__(self) -> str:
-        state = "waiting" if not self._batch.done else repr(self._batch.error or self._metadata())
+        state = "waiting" if not self._batch.done else repr(self.exception(0) or self._metadata())
         return f"<Delivery {self._batch.topic}-{self._batch.partition} {state}>"
 
 

@@ -1,4 +1,5 @@
-"""Administration: topics, configurations, offsets, log directories, elections, reassignments.
+"""Administration: topics, configurations, offsets, log directories, elections, reassignments; groups and access rules
+are in modules of their own.
 
 Each call takes one or many; the answer for many is a dict, or the first error is raised (`kbroker.client.errors`).
 Results are the frozen dataclasses of `types.py`.
@@ -11,9 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kbroker.client import admin_requests as requests
+from kbroker.client.acl_admin import AclAdmin
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
+from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import by_topic, list_offsets
 from kbroker.client.types import (
     LATEST,
@@ -34,7 +37,7 @@ from protocol.messages.offsets import DeleteRecordsRequest
 from protocol.schema import Message
 
 
-class Admin:
+class Admin(GroupAdmin, AclAdmin):
     """`async with Admin("127.0.0.1:9092") as admin`; arguments are those of AdminConfig."""
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:

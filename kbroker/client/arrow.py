@@ -325,6 +325,20 @@ def json_rows(batch: pa.RecordBatch) -> pa.Array:
     return pc.binary_join_element_wise(*parts, pa.scalar("}"), pa.scalar(""))
 
 
+def json_column(rows: pa.Table | pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return JSON for each row of a table (an object), or for each value of a column; null where a struct is null."""
+    chunks = []
+    if isinstance(rows, pa.Table):
+        chunks = [json_rows(batch) for batch in rows.to_batches()]
+    for chunk in rows.chunks if isinstance(rows, pa.ChunkedArray) else ():
+        if pa.types.is_struct(chunk.type):
+            texts = json_rows(pa.RecordBatch.from_arrays(chunk.flatten(), names=[f.name for f in chunk.type]))
+        else:
+            texts = _texts(chunk)
+        chunks.append(pc.if_else(chunk.is_valid(), texts, pa.scalar(None, pa.string())) if chunk.null_count else texts)
+    return pa.chunked_array(chunks, pa.string())
+
+
 def _texts(column: pa.Array) -> pa.Array:
     """Return each value as it stands in JSON."""
     if pa.types.is_dictionary(column.type):

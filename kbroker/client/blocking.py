@@ -1,19 +1,11 @@
-"""Producer, Consumer and Admin for code without an event loop: the asyncio ones, run in a background thread.
-
-One thread with one loop per client, started by the constructor, ended by `close` (which `with`, and the interpreter's
-end, call too). A client belongs to the process that made it: after a fork the child gets an error instead of answers
-meant for its parent.
-"""
+"""Producer, Consumer and Admin for code without an event loop: the asyncio ones, run in a background thread."""
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import functools
 import os
-import threading
+import re
 import time
-import weakref
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -21,10 +13,13 @@ from kbroker.client import admin as asyncio_admin
 from kbroker.client import consumer as asyncio_consumer
 from kbroker.client import producer as asyncio_producer
 from kbroker.client.accumulator import Delivery, OnDelivery
+from kbroker.client.blocking_client import Client, call
 from kbroker.client.errors import BufferFull, ClientClosed
+from kbroker.client.group.group_consumer import OnCommit
+from kbroker.client.group.listener import RebalanceListener, tell_in_thread
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import TableJob
-from kbroker.client.types import OffsetAndTimestamp, RecordMetadata, TopicPartition
+from kbroker.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
 from protocol.records.builder import Headers
 from protocol.records.record import Record
 
@@ -34,75 +29,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
-
-
-class Client:
-    """A background loop and the asyncio client that lives on it."""
-
-    def __init__(self, make: Callable[[], Any]) -> None:
-        self._process = os.getpid()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kbroker-client", daemon=True)
-        self._thread.start()
-        self._closed = False
-        try:
-            self._client = self.run(_call(make))
-        except BaseException:
-            self._stop_loop()
-            raise
-        _open_clients.add(self)
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine on the loop and wait; an exception here (KeyboardInterrupt) cancels it."""
-        try:
-            self._check()
-        except BaseException:
-            coroutine.close()
-            raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        try:
-            return future.result()
-        except BaseException:
-            future.cancel()
-            raise
-
-    def _check(self) -> None:
-        if self._closed:
-            raise ClientClosed("this client is closed")
-        if os.getpid() != self._process:
-            raise ClientClosed("this client was made before a fork: make another one in the child process")
-
-    def close(self, timeout: float | None = 30.0) -> None:
-        """Close the client and end its thread; safe to call again."""
-        if self._closed or os.getpid() != self._process:
-            return
-        try:
-            self.run(self._close(timeout))
-        finally:
-            self._stop_loop()
-
-    async def _close(self, timeout: float | None) -> None:
-        await self._client.close()
-
-    def _stop_loop(self) -> None:
-        self._closed = True
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-
-async def _call(make: Callable[[], T]) -> T:
-    return make()
-
-
-@atexit.register
-def _close_all() -> None:
-    for client in list(_open_clients):
-        client.close(timeout=5.0)
+Partition = TopicPartition | tuple[str, int]
 
 
 class Producer(Client):
@@ -223,46 +150,107 @@ class Consumer(Client):
     def __enter__(self) -> Consumer:
         return self
 
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of the topics (without a group nobody shares them out)."""
-        self.run(self._client.subscribe(topics))
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read topics, or all whose names match a pattern from their beginning, also partitions added later.
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read these partitions."""
+        In a group the members share them out; the listener hears of it in the thread that polls, inside poll.
+        """
+        heard = None if listener is None else tell_in_thread(listener, self._in_waiting_thread)
+        self.run(self._client.subscribe(topics, pattern=pattern, listener=heard))
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group (after committing, if that is automatic)."""
+        self.run(self._client.unsubscribe())
+
+    def subscription(self) -> set[str]:
+        """Return the topics that are subscribed to."""
+        self._check()
+        result: set[str] = self._client.subscription()
+        return result
+
+    def assign(self, partitions: Iterable[Partition]) -> None:
+        """Read these partitions, from the group's commit or as auto_offset_reset says."""
         self.run(self._client.assign(partitions))
 
     def assignment(self) -> list[TopicPartition]:
         """Return the partitions that are read."""
         self._check()
-        return list(self._client.positions)
+        result: list[TopicPartition] = self._client.assignment()
+        return result
 
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The partitions that are read, with the next offset to deliver (-1: not looked up yet)."""
+        self._check()
+        result: dict[TopicPartition, int] = self._client.positions
+        return result
+
+    def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
+        """Commit the positions, or the given offsets (the next to read); raises when the group has moved on."""
+        self.run(self._client.commit(offsets))
+
+    def commit_async(
+        self,
+        offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        """Commit without waiting or trying again; on_commit(offsets, error or None) comes on the client's thread."""
+        self.run(call(lambda: self._client.commit_async(offsets, on_commit)))
+
+    def committed(
+        self, partitions: Iterable[Partition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offset of each partition, None where there is none (default: those read)."""
+        return self.run(self._client.committed(partitions))
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group: what a transaction needs to commit offsets."""
+        result: GroupMetadata = self.run(call(self._client.group_metadata))
+        return result
+
+    def seek(self, partition: Partition, offset: int) -> None:
         """Go on from an offset."""
-        self.run(_call(lambda: self._client.seek(partition, offset)))
+        self.run(call(lambda: self._client.seek(partition, offset)))
 
-    def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def seek_to_beginning(self, *partitions: Partition) -> None:
         """Go back to the first record of these partitions, or all."""
         self.run(self._client.seek_to_beginning(*partitions))
 
-    def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def seek_to_end(self, *partitions: Partition) -> None:
         """Skip to the end of these partitions, or all."""
         self.run(self._client.seek_to_end(*partitions))
 
-    def seek_to_timestamp(self, timestamp_ms: int, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition) -> None:
         """Go to the first record that is at least so young, else to the end."""
         self.run(self._client.seek_to_timestamp(timestamp_ms, *partitions))
 
-    def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def pause(self, *partitions: Partition) -> None:
         """Deliver nothing of these partitions until they are resumed."""
-        self.run(_call(lambda: self._client.pause(*partitions)))
+        self.run(call(lambda: self._client.pause(*partitions)))
 
-    def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+    def resume(self, *partitions: Partition) -> None:
         """Deliver them again."""
-        self.run(_call(lambda: self._client.resume(*partitions)))
+        self.run(call(lambda: self._client.resume(*partitions)))
 
-    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+    def position(self, partition: Partition) -> int:
         """Return the offset of the next record to be delivered."""
         result: int = self.run(self._client.position(partition))
+        return result
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """Return the topic's partitions."""
+        return self.run(self._client.partitions_for(topic))
+
+    @property
+    def in_group(self) -> bool:
+        """Whether it has a group_id."""
+        result: bool = self._client.in_group
         return result
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -289,8 +277,15 @@ class Consumer(Client):
 
     def __iter__(self) -> Iterator[Record]:
         """Yield records for ever."""
+        client = self._client
         while True:
-            yield from self.poll(3600.0)
+            ahead = self.run(client.fill_ahead())
+            if client.in_group:
+                while ahead and not client.wants_poll():
+                    yield ahead.popleft()
+            else:
+                while ahead:
+                    yield ahead.popleft()
 
     def batches(self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True) -> Iterator[Any]:
         """Yield pyarrow.RecordBatch of one partition each; ends after `timeout` s without a record."""
@@ -299,6 +294,9 @@ class Consumer(Client):
             if batch is None:
                 return
             yield batch
+
+    async def _close(self, timeout: float | None) -> None:
+        await self._client.close(timeout)
 
 
 def _blocking(
@@ -338,3 +336,13 @@ class Admin(Client):
     elect_leaders = _blocking(asyncio_admin.Admin.elect_leaders)
     alter_reassignments = _blocking(asyncio_admin.Admin.alter_reassignments)
     list_reassignments = _blocking(asyncio_admin.Admin.list_reassignments)
+    list_groups = _blocking(asyncio_admin.Admin.list_groups)
+    describe_groups = _blocking(asyncio_admin.Admin.describe_groups)
+    delete_groups = _blocking(asyncio_admin.Admin.delete_groups)
+    list_group_offsets = _blocking(asyncio_admin.Admin.list_group_offsets)
+    alter_group_offsets = _blocking(asyncio_admin.Admin.alter_group_offsets)
+    reset_group_offsets = _blocking(asyncio_admin.Admin.reset_group_offsets)
+    delete_group_offsets = _blocking(asyncio_admin.Admin.delete_group_offsets)
+    create_acls = _blocking(asyncio_admin.Admin.create_acls)
+    describe_acls = _blocking(asyncio_admin.Admin.describe_acls)
+    delete_acls = _blocking(asyncio_admin.Admin.delete_acls)

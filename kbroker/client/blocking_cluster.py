@@ -3,6 +3,8 @@
     cluster = BlockingCluster("127.0.0.1:9092")
     cluster.partitions(["flights"])                     {("flights", 0), …}
     cluster.offsets([("flights", 0)], EARLIEST)         {("flights", 0): 17}
+    cluster.sizes([("flights", 0)])                     {("flights", 0): 1048576}
+    cluster.commit("my-group", {("flights", 0): 20})
 
 Not for several threads at once.
 """
@@ -19,6 +21,8 @@ from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import NEW_TOPIC_S
 from kbroker.client.errors import error_for
 from protocol.errors import ErrorCode, KafkaError
+from protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
+from protocol.messages.log_dirs import DescribeLogDirsRequest
 from protocol.messages.metadata import MetadataRequest
 from protocol.messages.offsets import ListOffsetsRequest
 from protocol.records.buffers import BufferPool
@@ -45,6 +49,8 @@ class BlockingCluster:
         self.pool = BufferPool(128 << 20)
         self._brokers: dict[int, tuple[str, int]] = {}
         self._leaders: dict[TopicPartition, int] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        """Of the topics that were asked about last; zeros from a broker that gives none."""
         self._connections: dict[tuple[str, int], BlockingConnection] = {}
 
     def __enter__(self) -> BlockingCluster:
@@ -66,24 +72,31 @@ class BlockingCluster:
 
     def partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
         """Return the topics' partitions and learn their leaders; raises UnknownTopicOrPartitionError by name."""
-        names = list(topics)
-        for topic in self._retry(lambda: self._checked(names)):
+        names = sorted(set(topics))
+        places = set()
+        for topic in self._retry(lambda: self._checked(names)) if names else ():
+            self.topic_ids[topic.name] = topic.topic_id
             for partition in topic.partitions:
+                places.add((topic.name, partition.partition_index))
                 self._leaders[topic.name, partition.partition_index] = partition.leader_id
-        return {place for place in self._leaders if place[0] in names}
+        return places
 
-    def offsets(self, partitions: Collection[TopicPartition], timestamp: int) -> dict[TopicPartition, int]:
-        """Return each partition's offset at EARLIEST, at LATEST, or of the first record at or after a time in ms."""
+    def offsets(
+        self, partitions: Collection[TopicPartition], timestamp: int | Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return each partition's offset at EARLIEST, at LATEST, or of the first record at or after a time in ms.
+
+        The time may differ from partition to partition; -1 where no record is so young. LATEST is what a reader of
+        this isolation level can reach.
+        """
         found: dict[TopicPartition, int] = {}
+        times = timestamp if isinstance(timestamp, Mapping) else dict.fromkeys(partitions, timestamp)
 
         def ask() -> None:
-            self.partitions({topic for topic, _ in partitions})
-            by_leader: dict[int, list[TopicPartition]] = {}
-            for place in partitions:
-                if place not in found:
-                    by_leader.setdefault(self._leader(place), []).append(place)
-            for leader, places in by_leader.items():
-                answer = self.connection(leader).request(_list_offsets(places, timestamp))
+            wanted = [place for place in partitions if place not in found]
+            self.partitions({topic for topic, _ in wanted})
+            for leader, places in self._by_leader(wanted).items():
+                answer = self.connection(leader).request(_list_offsets(places, times, self.config.read_committed))
                 for topic in answer.topics:
                     for result in topic.partitions:
                         self._raise_for(result.error_code, topic.name, result.partition_index)
@@ -92,8 +105,71 @@ class BlockingCluster:
         self._retry(ask)
         return found
 
-    def leader_connection(self, place: TopicPartition) -> BlockingConnection:
-        """Return the connection to a partition's leader, as far as known; raises LeaderNotAvailableError."""
+    def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the bytes of each partition's log on its leader, as stored."""
+        found: dict[TopicPartition, int] = {}
+
+        def ask() -> None:
+            self.partitions({topic for topic, _ in partitions})
+            for leader, places in self._by_leader(partitions).items():
+                topics = [
+                    DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=numbers)
+                    for name, numbers in _by_topic(places).items()
+                ]
+                answer = self.connection(leader).request(DescribeLogDirsRequest(topics=topics))
+                for directory in answer.results:
+                    self._raise_for(directory.error_code, directory.log_dir)
+                    for topic in directory.topics:
+                        for log in topic.partitions:
+                            if not log.is_future_key:
+                                found[topic.name, log.partition_index] = log.partition_size
+
+        self._retry(ask)
+        return found
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Store the offsets that the group reads next; the group must have no members."""
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition
+        topics = [
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=name,
+                partitions=[
+                    partition(partition_index=number, committed_offset=offsets[name, number], committed_metadata="")
+                    for number in numbers
+                ],
+            )
+            for name, numbers in _by_topic(offsets).items()
+        ]
+
+        def ask() -> None:
+            answer = self._coordinator(group).request(OffsetCommitRequest(group_id=group, member_id="", topics=topics))
+            for topic in answer.topics:
+                for result in topic.partitions:
+                    self._raise_for(result.error_code, topic.name, result.partition_index)
+
+        self._retry(ask)
+
+    def _coordinator(self, group: str) -> BlockingConnection:
+        """Ask any broker for the group's coordinator and connect to it."""
+        self._metadata([])
+        connection = self.connection(min(self._brokers))
+        answer = connection.request(
+            FindCoordinatorRequest(key=group), connection.version_for(FindCoordinatorRequest, 3)
+        )
+        if answer.error_code is not ErrorCode.NONE:
+            raise error_for(answer.error_code, f"group {group!r}: {answer.error_message or 'no coordinator'}")
+        return self._connect((answer.host, answer.port))
+
+    def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
+        by_leader: dict[int, list[TopicPartition]] = {}
+        for place in partitions:
+            by_leader.setdefault(self._leader(place), []).append(place)
+        return by_leader
+
+    def connection_for(self, place: TopicPartition, replica: int | None = None) -> BlockingConnection:
+        """Return the connection to a replica, or to the partition's leader; raises LeaderNotAvailableError."""
+        if replica is not None and replica in self._brokers:
+            return self.connection(replica)
         if place not in self._leaders:
             self.partitions([place[0]])
         return self.connection(self._leader(place))
@@ -101,12 +177,19 @@ class BlockingCluster:
     def forget(self, place: TopicPartition) -> None:
         """Ask anew who leads the partition, over a new connection: its leader moved or went away."""
         leader = self._leaders.pop(place, None)
-        address = self._brokers.get(-1 if leader is None else leader)
+        if leader is not None:
+            self.disconnect(leader)
+
+    def disconnect(self, broker_id: int) -> None:
+        """Close the connection to a broker; the next question opens a new one."""
+        address = self._brokers.get(broker_id)
         if address in self._connections:
             self._connections.pop(address).close()
 
     def connection(self, broker_id: int) -> BlockingConnection:
-        """Return the connection to a broker, made if there is none."""
+        """Return the connection to a broker, made if there is none; raises LeaderNotAvailableError."""
+        if broker_id not in self._brokers:
+            raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "not among the live ones", broker=broker_id)
         return self._connect(self._brokers[broker_id])
 
     def _connect(self, address: tuple[str, int]) -> BlockingConnection:
@@ -176,12 +259,24 @@ class BlockingCluster:
             raise error_for(code, topic=topic, partition=partition)
 
 
-def _list_offsets(places: list[TopicPartition], timestamp: int) -> ListOffsetsRequest:
-    topics: dict[str, list[Any]] = {}
-    for topic, partition in places:
-        entry = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        topics.setdefault(topic, []).append(entry)
-    return ListOffsetsRequest(
-        replica_id=NO_DEBUG_REPLICA,
-        topics=[ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=entries) for name, entries in topics.items()],
-    )
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+def _list_offsets(
+    places: list[TopicPartition], times: Mapping[TopicPartition, int], read_committed: bool
+) -> ListOffsetsRequest:
+    topics = [
+        ListOffsetsRequest.ListOffsetsTopic(
+            name=name,
+            partitions=[
+                ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=times[name, number])
+                for number in numbers
+            ],
+        )
+        for name, numbers in _by_topic(places).items()
+    ]
+    return ListOffsetsRequest(replica_id=NO_DEBUG_REPLICA, isolation_level=int(read_committed), topics=topics)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -26,6 +26,7 @@ RENAMED = {
     "max_in_flight_requests_per_connection": "max_in_flight",
 }
 """Kafka's names for what is shorter here."""
+ASSIGNOR_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 NOT_YET = ("sasl_", "ssl_")
 
 
@@ -130,6 +131,21 @@ class ConsumerConfig(ClientConfig):
     """A Consumer's arguments."""
 
     group_id: str | None = None
+    group_instance_id: str | None = None
+    """The name of a static member (KIP-345): it may be away for a session without a rebalance."""
+    group_protocol: Literal["classic", "consumer"] = "classic"
+    """"consumer" is KIP-848's, where the broker has it."""
+    group_remote_assignor: str | None = None
+    """With "consumer": uniform or range; None leaves it to the broker."""
+    partition_assignment_strategy: str | Sequence[str] = "range,cooperative-sticky"
+    """With "classic": range, roundrobin, sticky, cooperative-sticky; the group uses the first that all members have."""
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 3_000
+    max_poll_interval_ms: int = 300_000
+    """How long the application may stay away from poll before its partitions go to others."""
+    enable_auto_commit: bool = True
+    """Without group_id there is nothing to commit."""
+    auto_commit_interval_ms: int = 5_000
     auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     fetch_min_bytes: int = 1
@@ -141,17 +157,41 @@ class ConsumerConfig(ClientConfig):
     """Fetched and not yet delivered: no more is asked for beyond this (one answer may overshoot it)."""
     check_crcs: bool = True
     client_rack: str = ""
+    """Where this consumer stands: brokers with a rack-aware `replica.selector.class` let it read from that rack."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.group_id is not None:
-            raise ConfigurationError("group_id: consumer groups are not there yet; use assign() or subscribe() without")
+        self._check_group()
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigurationError(f"auto_offset_reset is earliest, latest or none, not {self.auto_offset_reset!r}")
         if self.isolation_level not in ("read_uncommitted", "read_committed"):
             raise ConfigurationError(
                 f"isolation_level is read_uncommitted or read_committed, not {self.isolation_level!r}"
             )
+
+    def _check_group(self) -> None:
+        if self.group_id == "":
+            raise ConfigurationError("group_id is empty: leave it out to read without a group")
+        if self.group_protocol not in ("classic", "consumer"):
+            raise ConfigurationError(f"group_protocol is classic or consumer, not {self.group_protocol!r}")
+        for name in self.assignors:
+            if name not in ASSIGNOR_NAMES:
+                text = f"partition_assignment_strategy: {name!r} is none of {', '.join(ASSIGNOR_NAMES)}"
+                raise ConfigurationError(text)
+        if not self.assignors:
+            raise ConfigurationError("partition_assignment_strategy: at least one is needed")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigurationError(
+                f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be below "
+                f"session_timeout_ms={self.session_timeout_ms}"
+            )
+
+    @property
+    def assignors(self) -> tuple[str, ...]:
+        """The names in partition_assignment_strategy, the favourite first."""
+        given = self.partition_assignment_strategy
+        names = given.split(",") if isinstance(given, str) else given
+        return tuple(name.strip() for name in names if name.strip())
 
     @property
     def read_committed(self) -> bool:
@@ -193,6 +233,6 @@ def _parsed(option: str, value: Any, wanted: str) -> Any:
             return value.lower() == "true"
         if not isinstance(value, bool) and not (value is None and "None" in wanted):
             raise ConfigurationError(f"{option} is True or False, not {value!r}")
-    elif wanted == "str" and not isinstance(value, str):
+    elif wanted in ("str", "str | None") and not isinstance(value, str) and not (value is None and "None" in wanted):
         raise ConfigurationError(f"{option} is text, not {value!r}")
     return value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import ClientConfig
@@ -39,6 +39,8 @@ class Cluster:
         self.config = config
         self.metadata = ClusterMetadata()
         self.pool = BufferPool(max_bytes=256 << 20)
+        self.refreshed: list[Callable[[], None]] = []
+        """Called whenever the metadata is new."""
         self._loop = asyncio.get_running_loop()
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
@@ -127,8 +129,12 @@ class Cluster:
             connection = await self.any_connection()
             answer = await connection.request(request, timeout=self.config.request_timeout_ms / 1000)
             answered = self.metadata.update(answer, self._loop.time())
+            if topics is None:
+                self.metadata.forget(self.metadata.topics.keys() - answered.keys())
             await self._leave_bootstrap()
-            return answered
+        for listener in self.refreshed:
+            listener()
+        return answered
 
     async def _leave_bootstrap(self) -> None:
         """A bootstrap connection is needed no longer once the brokers are known."""
@@ -136,9 +142,14 @@ class Cluster:
             connection, self._bootstrap = self._bootstrap, None
             await connection.close()
 
+    @property
+    def is_metadata_old(self) -> bool:
+        """Whether metadata_max_age_ms have passed since the last refresh."""
+        return self._loop.time() - self.metadata.updated_at > self.config.metadata_max_age_ms / 1000
+
     async def refresh_if_old(self) -> None:
         """Refresh when metadata_max_age_ms have passed."""
-        if self._loop.time() - self.metadata.updated_at > self.config.metadata_max_age_ms / 1000:
+        if self.is_metadata_old:
             await self.refresh()
 
     async def topic(self, name: str, timeout_ms: int | None = None, auto_create: bool = True) -> TopicMetadata:

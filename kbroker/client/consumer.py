@@ -1,27 +1,42 @@
-"""The asyncio consumer: partitions in, records or Arrow columns out. Groups are not there yet.
+"""The asyncio consumer: partitions in, records or Arrow columns out; alone or in a group.
 
-async with Consumer("127.0.0.1:9092", auto_offset_reset="earliest") as consumer:
-    await consumer.subscribe(["flights"])           # all partitions; or assign([("flights", 0)])
+async with Consumer("127.0.0.1:9092", group_id="billing", auto_offset_reset="earliest") as consumer:
+    await consumer.subscribe(["flights"])           # the group shares them out; or assign([("flights", 0)])
     async for record in consumer: ...
     async for batch in consumer.batches(max_rows=100_000): ...          # pyarrow.RecordBatch
+
+In a group everything happens inside poll (or the iterators): rebalances, listeners, automatic commits. What poll has
+returned counts as done when poll is called again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+import contextlib
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 
+from kbroker.client.chunk_decoder import decode_columns, decode_records
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientClosed, error_for
-from kbroker.client.fetcher import Chunk, Fetcher, PartitionState
+from kbroker.client.errors import ClientClosed, ConfigurationError, error_for
+from kbroker.client.fetcher import COMMITTED, RESETS, Chunk, Fetcher, PartitionState
+from kbroker.client.group.group_consumer import GroupConsumer, OnCommit
+from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.types import EARLIEST, LATEST, OffsetAndTimestamp, TopicPartition
+from kbroker.client.types import (
+    EARLIEST,
+    LATEST,
+    GroupMetadata,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
 from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_SIZE, read_header
 from protocol.records.columns import ColumnDecoder
-from protocol.records.record import Record, decode_batch
+from protocol.records.record import Record
 
 BATCH_BYTES = 8 << 20
 """Of a record batch, about: what stays in the processor's cache is decoded faster, and memory is used again."""
@@ -35,9 +50,15 @@ class Consumer:
         self.config = ConsumerConfig.read({"bootstrap": bootstrap, **arguments})
         self.cluster = Cluster(self.config)
         self._fetcher = Fetcher(self.config, self.cluster)
+        self._group: GroupConsumer | None = None
+        if self.config.group_id is not None:
+            self._group = GroupConsumer(self.config, self.cluster, self._fetcher, self._delivered, self._drop)
+        self._ahead: deque[Record] = deque()
+        """Decoded for the iterator and not yielded yet."""
         self._decoder: ColumnDecoder | None = None
         self._wrappers: dict[str, Any] = {}
-        self._is_closed = False
+        self._is_closing = self._is_closed = False
+        """While it closes, the listener may still commit."""
 
     async def __aenter__(self) -> Consumer:
         return self
@@ -45,20 +66,62 @@ class Consumer:
     async def __aexit__(self, *exception: object) -> None:
         await self.close()
 
-    async def subscribe(self, topics: Iterable[str]) -> None:
-        """Read all partitions of the topics (without a group nobody shares them out), also those added later."""
-        if isinstance(topics, str):
-            raise TypeError(f"a list of topics is wanted, not the text {topics!r}")
+    async def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Read topics, or all whose names match a pattern from their beginning, also partitions added later.
+
+        In a group the members share them out, and the listener hears of it; without one, this consumer reads them all.
+        """
+        self._check()
+        names = _topic_names(topics)
+        if bool(names) == (pattern is not None):
+            raise ValueError("either topics or a pattern is wanted; unsubscribe() ends a subscription")
+        compiled = re.compile(pattern) if pattern is not None else None
+        if self._group is None:
+            if listener is not None:
+                raise ConfigurationError("a listener hears of a group's rebalances: group_id is needed")
+            await self._read_all(names, compiled)
+        elif self._fetcher.states and not self._group.is_subscribed:
+            raise RuntimeError("partitions are assigned by hand: unsubscribe() first")
+        else:
+            await self._group.subscribe(names, compiled, listener)
+
+    async def _read_all(self, names: list[str], pattern: re.Pattern[str] | None) -> None:
+        """Without a group nobody shares the partitions out."""
+        if pattern is not None:
+            known = await self.cluster.refresh(None)
+            names = [name for name, topic in known.items() if not topic.is_internal and pattern.match(name)]
         keys = []
-        for name in topics:
+        for name in names:
             topic = await self.cluster.topic(name, auto_create=False)
             keys += [TopicPartition(name, index) for index in topic.partitions]
         await self.assign(keys)
-        self._fetcher.topics = tuple({key.topic for key in keys})
+        self._fetcher.topics, self._fetcher.pattern = tuple({key.topic for key in keys}), pattern
+
+    async def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group (after committing, if that is automatic)."""
+        self._check()
+        if self._group is not None:
+            await self._group.unsubscribe()
+        self._fetcher.topics, self._fetcher.pattern = (), None
+        self._fetcher.states.clear()
+        self._ahead.clear()
+
+    def subscription(self) -> set[str]:
+        """Return the topics that are subscribed to."""
+        return set(self._group.topics if self._group is not None else self._fetcher.topics)
 
     async def assign(self, partitions: Iterable[Partition]) -> None:
-        """Read these partitions: those that are read already go on, others start as auto_offset_reset says."""
+        """Read these partitions: those that are read already go on, others start where the group's commit, or
+        auto_offset_reset, says."""
         self._check()
+        if self._group is not None and self._group.is_subscribed:
+            raise RuntimeError("the group gives out the partitions: unsubscribe() first")
         wanted = [TopicPartition(*key) for key in partitions]
         for topic in {key.topic for key in wanted}:
             known = await self.cluster.topic(topic, auto_create=False)
@@ -66,22 +129,51 @@ class Consumer:
                 if key.topic == topic and key.partition not in known.partitions:
                     text = f"the topic has {len(known.partitions)} partitions"
                     raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=topic, partition=key.partition)
-        start = EARLIEST if self.config.auto_offset_reset == "earliest" else LATEST
+        start = RESETS[self.config.auto_offset_reset] if self._group is None else COMMITTED
         states = self._fetcher.states
-        self._fetcher.topics = ()
+        self._drop(states.keys() - wanted)
+        self._fetcher.topics, self._fetcher.pattern = (), None
         self._fetcher.states = {key: states.get(key) or PartitionState(reset_to=start) for key in wanted}
         self._fetcher.wake()
+
+    def assignment(self) -> list[TopicPartition]:
+        """Return the partitions that are read."""
+        return list(self._fetcher.states)
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
         """The partitions that are read, with the next offset to deliver (-1: not looked up yet)."""
-        return {key: state.offset for key, state in self._fetcher.states.items()}
+        return self._delivered()
+
+    def _delivered(self) -> dict[TopicPartition, int]:
+        found = {key: state.offset for key, state in self._fetcher.states.items()}
+        for record in reversed(self._ahead):
+            found[TopicPartition(record.topic, record.partition)] = record.offset
+        return found
+
+    def _drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what is decoded of some partitions; they begin again elsewhere, or with somebody else."""
+        gone = set(partitions)
+        if self._ahead and gone:
+            kept = [record for record in self._ahead if (record.topic, record.partition) not in gone]
+            self._ahead.clear()
+            self._ahead.extend(kept)
+
+    def _give_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """Have what is decoded and not delivered fetched again."""
+        if self._ahead:
+            chosen = set(partitions)
+            for key, offset in self._delivered().items():
+                if key in chosen and offset != self._fetcher.states[key].offset:
+                    self._fetcher.states[key].move(offset)
+            self._drop(chosen)
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Go on from an offset."""
         if type(offset) is not int or offset < 0:
             raise ValueError(f"an offset is a whole number from 0 on, not {offset!r}")
         self._state(partition).move(offset)
+        self._drop([TopicPartition(*partition)])
         self._fetcher.wake()
 
     async def seek_to_beginning(self, *partitions: Partition) -> None:
@@ -100,14 +192,17 @@ class Consumer:
         self._move_to(timestamp_ms, partitions)
 
     def _move_to(self, reset_to: int, partitions: Iterable[Partition]) -> None:
-        for key in list(partitions) or list(self._fetcher.states):
+        chosen = [TopicPartition(*key) for key in partitions] or list(self._fetcher.states)
+        for key in chosen:
             self._state(key).move(None, reset_to)
+        self._drop(chosen)
         self._fetcher.wake()
 
     def pause(self, *partitions: Partition) -> None:
         """Deliver nothing of these partitions until they are resumed."""
         for key in partitions:
             self._state(key).paused = True
+        self._give_back([TopicPartition(*key) for key in partitions])
 
     def resume(self, *partitions: Partition) -> None:
         """Deliver them again."""
@@ -129,7 +224,11 @@ class Consumer:
         state = self._state(partition)
         if state.offset < 0:
             await self._fetcher.locate()
-        return state.offset
+        return self._delivered()[TopicPartition(*partition)]
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """Return the topic's partitions."""
+        return sorted((await self.cluster.topic(topic, auto_create=False)).partitions)
 
     async def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
@@ -155,77 +254,71 @@ class Consumer:
     async def lag(self) -> dict[TopicPartition, int]:
         """Return how many offsets are not delivered yet, per partition."""
         await self._fetcher.locate()
-        ends = await self.end_offsets(self._fetcher.states)
-        return {key: max(0, end - self._fetcher.states[key].offset) for key, end in ends.items()}
+        here = {key: offset for key, offset in self._delivered().items() if offset >= 0}
+        return {key: max(0, end - here[key]) for key, end in (await self.end_offsets(here)).items()}
+
+    # --- committed offsets ------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
+        """Commit the positions, or the given offsets (the next to read); raises when the group has moved on."""
+        await self._in_group().commit(offsets)
+
+    def commit_async(
+        self,
+        offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None,
+        on_commit: OnCommit | None = None,
+    ) -> None:
+        """Commit without waiting or trying again; on_commit(offsets, error or None) is called on the client's loop."""
+        self._in_group().commit_async(offsets, on_commit)
+
+    async def committed(
+        self, partitions: Iterable[Partition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offset of each partition, None where there is none (default: those read)."""
+        wanted = self._fetcher.states if partitions is None else [TopicPartition(*key) for key in partitions]
+        return await self._in_group().committed(wanted)
+
+    def group_metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group: what a transaction needs to commit offsets."""
+        return self._in_group().metadata()
+
+    def _in_group(self) -> GroupConsumer:
+        self._check()
+        if self._group is None:
+            raise ConfigurationError("this consumer has no group_id, so it has nothing to commit")
+        return self._group
+
+    # --- records ----------------------------------------------------------------------------------------------
 
     async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Record]:
         """Return up to max_records records of one partition or several; an empty list after `timeout` s without one."""
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise ValueError(f"max_records is at least 1, not {limit}")
-        records: list[Record] = []
         deadline = asyncio.get_running_loop().time() + timeout
+        with self._polling():
+            records = await self._poll(deadline, limit)
+        self._fetcher.wake()
+        return records
+
+    async def _poll(self, deadline: float, limit: int) -> list[Record]:
+        records: list[Record] = []
         while not records:
             chunk = await self._next_chunk(deadline)
-            if chunk is None:
+            while self._ahead and len(records) < limit:
+                records.append(self._ahead.popleft())
+            if records or chunk is None:
                 break
             while chunk is not None and len(records) < limit:
                 try:
-                    self._decode_records(chunk, records, limit)
+                    state = self._fetcher.states[chunk.partition]
+                    decode_records(state, chunk, records, limit, self.config.check_crcs)
                 except KafkaError:
                     if not records:
                         raise
                     break  # what is before the bad batch is delivered first
                 chunk = self._ready_chunk()
-        self._fetcher.wake()
         return records
-
-    def _decode_records(self, chunk: Chunk, records: list[Record], limit: int) -> None:
-        """Decode batches until there are `limit` records; a batch's rest is decoded again in the next call."""
-        state = self._fetcher.states[chunk.partition]
-        topic, partition = chunk.partition
-        data = chunk.records
-        while len(records) < limit and len(data) - chunk.position >= HEADER_SIZE:
-            offset = state.offset
-            try:
-                header = read_header(data, chunk.position)
-                if header.size > len(data) - chunk.position:
-                    break
-                hidden = (
-                    header.is_control if chunk.aborted is None else chunk.aborted.hides(header, data, chunk.position)
-                )
-                if not hidden and header.next_offset > offset:
-                    found = decode_batch(
-                        data, chunk.position, header.size, self.config.check_crcs, offset, topic, partition
-                    )
-                    room = limit - len(records)
-                    if len(found) > room:
-                        records += found[:room]
-                        state.offset = found[room].offset
-                        return
-                    records += found
-            except KafkaError as error:
-                raise self._named(chunk, error) from error
-            chunk.position += header.size
-            state.offset = max(header.next_offset, offset)
-        else:
-            if len(records) >= limit and len(data) - chunk.position >= HEADER_SIZE:
-                return
-        if state.chunks and state.chunks[0] is chunk:
-            state.chunks.popleft()
-
-    def _named(self, chunk: Chunk, error: KafkaError) -> KafkaError:
-        """Say where a batch is that cannot be read, and how to go on."""
-        state = self._fetcher.states[chunk.partition]
-        behind = ""
-        try:
-            header = read_header(chunk.records, chunk.position)
-            behind = f"; its batch ends before offset {header.next_offset}, seek there to skip it"
-        except KafkaError:
-            pass
-        text = f"offset {state.offset} cannot be read: {error.message}{behind}"
-        topic, partition = chunk.partition
-        return error_for(error.code, text, topic=topic, partition=partition)
 
     def _ready_chunk(self) -> Chunk | None:
         """Return what is to be delivered next, partitions in turn."""
@@ -238,14 +331,18 @@ class Consumer:
         return None
 
     async def _next_chunk(self, deadline: float | None) -> Chunk | None:
-        """Wait for something to deliver; raises what went wrong in the background."""
+        """Wait for something to deliver; raises what went wrong in the background. None too for what is `_ahead`."""
         while True:
-            self._check()
+            if self._is_closing:
+                raise ClientClosed("the consumer is closed")
+            may_read = self._group is None or await self._group.attend(deadline)
             if self._fetcher.problems:
                 raise self._fetcher.problems.popleft()
-            chunk = self._ready_chunk()
-            if chunk is not None:
-                return chunk
+            self._fetcher.refuse_nowhere()
+            if may_read:
+                chunk = self._ready_chunk()
+                if chunk is not None or self._ahead:
+                    return chunk
             self._fetcher.arrived.clear()
             self._fetcher.wake()
             try:
@@ -254,11 +351,27 @@ class Consumer:
             except TimeoutError:
                 return None
 
+    async def fill_ahead(self) -> deque[Record]:
+        """Wait for records and return them in a queue: whoever takes one off has been given it."""
+        records = await self.poll(3600.0)
+        self._ahead.extendleft(reversed(records))
+        return self._ahead
+
+    @property
+    def in_group(self) -> bool:
+        """Whether it has a group_id."""
+        return self._group is not None
+
+    def wants_poll(self) -> bool:
+        """Whether the group has something to do that happens inside poll."""
+        return self._group is not None and self._group.wants_poll
+
     async def __aiter__(self) -> AsyncIterator[Record]:
         """Yield records for ever."""
         while True:
-            for record in await self.poll(3600.0):
-                yield record
+            ahead = await self.fill_ahead()
+            while ahead and not self.wants_poll():
+                yield ahead.popleft()
 
     async def batches(
         self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True
@@ -277,49 +390,56 @@ class Consumer:
         decoder = self._decoder
         if decoder is None or decoder.row_limit != max_rows or decoder.with_headers != headers:
             decoder = self._decoder = ColumnDecoder(max_rows, BATCH_BYTES, headers, self.cluster.pool)
+        self._give_back(self._fetcher.states)
         deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-        while True:
-            chunk = await self._next_chunk(deadline)
-            if chunk is None:
-                return None
-            self._decode_columns(decoder, chunk)
-            self._fetcher.wake()
-            if decoder.rows:
+        with self._polling():
+            while True:
+                chunk = await self._next_chunk(deadline)
+                if chunk is None:
+                    return None
                 topic = chunk.partition.topic
-                if topic not in self._wrappers:
-                    self._wrappers[topic] = RecordBatches(topic)
-                return self._wrappers[topic].wrap(decoder.finish())
-
-    def _decode_columns(self, decoder: ColumnDecoder, chunk: Chunk) -> None:
-        """Decode this chunk, and what is there of its partition behind it, until a limit is met."""
-        state = self._fetcher.states[chunk.partition]
-        while True:
-            try:
-                chunk.position = decoder.append(
-                    chunk.records, chunk.partition.partition, state.offset, None, chunk.position, chunk.aborted,
-                    self.config.check_crcs,
-                )  # fmt: skip
-            except KafkaError as error:
-                state.offset = max(state.offset, decoder.next_offset)
+                decode_columns(self._fetcher.states[chunk.partition], chunk, decoder, self.config.check_crcs)
+                self._fetcher.wake()
                 if decoder.rows:
-                    return  # what is before the bad batch is delivered first
-                raise self._named(chunk, error) from error
-            state.offset = max(state.offset, decoder.next_offset)
-            if decoder.full:
-                return
-            state.chunks.popleft()
-            if not state.chunks:
-                return
-            chunk = state.chunks[0]
+                    if topic not in self._wrappers:
+                        self._wrappers[topic] = RecordBatches(topic)
+                    return self._wrappers[topic].wrap(decoder.finish())
+
+    @contextlib.contextmanager
+    def _polling(self) -> Iterator[None]:
+        """Tell the group that the application is here."""
+        if self._group is not None:
+            self._group.polling(True)
+        try:
+            yield
+        finally:
+            if self._group is not None:
+                self._group.polling(False)
 
     def _check(self) -> None:
         if self._is_closed:
             raise ClientClosed("the consumer is closed")
 
-    async def close(self) -> None:
-        """Stop fetching and close all connections."""
-        if not self._is_closed:
+    async def close(self, timeout: float | None = 10.0) -> None:
+        """Commit (if that is automatic) and leave the group, for at most `timeout` s; close all connections."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._fetcher.arrived.set()
+        try:
+            if self._group is not None:
+                await self._group.close(timeout)
+        finally:
             self._is_closed = True
-            self._fetcher.arrived.set()
             await self._fetcher.close()
             await self.cluster.close()
+
+
+def _topic_names(topics: Iterable[str]) -> list[str]:
+    if isinstance(topics, str):
+        raise TypeError(f"a list of topics is wanted, not the text {topics!r}")
+    names = list(topics)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"a topic is a text, not {name!r}")
+    return names

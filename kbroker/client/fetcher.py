@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import defaultdict, deque
-from collections.abc import Container
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from typing import Any
 
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import DATA, Cluster
 from kbroker.client.errors import error_for
 from kbroker.client.offset_lookup import list_offsets
-from kbroker.client.types import EARLIEST, LATEST, TopicPartition
+from kbroker.client.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
 from protocol.records.batch import HEADER_SIZE, read_header
@@ -24,9 +25,18 @@ from protocol.records.control import AbortedTransactions
 
 log = logging.getLogger(__name__)
 
+COMMITTED = -100
+"""Where a group has been before: `reset_to` of partitions that are new here."""
+NOWHERE = -101
+"""Nowhere to begin, as auto_offset_reset is none: an error, once."""
+RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": NOWHERE}
+
 NEWEST_FETCH = 12
 """The last version that names topics by name: a topic made again under its name is then read on."""
 CHUNKS_AHEAD = 2
+
+
+Committed = Callable[[Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata | None]]]
 
 
 class Chunk:
@@ -52,6 +62,7 @@ class PartitionState:
         "offset",
         "paused",
         "replica",
+        "replica_epoch",
         "replica_until",
         "reset_to",
     )
@@ -62,19 +73,26 @@ class PartitionState:
         self.fetch_offset = self.offset
         """Of the next record to fetch."""
         self.reset_to = reset_to
-        """A wanted timestamp, EARLIEST or LATEST: look its offset up first."""
+        """A wanted timestamp, EARLIEST, LATEST or COMMITTED: look its offset up first. None: it waits for a seek."""
         self.chunks: deque[Chunk] = deque()
         self.is_fetching = False
         self.paused = False
         self.generation = 0
         """Counts the seeks: answers to what was asked before one are dropped."""
         self.replica = -1
+        self.replica_epoch = -1
         self.replica_until = 0.0
-        """The follower that the leader wants us to read from (KIP-392), and until when."""
+        """The follower that the leader of that epoch wants us to read from (KIP-392), and until when."""
 
-    def source(self, leader: int, nodes: Container[int], now: float) -> int:
-        """Return the broker to read from."""
-        return self.replica if self.replica in nodes and now < self.replica_until else leader
+    def prefer(self, replica: int, leader_epoch: int, until: float) -> None:
+        """Read from a follower from now on."""
+        self.replica, self.replica_epoch, self.replica_until = replica, leader_epoch, until
+
+    def source(self, leader: int, leader_epoch: int, nodes: Container[int], now: float) -> int:
+        """Return the broker to read from: the leader, once the follower is gone, its time over or the leader new."""
+        if self.replica in nodes and self.replica_epoch == leader_epoch and now < self.replica_until:
+            return self.replica
+        return leader
 
     def move(self, offset: int | None, reset_to: int | None = None) -> None:
         """Go on elsewhere."""
@@ -92,7 +110,11 @@ class Fetcher:
         self.cluster = cluster
         self.states: dict[TopicPartition, PartitionState] = {}
         self.topics: tuple[str, ...] = ()
-        """Those subscribed to: partitions that they get later are read too."""
+        """Those subscribed to without a group: partitions that they get later are read too."""
+        self.pattern: re.Pattern[str] | None = None
+        """What made these topics match: others that do are read too."""
+        self.committed: Committed | None = None
+        """Asks for a group's committed offsets."""
         self._topic_ids: dict[str, bytes] = {}
         self.problems: deque[Exception] = deque()
         self.arrived = asyncio.Event()
@@ -116,8 +138,7 @@ class Fetcher:
             await self._wanted.wait()
             self._wanted.clear()
             try:
-                await self.cluster.refresh_if_old()
-                self._add_partitions()
+                await self._look_at_metadata()
                 await self.locate()
                 self._fetch_all()
             except (OSError, KafkaError) as error:
@@ -125,6 +146,16 @@ class Fetcher:
                     self._fail(error)
                 log.info("the consumer tries again: %s", error)
                 self._later()
+
+    async def _look_at_metadata(self) -> None:
+        """Keep the metadata young, and read what is new in what was subscribed to."""
+        if self.pattern is None:
+            await self.cluster.refresh_if_old()
+        elif self.cluster.is_metadata_old:
+            await self.cluster.refresh(None)
+            topics = self.cluster.metadata.topics.values()
+            self.topics = tuple(t.name for t in topics if not t.is_internal and self.pattern.match(t.name))
+        self._add_partitions()
 
     def _add_partitions(self) -> None:
         """Read partitions that are new from their beginning: those added to a topic, and a topic made again."""
@@ -150,11 +181,17 @@ class Fetcher:
         self._loop.call_later(self.config.retry_backoff_ms / 1000, self._wanted.set)
 
     async def locate(self) -> None:
-        """Find the offsets of partitions that start at a time, the beginning or the end."""
+        """Find the offsets of partitions that start at a time, the beginning, the end, or where their group was."""
+        await self._locate_committed()
         asked = {key: (state.generation, state.reset_to) for key, state in self.states.items() if state.offset < 0}
-        if not asked:
+        wanted: dict[TopicPartition, int] = {}
+        for key, (_, reset_to) in asked.items():
+            if reset_to == NOWHERE:
+                self.arrived.set()  # polling says so, unless a seek comes first
+            elif reset_to is not None and reset_to != COMMITTED:
+                wanted[key] = reset_to
+        if not wanted:
             return
-        wanted = {key: LATEST if reset_to is None else reset_to for key, (_, reset_to) in asked.items()}
         found = await list_offsets(self.cluster, wanted, read_committed=self.config.read_committed)
         young = {key: LATEST for key, item in found.items() if item.offset < 0}
         if young:
@@ -163,6 +200,27 @@ class Fetcher:
             state = self.states.get(key)
             if state is not None and state.generation == asked[key][0]:
                 state.move(item.offset)
+
+    def refuse_nowhere(self) -> None:
+        """Raise for a partition that has no position to begin from, once."""
+        for key, state in self.states.items():
+            if state.reset_to == NOWHERE:
+                state.reset_to = None
+                text = "there is no position to begin from, and auto_offset_reset is none"
+                raise error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text, topic=key.topic, partition=key.partition)
+
+    async def _locate_committed(self) -> None:
+        """Move partitions to where their group was, or to where auto_offset_reset says."""
+        asked = {key: state.generation for key, state in self.states.items() if state.reset_to == COMMITTED}
+        if not asked or self.committed is None:
+            return
+        for key, committed in (await self.committed(asked)).items():
+            state = self.states.get(key)
+            if state is not None and state.generation == asked[key]:
+                if committed is not None:
+                    state.move(committed.offset)
+                else:
+                    state.move(None, RESETS[self.config.auto_offset_reset])
 
     def _fetch_all(self) -> None:
         """Ask each leader that is not busy."""
@@ -177,7 +235,7 @@ class Fetcher:
             if known is None:
                 lost.add(key.topic)
                 continue
-            source = state.source(known.leader, self.cluster.metadata.nodes, self._loop.time())
+            source = state.source(known.leader, known.leader_epoch, self.cluster.metadata.nodes, self._loop.time())
             if source not in self._busy:
                 per_leader[source].append(key)
         for leader, keys in per_leader.items():
@@ -242,8 +300,9 @@ class Fetcher:
             return False
         code = item.error_code
         if item.preferred_read_replica >= 0:
-            state.replica = item.preferred_read_replica
-            state.replica_until = self._loop.time() + self.config.metadata_max_age_ms / 1000
+            known = self.cluster.metadata.leader(*key)
+            until = self._loop.time() + self.config.metadata_max_age_ms / 1000
+            state.prefer(item.preferred_read_replica, -1 if known is None else known.leader_epoch, until)
         elif code is not ErrorCode.NONE and state.replica == leader:
             state.replica = -1  # the follower may be behind, or none any more: ask the leader before believing it
             return code.refreshes_metadata
@@ -268,9 +327,8 @@ class Fetcher:
 
     def _reset(self, key: TopicPartition, state: PartitionState) -> None:
         """The wanted offset does not exist (any more): do as auto_offset_reset says."""
-        policy = self.config.auto_offset_reset
-        if policy != "none":
-            state.move(None, EARLIEST if policy == "earliest" else LATEST)
+        if self.config.auto_offset_reset != "none":
+            state.move(None, RESETS[self.config.auto_offset_reset])
             return
         text = f"offset {state.fetch_offset} does not exist, and auto_offset_reset is none"
         self._fail(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text, topic=key.topic, partition=key.partition))

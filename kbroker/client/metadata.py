@@ -111,15 +111,16 @@ class ClusterMetadata:
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text, topic=topic, partition=partition)
         raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "no leader now", topic=topic, partition=partition)
 
-    def new_leader(self, topic: str, partition: int, leader: int, epoch: int) -> None:
-        """Take over the leader that an answer of Produce or Fetch named."""
+    def new_leader(self, topic: str, partition: int, leader: int, epoch: int) -> bool:
+        """Take over the leader that an answer of Produce or Fetch named; whether that was news."""
         known = self.topics.get(topic)
         before = known.partitions.get(partition) if known else None
         if known is None or before is None or epoch <= before.leader_epoch or leader not in self.nodes:
-            return
+            return False
         known.partitions[partition] = PartitionMetadata(
             partition, leader, epoch, before.replicas, before.isr, before.offline_replicas, ErrorCode.NONE
         )
+        return True
 
     def forget(self, topics: Iterable[str]) -> None:
         """Drop topics."""

@@ -1,17 +1,27 @@
 """One range of one partition as Arrow batches, fetched straight from its leader; what each Spark task runs.
 
+With `client_rack` the leader may name a replica that is nearer (KIP-392): it is read from until it fails.
 The next Fetch is on its way while the last answer is decoded. Memory holds two answers and the batch in the making.
-A leader that moves or goes away is looked up again, and reading goes on at the next offset.
+A leader that moves or goes away is looked up again, and reading goes on at the next offset. With the topic's id given,
+a topic that was deleted and made again under the same name is an error (where the broker knows Fetch 13).
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.arrow import RecordBatches
-from kbroker.client.blocking_cluster import BACKOFF_S, LONGEST_BACKOFF_S, BlockingCluster, TopicPartition
+from kbroker.client.blocking_cluster import (
+    BACKOFF_S,
+    EARLIEST,
+    LATEST,
+    LONGEST_BACKOFF_S,
+    BlockingCluster,
+    TopicPartition,
+)
 from kbroker.client.errors import error_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest
@@ -23,7 +33,13 @@ from protocol.records.errors import CorruptBatch, InvalidRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kbroker.client.blocking_connection import BlockingConnection
+
+log = logging.getLogger(__name__)
+
 NEWEST_WITH_TOPIC_NAMES = 12
+FIRST_WITH_TOPIC_IDS = 13
+NO_ID = bytes(16)
 
 
 class RangeReader:
@@ -40,10 +56,23 @@ class RangeReader:
         max_rows: int = 50_000,
         max_bytes: int = 16 << 20,
         include_headers: bool = False,
+        topic_id: bytes = NO_ID,
+        skip_gone: bool = False,
+        skip_corrupt: bool = False,
     ) -> None:
+        """`skip_gone`: leave out offsets that were deleted; `skip_corrupt`: batches that cannot be decoded."""
         self._cluster = cluster
         self._place: TopicPartition = (topic, partition)
         self._start, self._end = start, end
+        self._topic_id = topic_id
+        self._skip_gone, self._skip_corrupt = skip_gone, skip_corrupt
+        self._version = NEWEST_WITH_TOPIC_NAMES if topic_id == NO_ID else FIRST_WITH_TOPIC_IDS
+        self._rack = cluster.config.client_rack
+        self._replica: int | None = None
+        """The follower that the leader wants us to read from."""
+        self._in_flight = False
+        self.corrupt_batches = 0
+        """Left out so far."""
         self._config = cluster.config
         self._decoder = ColumnDecoder(max_rows, max_bytes, include_headers, cluster.pool)
         self._batches = RecordBatches(topic)
@@ -69,13 +98,12 @@ class RangeReader:
                     hidden,
                 )
             except (CorruptBatch, InvalidRecord) as error:
-                topic, partition = self._place
-                raise error_for(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"offset {decoder.next_offset}: {error}",
-                    topic=topic,
-                    partition=partition,
-                ) from error
+                bad = decoder.next_offset
+                if not self._skip_corrupt:
+                    raise self._error(ErrorCode.CORRUPT_MESSAGE, f"offset {bad}: {error}") from error
+                position, offset = _after_batch_of(records, bad)
+                self._count_corrupt(bad, offset, error)
+                continue
             offset = decoder.next_offset
             if not decoder.full:
                 return
@@ -83,29 +111,41 @@ class RangeReader:
 
     def _answers(self) -> Iterator[tuple[memoryview, AbortedTransactions, int]]:
         """Yield the records of each Fetch with the offset it was asked from, the next Fetch already sent."""
+        try:
+            yield from self._fetches()
+        finally:
+            if self._in_flight:  # given up half-way: the answer on its way must not meet the next reader
+                self._cluster.close()
+
+    def _fetches(self) -> Iterator[tuple[memoryview, AbortedTransactions, int]]:
         offset, deadline, pause = self._start, time.monotonic() + self._cluster.retry_for, BACKOFF_S
-        in_flight = False
         while offset < self._end:
             try:
-                connection = self._cluster.leader_connection(self._place)
-                if not in_flight:
-                    connection.send(
-                        self._request(offset), connection.version_for(FetchRequest, NEWEST_WITH_TOPIC_NAMES)
-                    )
-                in_flight = False
-                answer = self._partition(connection.receive())
+                connection = self._cluster.connection_for(self._place, self._replica)
+                if not self._in_flight:
+                    self._ask(connection, offset)
+                answer = self._partition(connection.receive(), offset)
+                self._in_flight = False
+                if answer.preferred_read_replica >= 0:
+                    self._replica = answer.preferred_read_replica
+                    continue
                 following = _offset_after(answer.records, offset)
                 if following > offset:
                     if following < self._end:
-                        version = connection.version_for(FetchRequest, NEWEST_WITH_TOPIC_NAMES)
-                        connection.send(self._request(following), version)
-                        in_flight = True
+                        self._ask(connection, following)
                     deadline, pause = time.monotonic() + self._cluster.retry_for, BACKOFF_S
             except (KafkaError, OSError) as error:
-                in_flight = False
-                if not _passes(error) or time.monotonic() + pause > deadline:
-                    raise
-                self._cluster.forget(self._place)
+                self._in_flight = False
+                if self._replica is not None:
+                    self._back_to_leader()
+                    continue
+                if self._skip_gone and _has_code(error, ErrorCode.OFFSET_OUT_OF_RANGE):
+                    offset = self._after_gone(offset)
+                    continue
+                if self._skip_corrupt and _has_code(error, ErrorCode.CORRUPT_MESSAGE):
+                    offset = self._after_corrupt(offset)
+                    continue
+                self._prepare_another_try(error, time.monotonic() + pause > deadline)
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_BACKOFF_S)
                 continue
@@ -116,12 +156,27 @@ class RangeReader:
                 yield answer.records, aborted, offset
                 offset = following
             elif time.monotonic() > deadline:
-                raise error_for(
+                raise self._error(
                     ErrorCode.REQUEST_TIMED_OUT,
                     f"nothing came at offset {offset} for {self._cluster.retry_for:g} s, though {self._end} is the end",
-                    topic=self._place[0],
-                    partition=self._place[1],
                 )
+
+    def _ask(self, connection: BlockingConnection, offset: int) -> None:
+        connection.send(self._request(offset), connection.version_for(FetchRequest, self._version))
+        self._in_flight = True
+
+    def _prepare_another_try(self, error: KafkaError | OSError, is_late: bool) -> None:
+        """Raise what cannot pass; else ask anew who leads the partition."""
+        if not _passes(error) or is_late:
+            raise error
+        self._cluster.forget(self._place)
+        self._check_topic()
+
+    def _back_to_leader(self) -> None:
+        """The follower failed, or is behind: what the leader says counts, and it is not asked for another one."""
+        assert self._replica is not None
+        self._cluster.disconnect(self._replica)
+        self._replica, self._rack = None, ""
 
     def _request(self, offset: int) -> FetchRequest:
         partition = FetchRequest.FetchPartition(
@@ -132,18 +187,71 @@ class RangeReader:
             min_bytes=1,
             max_bytes=self._config.fetch_max_bytes,
             isolation_level=int(self._config.read_committed),
-            topics=[FetchRequest.FetchTopic(topic=self._place[0], partitions=[partition])],
-            rack_id=self._config.client_rack,
+            topics=[FetchRequest.FetchTopic(topic=self._place[0], topic_id=self._topic_id, partitions=[partition])],
+            rack_id=self._rack,
         )
 
-    def _partition(self, answer: Any) -> Any:
+    def _partition(self, answer: Any, offset: int) -> Any:
         code = answer.error_code
         if code is ErrorCode.NONE:
             result = answer.responses[0].partitions[0]
             if result.error_code is ErrorCode.NONE:
                 return result
             code = result.error_code
-        raise error_for(code, topic=self._place[0], partition=self._place[1])
+        raise self._error(code, f"offset {offset}")
+
+    def _check_topic(self) -> None:
+        """Raise UnknownTopicIdError when the topic's name belongs to another topic now."""
+        if self._topic_id == NO_ID:
+            return
+        try:
+            self._cluster.partitions([self._place[0]])
+        except (KafkaError, OSError):
+            return  # no answer: the next try will say why
+        if self._cluster.topic_ids[self._place[0]] not in (self._topic_id, NO_ID):
+            raise self._error(ErrorCode.UNKNOWN_TOPIC_ID, "the topic was deleted and made again")
+
+    def _after_gone(self, offset: int) -> int:
+        """Return the offset to go on from when the one asked for is not there."""
+        place = [self._place]
+        earliest = self._cluster.offsets(place, EARLIEST)[self._place]
+        latest = self._cluster.offsets(place, LATEST)[self._place]
+        following = earliest if offset < earliest else offset if offset < latest else self._end
+        log.warning("%s-%d: offsets [%d, %d) are gone and left out", *self._place, offset, min(following, self._end))
+        return following
+
+    def _after_corrupt(self, bad: int) -> int:
+        """Find the end of a batch that the broker itself found corrupt: its records are not served, so probe for it."""
+        good, step = bad + 1, 1
+        while good < self._end and not self._is_served(good):
+            step *= 2
+            good = min(self._end, good + step)
+        low = max(bad, good - step)
+        while good - low > 1:
+            middle = (low + good) // 2
+            low, good = (low, middle) if self._is_served(middle) else (middle, good)
+        self._count_corrupt(bad, good, "the broker does not serve them")
+        return good
+
+    def _is_served(self, offset: int) -> bool:
+        connection = self._cluster.connection_for(self._place)
+        self._ask(connection, offset)
+        answer = connection.receive()
+        self._in_flight = False
+        try:
+            self._partition(answer, offset)
+        except KafkaError as error:
+            if error.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            return False
+        return True
+
+    def _count_corrupt(self, first: int, following: int, reason: object) -> None:
+        self.corrupt_batches += 1
+        log.warning("%s-%d: offsets [%d, %d) are corrupt and left out: %s", *self._place, first, following, reason)
+
+    def _error(self, code: ErrorCode, message: str = "") -> KafkaError:
+        return error_for(code, message, topic=self._place[0], partition=self._place[1])
 
 
 def _passes(error: Exception) -> bool:
@@ -151,6 +259,19 @@ def _passes(error: Exception) -> bool:
     if isinstance(error, KafkaError):
         return error.code.retriable and error.code is not ErrorCode.CORRUPT_MESSAGE
     return True
+
+
+def _has_code(error: Exception, code: ErrorCode) -> bool:
+    return isinstance(error, KafkaError) and error.code is code
+
+
+def _after_batch_of(records: memoryview, offset: int) -> tuple[int, int]:
+    """Return position and offset behind the batch that holds `offset`."""
+    for position, size in split_batches(records):
+        following = read_header(records, position).next_offset
+        if following > offset:
+            return position + size, following
+    return len(records), offset + 1
 
 
 def _offset_after(records: memoryview | None, offset: int) -> int:

@@ -22,7 +22,9 @@ from kbroker.client.errors import ClientClosed, DeliveryTimeout, error_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.produce import ProduceRequest, ProduceResponse
 from protocol.messages.transactions import InitProducerIdRequest
-from protocol.records.batch import set_producer
+from protocol.records.batch import read_header, set_producer
+from protocol.records.builder import BatchBuilder
+from protocol.records.record import decode_batch
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,8 @@ class Sender:
             except (OSError, KafkaError) as error:
                 log.warning("the producer tries again: %s", error)
                 self._expire(self._loop.time(), error)
-                wake_at = self._loop.time() + self._backoff
+                await asyncio.sleep(self._backoff)
+                continue
             with self.accumulator.lock:
                 self.accumulator.sleeping_until = min(self.accumulator.sleeping_until, wake_at)
             try:
@@ -328,13 +331,19 @@ class Sender:
         """Send a batch again where that may help, give it up where it does not."""
         code, leader = result.error_code, result.current_leader
         error = error_for(code, result.error_message, topic=queue.topic, partition=queue.partition, broker=node_id)
+        is_told_where = False
         if code.refreshes_metadata:
             if leader.leader_id >= 0:
-                self.cluster.metadata.new_leader(queue.topic, queue.partition, leader.leader_id, leader.leader_epoch)
+                named = (queue.topic, queue.partition, leader.leader_id, leader.leader_epoch)
+                is_told_where = self.cluster.metadata.new_leader(*named)
             self._refresh_soon()
+        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
+            queue.retry += halves_of(batch, self.config.compression_level)
+            self.statistics["retries"] += 1
+            return None
         is_behind_a_failure = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and bool(queue.retry)
         if code.retriable or is_behind_a_failure:
-            return self._again(queue, batch, error)
+            return self._again(queue, batch, error, at_once=is_told_where)
         if code is ErrorCode.UNKNOWN_PRODUCER_ID and batch.attempts < 3:
             # The log's beginning was deleted and the producer's state with it: start anew, nothing was written.
             self._raise_epoch(queue.epoch, with_new_id=False)
@@ -348,7 +357,7 @@ class Sender:
             reason = error if isinstance(error, Exception) else ConnectionError(str(error))
             self._again(queue, batch, reason)
 
-    def _again(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
+    def _again(self, queue: PartitionQueue, batch: Batch, error: Exception, *, at_once: bool = False) -> None:
         batch.error = error
         now = self._loop.time()
         if batch.deadline <= now:
@@ -356,6 +365,8 @@ class Sender:
         self.statistics["retries"] += 1
         queue.retry.append(batch)
         pause = min(self._backoff * 2 ** min(batch.attempts - 1, 10), self.config.retry_backoff_max_ms / 1000)
+        if at_once:
+            pause = 0.0
         queue.retry_at = max(queue.retry_at, now + pause)
         return None
 
@@ -425,3 +436,26 @@ class Sender:
                 batch.finish(-1, error=self.accumulator.closed)
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def halves_of(batch: Batch, level: int | None) -> list[Batch]:
+    """Split a batch that the broker finds too large in two, each with its part of the sequence numbers."""
+    assert batch.data is not None
+    header = read_header(batch.data, 0)
+    records = decode_batch(batch.data)
+    middle = len(records) // 2
+    halves = []
+    for start, some in ((0, records[:middle]), (middle, records[middle:])):
+        builder = BatchBuilder(len(batch.data) + batch.size, header.compression, level)
+        for record in some:
+            builder.append(record.key, record.value, record.headers, record.timestamp)
+        half = Batch(batch.topic, batch.partition, None, batch.created, batch.deadline)
+        half.count = len(some)
+        half.size = batch.size * len(some) // len(records)
+        if batch.base_sequence >= 0:
+            half.base_sequence = (batch.base_sequence + start) & 0x7FFFFFFF
+        half.data = builder.build(header.producer_id, header.producer_epoch, half.base_sequence)
+        halves.append(half)
+    halves[1].size = batch.size - halves[0].size
+    batch.split_into(halves)
+    return halves

@@ -146,17 +146,17 @@ class TableDelivery:
         failures = list(self._failures)
         places: dict[int, PartitionOffsets] = {}
         rows = 0
-        for batch, part in self._parts:
+        for batch, part in ((leaf, part) for sent, part in self._parts for leaf in sent.leaves()):
             if batch.error is not None:
-                failures.append((part, batch.error))
+                failures.append((part._replace(rows=batch.count), batch.error))
                 continue
-            rows += part.rows
+            rows += batch.count
             first = batch.base_offset
-            last = first + part.rows - 1 if first >= 0 else -1
+            last = first + batch.count - 1 if first >= 0 else -1
             known = places.get(batch.partition)
             if known is not None:
                 first, last = min(known.first, first), max(known.last, last)
-            places[batch.partition] = PartitionOffsets(first, last, part.rows + (known.rows if known else 0))
+            places[batch.partition] = PartitionOffsets(first, last, batch.count + (known.rows if known else 0))
         metadata = TableMetadata(self.topic, rows, places)
         return metadata, TableNotWritten(metadata, failures) if failures else None
 

@@ -40,6 +40,25 @@ class OffsetAndTimestamp:
     leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class OffsetAndMetadata:
+    """A committed offset: the next one to read, with a text of the committer's and its leader epoch (-1 unknown)."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMetadata:
+    """Who a consumer is in its group: generation (or member epoch) -1 and member id "" as long as it is nobody."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    group_instance_id: str | None = None
+
+
 class ResourceType(IntEnum):
     """What a configuration belongs to."""
 
@@ -164,3 +183,117 @@ class Reassignment:
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group in a list; `type` is "classic" or "consumer" (KIP-848), `state` "" where the broker does not say."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A group's member; `epoch` and `target` (what it is to get) only in groups of type "consumer"."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+    assignment: tuple[TopicPartition, ...]
+    epoch: int | None = None
+    target: tuple[TopicPartition, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group; `assignor` is "" unless it is stable, `epoch` None in classic groups, `coordinator` a broker id."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    assignor: str
+    coordinator: int
+    members: tuple[MemberDescription, ...]
+    epoch: int | None = None
+    last_rebalance: str = ""
+    """Why the group rebalanced last; "" where the broker does not say (Kafka's never do)."""
+
+
+class AclResource(IntEnum):
+    """What an access rule is about."""
+
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class AclPattern(IntEnum):
+    """How a rule's name is compared; MATCH and ANY only in filters."""
+
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What a rule is for."""
+
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+
+
+class AclPermission(IntEnum):
+    """Whether a rule allows or denies."""
+
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRule:
+    """An access rule (Kafka's ACL binding)."""
+
+    resource: AclResource
+    name: str
+    principal: str
+    operation: AclOperation
+    permission: AclPermission = AclPermission.ALLOW
+    host: str = "*"
+    pattern: AclPattern = AclPattern.LITERAL
+
+
+@dataclass(frozen=True, slots=True)
+class AccessRuleFilter:
+    """Which access rules are meant; None and ANY match everything."""
+
+    resource: AclResource = AclResource.ANY
+    name: str | None = None
+    principal: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: AclPermission = AclPermission.ANY
+    host: str | None = None
+    pattern: AclPattern = AclPattern.ANY

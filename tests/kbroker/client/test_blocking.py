@@ -3,12 +3,15 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
 from kbroker import Admin, Consumer, Producer, aio
 from kbroker.broker_process import BrokerProcess
 from kbroker.client.errors import ClientClosed, ConfigurationError
+from kbroker.client.group.listener import RebalanceListener
+from kbroker.client.types import TopicPartition
 
 
 def test_all_three_clients_work_without_a_loop(bootstrap: str, topic_name: str) -> None:
@@ -64,7 +67,7 @@ def test_a_forked_child_is_told_to_make_its_own() -> None:
 
 
 def public_methods(client: type) -> dict[str, inspect.Signature]:
-    names = [name for name in vars(client) if not name.startswith("_") and callable(getattr(client, name))]
+    names = [name for name in dir(client) if not name.startswith("_") and callable(getattr(client, name))]
     return {name: inspect.signature(getattr(client, name)) for name in names}
 
 
@@ -73,7 +76,7 @@ def public_methods(client: type) -> dict[str, inspect.Signature]:
     [
         (Admin, aio.Admin, set()),
         (Producer, aio.Producer, {"prepare", "learn", "buffer_full_text"}),
-        (Consumer, aio.Consumer, {"next_batch"}),
+        (Consumer, aio.Consumer, {"next_batch", "fill_ahead", "wants_poll"}),
     ],
 )
 def test_both_fronts_have_the_same_methods_and_arguments(blocking: type, asyncio_one: type, inner: set[str]) -> None:
@@ -101,3 +104,51 @@ def test_control_c_ends_the_waiting_and_the_client_goes_on(broker: BrokerProcess
         with Producer(broker.bootstrap) as producer:
             producer.send(topic_name, b"x").result(10)
         assert [record.value for record in consumer.poll(10)] == [b"x"]
+
+
+def test_a_listener_runs_in_the_thread_that_polls_and_may_call_the_consumer(bootstrap: str, topic_name: str) -> None:
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic_name, partitions=2)
+    with Producer(bootstrap) as producer:
+        for number in range(10):
+            producer.send(topic_name, b"%d" % number, partition=number % 2)
+    heard: list[tuple[str, int, bool]] = []
+
+    class Listener(RebalanceListener):
+        def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            heard.append(("assigned", len(partitions), threading.current_thread() is threading.main_thread()))
+            consumer.seek((topic_name, 0), 3)
+
+        def on_revoked(self, partitions: Sequence[TopicPartition]) -> None:
+            heard.append(("revoked", len(partitions), threading.current_thread() is threading.main_thread()))
+            consumer.commit({(topic_name, 1): 4})
+
+    quick = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 200, "enable_auto_commit": False}
+    with Consumer(bootstrap, group_id=topic_name, **quick) as consumer:
+        consumer.subscribe([topic_name], listener=Listener())
+        seen = []
+        for record in consumer:
+            seen.append(record)
+            if len(seen) == 7:
+                break
+        assert sorted(record.offset for record in seen if record.partition == 0) == [3, 4]
+    assert heard == [("assigned", 2, True), ("revoked", 2, True)]
+    with Consumer(bootstrap, group_id=topic_name) as consumer:
+        committed = consumer.committed([(topic_name, 0), (topic_name, 1)])
+        assert [item and item.offset for item in committed.values()] == [None, 4]
+
+
+def test_what_a_listener_raises_is_raised_by_poll(bootstrap: str, topic_name: str) -> None:
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic_name, partitions=1)
+
+    class Broken(RebalanceListener):
+        def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            raise ZeroDivisionError("mine")
+
+    with Consumer(bootstrap, group_id=topic_name) as consumer:
+        consumer.subscribe([topic_name], listener=Broken())
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            consumer.poll(20)
+        assert consumer.poll(0.1) == []
+        assert consumer.assignment() == [(topic_name, 0)]

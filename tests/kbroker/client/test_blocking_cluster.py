@@ -50,3 +50,32 @@ def test_a_broker_that_comes_back_is_found_again(own_broker: BrokerProcess, topi
         own_broker.start()
         offsets: dict[Any, int] = cluster.offsets([(topic_name, 0)], LATEST)
         assert offsets == {(topic_name, 0): 0}
+
+
+def test_sizes_are_those_of_the_logs_and_ids_those_of_the_topics(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    produce_values(broker.bootstrap, topic_name, 1, [b"x" * 1000])
+    with BlockingCluster(broker.bootstrap) as cluster:
+        sizes = cluster.sizes(cluster.partitions([topic_name]))
+        assert sizes[topic_name, 0] == 0
+        assert 1000 < sizes[topic_name, 1] < 1200
+        assert len(cluster.topic_ids[topic_name]) == 16
+        assert any(cluster.topic_ids[topic_name])
+
+
+def test_a_group_without_members_takes_offsets(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    with BlockingCluster(broker.bootstrap) as cluster:
+        cluster.commit(topic_name, {(topic_name, 0): 7})
+    impatient = BlockingCluster(broker.bootstrap, retry_for=0.2)
+    with impatient, pytest.raises(KafkaError, match="nowhere-0"):
+        impatient.commit(topic_name, {("nowhere", 0): 7})
+
+
+def test_each_partition_may_have_a_time_of_its_own(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    for partition in (0, 1):
+        produce_values(broker.bootstrap, topic_name, partition, [b"a", b"b", b"c"], timestamp_ms=1_000)
+    with BlockingCluster(broker.bootstrap) as cluster:
+        times = {(topic_name, 0): 1_001, (topic_name, 1): 5_000}
+        assert cluster.offsets(times, times) == {(topic_name, 0): 1, (topic_name, 1): -1}

@@ -31,11 +31,6 @@ def test_what_is_wrong_is_told(options: dict[str, object], message: str) -> None
         ProducerConfig.read({"bootstrap": "a:1", **options})
 
 
-def test_a_group_is_not_there_yet() -> None:
-    with pytest.raises(ConfigurationError, match="groups are not there yet"):
-        ConsumerConfig.read({"bootstrap": "a:1", "group_id": "g"})
-
-
 def test_without_acks_all_there_is_no_idempotence() -> None:
     assert ProducerConfig.read({"bootstrap": "a:1"}).idempotent
     assert not ProducerConfig.read({"bootstrap": "a:1", "acks": 1}).idempotent

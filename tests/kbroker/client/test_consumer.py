@@ -71,6 +71,17 @@ async def test_an_offset_that_does_not_exist_is_an_error_without_a_reset_policy(
             await consumer.poll(10)
 
 
+async def test_without_a_reset_policy_a_seek_may_come_late_but_not_after_polling(bootstrap: str, topic: str) -> None:
+    async with Consumer(bootstrap, auto_offset_reset="none") as consumer:
+        await consumer.assign([(topic, 0)])
+        await asyncio.sleep(0.1)
+        consumer.seek((topic, 0), 0)
+        assert await consumer.poll(0.1) == []
+        await consumer.assign([(topic, 0), (topic, 1)])
+        with pytest.raises(errors.OffsetOutOfRangeError, match=f"{topic}-1"):
+            await consumer.poll(10)
+
+
 async def test_unknown_topics_and_wrong_arguments_are_told(bootstrap: str, topic: str) -> None:
     async with Consumer(bootstrap) as consumer:
         with pytest.raises(errors.UnknownTopicOrPartitionError):

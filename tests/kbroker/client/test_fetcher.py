@@ -37,8 +37,9 @@ async def test_a_poisoned_batch_is_named_and_can_be_skipped() -> None:
 
 def test_a_preferred_replica_is_read_from_while_it_is_there_and_its_time_lasts() -> None:
     state = PartitionState(0)
-    assert state.source(1, {1, 2}, 5.0) == 1
-    state.replica, state.replica_until = 2, 10.0
-    assert state.source(1, {1, 2}, 5.0) == 2
-    assert state.source(1, {1}, 5.0) == 1
-    assert state.source(1, {1, 2}, 10.0) == 1
+    assert state.source(1, 7, {1, 2}, 5.0) == 1
+    state.prefer(2, 7, 10.0)
+    assert state.source(1, 7, {1, 2}, 5.0) == 2
+    assert state.source(1, 7, {1}, 5.0) == 1
+    assert state.source(1, 7, {1, 2}, 10.0) == 1
+    assert state.source(3, 8, {1, 2, 3}, 5.0) == 3, "a new leader may choose otherwise"

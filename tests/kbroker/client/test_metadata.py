@@ -25,7 +25,8 @@ def test_an_older_leader_epoch_is_not_believed() -> None:
     metadata.update(answer(1, 5), 0.0)
     metadata.update(answer(2, 4), 1.0)
     assert metadata.require("t", 0).leader == 1
-    metadata.new_leader("t", 0, 2, 6)
+    assert metadata.new_leader("t", 0, 2, 6)
+    assert not metadata.new_leader("t", 0, 1, 5)
     assert metadata.require("t", 0).leader == 2
 
 

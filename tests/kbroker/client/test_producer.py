@@ -1,8 +1,11 @@
 import asyncio
+import random
 
 import pytest
 
+from kbroker.broker_process import BrokerProcess
 from kbroker.client import errors
+from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from protocol.records.partitioner import partition_for_key
@@ -104,3 +107,62 @@ async def test_closing_leaves_no_task(bootstrap: str, topic: str) -> None:
         await producer.send(topic, b"x")
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+async def test_batches_that_are_too_large_for_the_topic_are_split(bootstrap: str, topic: str, compression: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.alter_configs("topic", topic, {"max.message.bytes": "5000"})
+    rng = random.Random(7)
+    values = [rng.randbytes(300) for _ in range(400)]
+    async with Producer(bootstrap, batch_size=50_000, compression=compression) as producer:
+        sent = [await producer.send(topic, value, partition=0) for value in values]
+        sent.append(await producer.send(topic, rng.randbytes(20_000), partition=0))
+        outcomes = await asyncio.gather(*sent, return_exceptions=True)
+        assert isinstance(outcomes.pop(), errors.MessageTooLargeError), "what cannot be split is refused"
+        assert [one.offset for one in outcomes if not isinstance(one, BaseException)] == list(range(400))
+        statistics = producer.statistics()
+        assert (statistics["records"], statistics["buffered_bytes"]) == (400, 0)
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([(topic, 0)])
+        found = []
+        while len(found) < 400:
+            found += [record.value for record in await consumer.poll(10)]
+    assert found == values
+
+
+async def test_a_callback_that_raises_disturbs_nobody(
+    bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = []
+
+    def broken(metadata: object, error: object) -> None:
+        heard.append(metadata)
+        raise ZeroDivisionError("mine")
+
+    async with Producer(bootstrap) as producer:
+        sent = [await producer.send(topic, b"x", partition=0, on_delivery=broken) for _ in range(3)]
+        assert [(await delivery).offset for delivery in sent] == [0, 1, 2]
+    assert len(heard) == 3
+    assert "a delivery callback raised" in caplog.text
+
+
+async def test_a_partitioner_of_ones_own_decides(bootstrap: str, topic: str) -> None:
+    def by_length(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        return len(value or b"") % partitions
+
+    async with Producer(bootstrap, partitioner=by_length) as producer:
+        placed = [(await producer.send_and_wait(topic, b"x" * size, key=b"key")).partition for size in range(6)]
+    assert placed == [0, 1, 2, 0, 1, 2]
+
+
+async def test_closing_with_a_deadline_gives_up_what_cannot_be_sent(own_broker: BrokerProcess) -> None:
+    producer = Producer(own_broker.bootstrap, request_timeout_ms=60_000)
+    await producer.send_and_wait("t", b"x")
+    await asyncio.to_thread(own_broker.pause)
+    late = await producer.send("t", b"y")
+    async with asyncio.timeout(20):
+        await producer.close(0.3)
+    with pytest.raises(errors.ClientClosed):
+        await late
+    await asyncio.to_thread(own_broker.resume)

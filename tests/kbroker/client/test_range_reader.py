@@ -2,12 +2,20 @@
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
+from kbroker import Admin
 from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_cluster import BlockingCluster
-from kbroker.client.errors import OffsetOutOfRangeError, RequestTimedOutError
+from kbroker.client.errors import (
+    CorruptMessageError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    UnknownTopicIdError,
+)
+from protocol.records.batch import split_batches
 from tests.kbroker.client.topics import create_topic, produce_values
 
 pytest.importorskip("pyarrow")
@@ -20,7 +28,7 @@ def fill(broker: BrokerProcess, topic: str, batches: int = 20, rows: int = 50) -
         produce_values(broker.bootstrap, topic, 0, [b"%d" % (batch * rows + row) for row in range(rows)])
 
 
-def read(cluster: BlockingCluster, topic: str, start: int, end: int, **limits: int) -> list[tuple[int, bytes]]:
+def read(cluster: BlockingCluster, topic: str, start: int, end: int, **limits: Any) -> list[tuple[int, bytes]]:
     rows = []
     for batch in range_reader.RangeReader(cluster, topic, 0, start, end, **limits):
         batch.validate(full=True)
@@ -88,3 +96,52 @@ def test_reading_goes_on_when_the_broker_was_killed_and_came_back(own_broker: Br
             rows += batch["offset"].to_pylist()
         bouncing.join(30)
         assert rows == list(range(1000))
+
+
+def test_offsets_that_are_gone_are_left_out_on_request(broker: BrokerProcess, topic_name: str) -> None:
+    fill(broker, topic_name, batches=2)
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_records({(topic_name, 0): 50})
+    with BlockingCluster(broker.bootstrap) as cluster:
+        reader = range_reader.RangeReader(cluster, topic_name, 0, 0, 100, skip_gone=True)
+        assert [offset for batch in reader for offset in batch["offset"].to_pylist()] == list(range(50, 100))
+
+
+def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(broker: BrokerProcess, topic_name: str) -> None:
+    fill(broker, topic_name, batches=1)
+    with BlockingCluster(broker.bootstrap, retry_for=5) as cluster:
+        cluster.partitions([topic_name])
+        planned = cluster.topic_ids[topic_name]
+        assert read(cluster, topic_name, 0, 50, topic_id=planned) == [(n, b"%d" % n) for n in range(50)]
+        with Admin(broker.bootstrap) as admin:
+            admin.delete_topics([topic_name])
+        fill(broker, topic_name, batches=1)
+        with pytest.raises(UnknownTopicIdError, match="deleted and made again"):
+            read(cluster, topic_name, 0, 50, topic_id=planned)
+
+
+def test_a_reader_given_up_half_way_does_not_disturb_the_next_one(broker: BrokerProcess, topic_name: str) -> None:
+    fill(broker, topic_name)
+    with BlockingCluster(broker.bootstrap, {"max.partition.fetch.bytes": 2_000}) as cluster:
+        first = iter(range_reader.RangeReader(cluster, topic_name, 0, 0, 1000, max_rows=10))
+        assert next(first).num_rows == 10
+        first.close()
+        assert read(cluster, topic_name, 500, 503) == [(n, b"%d" % n) for n in (500, 501, 502)]
+
+
+def test_a_corrupt_batch_is_an_error_with_its_offset_or_left_out(own_broker: BrokerProcess, topic_name: str) -> None:
+    fill(own_broker, topic_name, batches=3)
+    [log_file] = (own_broker.directory / "data" / f"{topic_name}-0").glob("*.log")
+    own_broker.stop()
+    data = bytearray(log_file.read_bytes())
+    positions = split_batches(data)
+    data[positions[1][0] + positions[1][1] - 2] ^= 0xFF
+    log_file.write_bytes(data)
+    own_broker.start().wait_until_ready(30)
+    with BlockingCluster(own_broker.bootstrap) as cluster:
+        with pytest.raises(CorruptMessageError, match=f"{topic_name}-0: offset 50"):
+            read(cluster, topic_name, 0, 150)
+        reader = range_reader.RangeReader(cluster, topic_name, 0, 0, 150, skip_corrupt=True)
+        offsets = [offset for batch in reader for offset in batch["offset"].to_pylist()]
+    assert offsets == [*range(50), *range(100, 150)]
+    assert reader.corrupt_batches == 1

@@ -68,3 +68,25 @@ async def test_a_failing_sender_fails_the_records_instead_of_keeping_them_waitin
         async with asyncio.timeout(10):
             with pytest.raises(ZeroDivisionError):
                 await delivery
+
+
+async def test_a_producer_without_an_id_asks_for_one_now_and_then_and_not_with_every_record(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = 0
+
+    async def refuse() -> None:
+        nonlocal asked
+        asked += 1
+        raise ConnectionError("nobody gives out producer ids")
+
+    async with Producer(broker.bootstrap, retry_backoff_ms=100, linger_ms=0) as producer:
+        with monkeypatch.context() as patched:
+            patched.setattr(producer.sender, "_init_producer_id", refuse)
+            deliveries = []
+            for _ in range(50):
+                deliveries.append(await producer.send(topic_name, b"value"))
+                await asyncio.sleep(0.002)
+        for delivery in deliveries:
+            await delivery
+    assert 1 <= asked < 40

@@ -9,8 +9,10 @@ from kbroker.client.accumulator import Batch
 from kbroker.client.table_delivery import PartitionOffsets, RowRange, TableDelivery, TableNotWritten
 
 
-def batch(partition: int) -> Batch:
-    return Batch("t", partition, None, 0.0, 1.0)
+def batch(partition: int, count: int = 10) -> Batch:
+    made = Batch("t", partition, None, 0.0, 1.0)
+    made.count = count
+    return made
 
 
 def test_it_is_done_when_the_last_batch_is() -> None:
@@ -29,7 +31,7 @@ def test_it_is_done_when_the_last_batch_is() -> None:
 
 async def test_it_can_be_awaited_and_pickled_with_its_failures() -> None:
     delivery = TableDelivery("t")
-    one = batch(3)
+    one = batch(3, 5)
     delivery.add(one, RowRange(3, 5, 9, 5))
     delivery.fail(RowRange(None, 10, 11, 2), ValueError("x"))
     delivery.seal()

@@ -25,7 +25,7 @@ def produce_batch(bootstrap: str, topic: str, partition: int, batch: bytes) -> E
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[records])
     with BlockingCluster(bootstrap) as cluster:
         cluster.partitions([topic])
-        connection = cluster.leader_connection((topic, partition))
+        connection = cluster.connection_for((topic, partition))
         answer = connection.request(ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data]), 8)
         code: ErrorCode = answer.responses[0].partition_responses[0].error_code
         return code

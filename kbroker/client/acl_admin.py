@@ -1,0 +1,100 @@
+"""Administration of access rules (Kafka's ACLs)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import error_for
+from kbroker.client.types import (
+    AccessRule,
+    AccessRuleFilter,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+)
+from protocol.errors import ErrorCode
+from protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+
+
+class AclAdmin:
+    """Admin's calls about access rules; a cluster without an authorizer raises SecurityDisabledError."""
+
+    cluster: Cluster
+
+    async def create_acls(self, rules: Iterable[AccessRule]) -> None:
+        """Add rules; raises for the first that cannot be."""
+        wanted = list(rules)
+        creations = [
+            CreateAclsRequest.AclCreation(
+                resource_type=rule.resource,
+                resource_name=rule.name,
+                resource_pattern_type=rule.pattern,
+                principal=rule.principal,
+                host=rule.host,
+                operation=rule.operation,
+                permission_type=rule.permission,
+            )
+            for rule in wanted
+        ]
+        answer = await self.cluster.ask(CreateAclsRequest(creations=creations))
+        for rule, result in zip(wanted, answer.results, strict=True):
+            if result.error_code is not ErrorCode.NONE:
+                raise error_for(result.error_code, f"{rule}: {result.error_message or 'refused'}")
+
+    async def describe_acls(self, which: AccessRuleFilter = AccessRuleFilter()) -> list[AccessRule]:  # noqa: B008
+        """Return the rules that match, by default all."""
+        request = DescribeAclsRequest(
+            resource_type_filter=which.resource,
+            resource_name_filter=which.name,
+            pattern_type_filter=which.pattern,
+            principal_filter=which.principal,
+            host_filter=which.host,
+            operation=which.operation,
+            permission_type=which.permission,
+        )
+        answer = await self.cluster.ask(request)
+        if answer.error_code is not ErrorCode.NONE:
+            raise error_for(answer.error_code, answer.error_message)
+        return [
+            _rule(resource.resource_type, resource.resource_name, resource.pattern_type, item)
+            for resource in answer.resources
+            for item in resource.acls
+        ]
+
+    async def delete_acls(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
+        """Delete the rules that match one of the filters; returns them."""
+        wanted = [
+            DeleteAclsRequest.DeleteAclsFilter(
+                resource_type_filter=which.resource,
+                resource_name_filter=which.name,
+                pattern_type_filter=which.pattern,
+                principal_filter=which.principal,
+                host_filter=which.host,
+                operation=which.operation,
+                permission_type=which.permission,
+            )
+            for which in filters
+        ]
+        answer = await self.cluster.ask(DeleteAclsRequest(filters=wanted))
+        deleted = []
+        for result in answer.filter_results:
+            for item in (result, *result.matching_acls):
+                if item.error_code is not ErrorCode.NONE:
+                    raise error_for(item.error_code, item.error_message)
+            deleted += [_rule(i.resource_type, i.resource_name, i.pattern_type, i) for i in result.matching_acls]
+        return deleted
+
+
+def _rule(resource: int, name: str, pattern: int, item: Any) -> AccessRule:
+    return AccessRule(
+        AclResource(resource),
+        name,
+        item.principal,
+        AclOperation(item.operation),
+        AclPermission(item.permission_type),
+        item.host,
+        AclPattern(pattern),
+    )

@@ -1,0 +1,1 @@
+"""Membership in consumer groups: assignors and members without I/O, and what drives them."""

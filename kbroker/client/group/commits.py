@@ -1,0 +1,173 @@
+"""A group's committed offsets: stored and asked for at its coordinator, with or without a membership."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from kbroker.client.cluster import NEW_TOPIC_S
+from kbroker.client.errors import BrokerError, error_for
+from kbroker.client.group.coordinator import Coordinator
+from kbroker.client.group.events import Identity
+from kbroker.client.offset_lookup import by_topic
+from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from protocol.errors import ErrorCode
+from protocol.messages.groups import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+
+MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
+WORTH_RETRYING = MOVED | {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    ErrorCode.STALE_MEMBER_EPOCH,
+}
+WHY_REFUSED = {
+    ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced and given this partition away",
+    ErrorCode.UNKNOWN_MEMBER_ID: "the group has gone on without this member; longer than max_poll_interval_ms or "
+    "session_timeout_ms away?",
+    ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing: poll, then commit again",
+    ErrorCode.FENCED_INSTANCE_ID: "another member has taken over this group_instance_id",
+}
+FIRST_BATCHED = 8
+"""The version of OffsetFetch that takes several groups."""
+
+
+class Commits:
+    """Commits of one group by one client."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        instance_id: str | None = None,
+        identity: Callable[[], Identity] = Identity,
+        refused: Callable[[ErrorCode, Identity], None] = lambda code, identity: None,
+    ) -> None:
+        """`identity()` says as which member to commit; `refused` is told which errors came."""
+        self._coordinator = coordinator
+        self._cluster = coordinator.cluster
+        self._instance_id = instance_id
+        self._identity = identity
+        self._refused = refused
+
+    async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
+        """Store offsets, trying again as long as that may help; raises the first partition's error."""
+        if not offsets:
+            return
+        limit = self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        problem: Exception | None = None
+        async for _ in self._cluster.attempts(limit):
+            try:
+                await self.commit_once(offsets, limit)
+            except OSError as error:
+                problem = error
+            except BrokerError as error:
+                problem = error
+                is_new = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and loop.time() - began < NEW_TOPIC_S
+                if error.code not in WORTH_RETRYING and not is_new:
+                    raise
+            else:
+                return
+        assert problem is not None
+        raise problem
+
+    async def commit_once(self, offsets: Offsets, timeout_ms: int) -> None:
+        """Store offsets in one request; raises its error, or its first partition's."""
+        identity = self._identity()
+        request = self._request(offsets, identity)
+        answer: OffsetCommitResponse = await self._coordinator.ask(request, timeout_ms)
+        failed = [
+            error_for(
+                item.error_code, WHY_REFUSED.get(item.error_code), topic=topic.name, partition=item.partition_index
+            )
+            for topic in answer.topics
+            for item in topic.partitions
+            if item.error_code is not ErrorCode.NONE
+        ]
+        for code in {error.code for error in failed}:
+            self._refused(code, identity)
+            if code in MOVED:
+                self._coordinator.forget()
+        if failed:
+            raise failed[0]
+
+    def _request(self, offsets: Offsets, identity: Identity) -> OffsetCommitRequest:
+        topics = []
+        for topic, partitions in by_topic(offsets).items():
+            entries = []
+            for partition in partitions:
+                wanted = offsets[TopicPartition(topic, partition)]
+                entries.append(
+                    OffsetCommitRequest.OffsetCommitRequestPartition(
+                        partition_index=partition,
+                        committed_offset=wanted.offset,
+                        committed_leader_epoch=wanted.leader_epoch,
+                        committed_metadata=wanted.metadata,
+                    )
+                )
+            topics.append(OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=entries))
+        return OffsetCommitRequest(
+            group_id=self._coordinator.key,
+            generation_id_or_member_epoch=identity.generation,
+            member_id=identity.member_id,
+            group_instance_id=self._instance_id if identity.generation >= 0 else None,
+            topics=topics,
+        )
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition] | None, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the committed offset of each partition, None where there is none (`partitions` None: all)."""
+        wanted = None if partitions is None else [TopicPartition(*key) for key in partitions]
+        if wanted is not None and not wanted:
+            return {}
+        limit = self._cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        problem: Exception | None = None
+        async for _ in self._cluster.attempts(limit):
+            try:
+                found = await self._fetch_once(wanted, limit)
+            except OSError as error:
+                problem = error
+            except BrokerError as error:
+                problem = error
+                if error.code in MOVED:
+                    self._coordinator.forget()
+                if error.code not in WORTH_RETRYING:
+                    raise
+            else:
+                return found if wanted is None else {key: found.get(key) for key in wanted}
+        assert problem is not None
+        raise problem
+
+    async def _fetch_once(
+        self, wanted: list[TopicPartition] | None, timeout_ms: int
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        version = await self._coordinator.version_for(OffsetFetchRequest)
+        grouped = None if wanted is None else by_topic(wanted)
+        answer = await self._coordinator.ask(self._fetch_request(grouped, version), timeout_ms, version=version)
+        group: Any = answer if version < FIRST_BATCHED else answer.groups[0]
+        if group.error_code is not ErrorCode.NONE:
+            raise error_for(group.error_code, f"offsets of group {self._coordinator.key}")
+        found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+        for topic in group.topics:
+            for item in topic.partitions:
+                if item.error_code is not ErrorCode.NONE:
+                    raise error_for(item.error_code, topic=topic.name, partition=item.partition_index)
+                offset = OffsetAndMetadata(item.committed_offset, item.metadata or "", item.committed_leader_epoch)
+                found[TopicPartition(topic.name, item.partition_index)] = offset if offset.offset >= 0 else None
+        return found
+
+    def _fetch_request(self, grouped: dict[str, list[int]] | None, version: int) -> OffsetFetchRequest:
+        group_id = self._coordinator.key
+        if version < FIRST_BATCHED:
+            one = OffsetFetchRequest.OffsetFetchRequestTopic
+            topics = None if grouped is None else [one(name=t, partition_indexes=p) for t, p in grouped.items()]
+            return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True)
+        of = OffsetFetchRequest.OffsetFetchRequestTopics
+        named = None if grouped is None else [of(name=t, partition_indexes=p) for t, p in grouped.items()]
+        return OffsetFetchRequest(
+            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=named)], require_stable=True
+        )

@@ -1,0 +1,335 @@
+"""What a consumer does because it belongs to a group: subscription, rebalances inside poll, commits."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+import re
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from kbroker.client.client_config import ConsumerConfig
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import BrokerError, error_for
+from kbroker.client.fetcher import COMMITTED, Fetcher, PartitionState
+from kbroker.client.group.assignors import ASSIGNORS
+from kbroker.client.group.classic_member import ClassicMember
+from kbroker.client.group.commits import Commits
+from kbroker.client.group.consumer_member import ConsumerMember
+from kbroker.client.group.coordinator import Coordinator
+from kbroker.client.group.driver import Driver
+from kbroker.client.group.events import GiveUp, Identity, MemberSettings, Work
+from kbroker.client.group.listener import tell
+from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from protocol.errors import ErrorCode, KafkaError
+
+log = logging.getLogger(__name__)
+
+OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None]
+MISSING_TOPIC_S = 1.0
+"""How often a topic is looked for that does not exist yet."""
+
+
+class GroupConsumer:
+    """The group's side of a consumer; made when it has a group_id."""
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        fetcher: Fetcher,
+        positions: Callable[[], dict[TopicPartition, int]],
+        drop: Callable[[Iterable[TopicPartition]], None],
+    ) -> None:
+        """`positions()` are what the application has been given; `drop` forgets what it has not of some partitions."""
+        assert config.group_id is not None
+        self.config = config
+        self.group_id = config.group_id
+        self.topics: tuple[str, ...] = ()
+        self.pattern: re.Pattern[str] | None = None
+        self.driver: Driver | None = None
+        self._cluster = cluster
+        self._fetcher = fetcher
+        self._positions = positions
+        self._drop = drop
+        self._listener: Any = None
+        self._coordinator = Coordinator(cluster, self.group_id)
+        self._commits = Commits(self._coordinator, config.group_instance_id, self._identity, self._refused)
+        self._loop = asyncio.get_running_loop()
+        self._watching: asyncio.Task[None] | None = None
+        self._committing: set[asyncio.Task[None]] = set()
+        self._commit_timer: asyncio.TimerHandle | None = None
+        self._is_commit_due = False
+        self._is_closed = False
+        self._look_in: asyncio.TimerHandle | None = None
+        self.wants_poll = False
+        """Whether iterators over what is decoded already should call poll first."""
+        fetcher.committed = self.committed
+        cluster.refreshed.append(self._see_metadata)
+
+    # --- subscription -----------------------------------------------------------------------------------------
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether the group gives the partitions out."""
+        return bool(self.topics) or self.pattern is not None
+
+    async def subscribe(self, topics: Sequence[str], pattern: re.Pattern[str] | None, listener: Any) -> None:
+        """Begin, or change, the membership; poll brings it about."""
+        await self._cluster.refresh(None if pattern is not None else topics)
+        self.pattern, self._listener = pattern, listener
+        self.topics = tuple(topics) if pattern is None else self._matching()
+        if self.driver is None:
+            self.driver = Driver(self._make_member(), self._cluster, self._coordinator, self)
+        if self._watching is None:
+            self._watching = self._loop.create_task(self._watch(), name="kbroker-consumer-metadata")
+        self.driver.handle(self.driver.member.subscribe(self.topics, self.driver.now))
+        self.driver.look_at_metadata()
+
+    def _make_member(self) -> ClassicMember | ConsumerMember:
+        config = self.config
+        settings = MemberSettings(
+            group_id=self.group_id,
+            instance_id=config.group_instance_id,
+            rack=config.client_rack,
+            session_timeout_ms=config.session_timeout_ms,
+            heartbeat_interval_ms=config.heartbeat_interval_ms,
+            max_poll_interval_ms=config.max_poll_interval_ms,
+            retry_backoff_ms=config.retry_backoff_ms,
+            server_assignor=config.group_remote_assignor,
+        )
+        if config.group_protocol == "consumer":
+            member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            return ConsumerMember(settings, member_id)
+        return ClassicMember(settings, [ASSIGNORS[name] for name in config.assignors])
+
+    def _matching(self) -> tuple[str, ...]:
+        assert self.pattern is not None
+        topics = self._cluster.metadata.topics.values()
+        return tuple(sorted(t.name for t in topics if not t.is_internal and self.pattern.match(t.name)))
+
+    def _see_metadata(self) -> None:
+        """The metadata is new: topics may match the pattern now, or have more partitions."""
+        if self.driver is None or not self.is_subscribed:
+            return
+        if self.pattern is not None:
+            matching = self._matching()
+            if matching != self.topics:
+                self.topics = matching
+                self.driver.handle(self.driver.member.subscribe(matching, self.driver.now))
+        self.driver.look_at_metadata()
+
+    async def _watch(self) -> None:
+        """Keep the metadata young: a member without partitions has nobody else who does."""
+        while True:
+            missing = [topic for topic in self.topics if topic not in self._cluster.metadata.topics]
+            member = self.driver.member if self.driver else None
+            hurry = missing or (isinstance(member, ConsumerMember) and member.unknown_topics)
+            age = self.config.metadata_max_age_ms / 1000
+            await asyncio.sleep(min(MISSING_TOPIC_S, age) if hurry else age)
+            try:
+                await self._cluster.refresh(None if self.pattern is not None else self.topics)
+            except (OSError, KafkaError) as error:
+                log.info("no new metadata: %s", error)
+
+    async def unsubscribe(self) -> None:
+        """Leave the group, as close does, but for the commits under way."""
+        if self.driver is not None and self.is_subscribed:
+            try:
+                await self._part()
+            finally:
+                await self.driver.leave("the consumer unsubscribed", self.config.request_timeout_ms / 1000)
+                self.topics, self.pattern = (), None
+
+    # --- inside poll ------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have poll look after the group."""
+        self.wants_poll = True
+        self._fetcher.arrived.set()
+
+    def polling(self, is_polling: bool) -> None:
+        """The application has called poll, or comes back from it."""
+        if self.driver is not None and self.is_subscribed:
+            self.driver.handle(self.driver.member.polling(is_polling, self.driver.now))
+        if self._look_in is not None:
+            self._look_in.cancel()
+            self._look_in = None
+        if not is_polling and not self._is_closed:
+            self._look_in = self._loop.call_later(self.config.heartbeat_interval_ms / 1000, self.wake)
+
+    async def attend(self, deadline: float | None) -> bool:
+        """Do what has to happen inside poll; False when the time is over before the application may read on."""
+        self.wants_poll = False
+        if self.driver is not None:
+            if self.driver.has_work:
+                await self.driver.work(deadline)
+            if self.driver.error is not None:
+                raise self.driver.error
+            if self.driver.has_work:
+                return False
+        if self.config.enable_auto_commit:
+            self._commit_if_due()
+        return True
+
+    def _commit_if_due(self) -> None:
+        if self._is_commit_due:
+            self._is_commit_due = False
+            self.commit_async(None, _log_failure)
+        if self._commit_timer is None:
+            self._commit_timer = self._loop.call_later(self.config.auto_commit_interval_ms / 1000, self._commit_due)
+
+    def _commit_due(self) -> None:
+        self._is_commit_due, self._commit_timer = True, None
+        self.wake()
+
+    async def do(self, work: Work) -> None:
+        """Go along with the group: let go of partitions, begin with others; raises what the listener raised."""
+        if isinstance(work, GiveUp):
+            await self._let_go(work.partitions, work.lost)
+            return
+        problem: Exception | None = None
+        try:
+            await self._let_go(work.revoked, lost=False)
+        except Exception as error:
+            problem = error
+        for key in work.added:
+            self._fetcher.states[key] = PartitionState(reset_to=COMMITTED)
+        problem = await tell(self._listener, "on_assigned", work.added) or problem
+        self._fetcher.wake()
+        if problem is not None:
+            raise problem
+
+    async def _let_go(self, partitions: Sequence[TopicPartition], lost: bool) -> None:
+        if not partitions:
+            return
+        if self.config.enable_auto_commit and not lost:
+            await self._commit_quietly()
+        problem = await tell(self._listener, "on_lost" if lost else "on_revoked", partitions)
+        self._drop(partitions)
+        for key in partitions:
+            self._fetcher.states.pop(key, None)
+        if problem is not None:
+            raise problem
+
+    # --- commits ----------------------------------------------------------------------------------------------
+
+    def _identity(self) -> Identity:
+        if self.driver is None or not self.is_subscribed:
+            return Identity()
+        identity = self.driver.member.identity
+        if identity.generation < 0:
+            raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, f"not a member of group {self.group_id} now: poll first")
+        return identity
+
+    def _refused(self, code: ErrorCode, identity: Identity) -> None:
+        if self.driver is not None and self.is_subscribed:
+            self.driver.commit_refused(code, identity)
+
+    def metadata(self) -> GroupMetadata:
+        """Return who this consumer is in its group now."""
+        identity = self.driver.member.identity if self.driver and self.is_subscribed else Identity()
+        return GroupMetadata(self.group_id, identity.generation, identity.member_id, self.config.group_instance_id)
+
+    def offsets(self, given: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return what to commit: what is given, checked, or the positions."""
+        if given is None:
+            return {key: OffsetAndMetadata(offset) for key, offset in self._positions().items() if offset >= 0}
+        offsets = {}
+        for key, value in given.items():
+            found = OffsetAndMetadata(value) if type(value) is int else value
+            if not isinstance(found, OffsetAndMetadata) or type(found.offset) is not int or found.offset < 0:
+                raise TypeError(f"{key}: an offset from 0 on or an OffsetAndMetadata is committed, not {value!r}")
+            offsets[TopicPartition(*key)] = found
+        return offsets
+
+    async def commit(self, given: Mapping[Any, Any] | None, timeout_ms: int | None = None) -> None:
+        """Commit behind all commits that are under way."""
+        offsets = self.offsets(given)
+        if self._committing:
+            await asyncio.wait(self._committing)
+        await self._commits.commit(offsets, timeout_ms)
+
+    def commit_async(self, given: Mapping[Any, Any] | None, on_commit: OnCommit | None) -> None:
+        """Commit without waiting; once, without trying again: the next commit says more."""
+        offsets = self.offsets(given)
+        before = list(self._committing)
+        task = self._loop.create_task(self._commit_once(offsets, before, on_commit))
+        self._committing.add(task)
+        task.add_done_callback(self._committing.discard)
+
+    async def _commit_once(
+        self,
+        offsets: dict[TopicPartition, OffsetAndMetadata],
+        before: list[asyncio.Task[None]],
+        on_commit: OnCommit | None,
+    ) -> None:
+        problem: Exception | None = None
+        if before:
+            await asyncio.wait(before)
+        try:
+            if offsets:
+                await self._commits.commit_once(offsets, self.config.request_timeout_ms)
+        except (OSError, BrokerError) as error:
+            problem = error
+        if on_commit is not None:
+            try:
+                on_commit(offsets, problem)
+            except Exception:
+                log.exception("a commit callback raised")
+
+    async def committed(
+        self, partitions: Iterable[TopicPartition] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """Return the group's committed offsets."""
+        return await self._commits.committed(partitions)
+
+    async def _commit_quietly(self) -> None:
+        """Commit the positions before they are given up; what goes wrong is logged, as nobody can help it."""
+        try:
+            await self.commit(None)
+        except (OSError, BrokerError) as error:
+            log.warning("the positions in group %s are not committed: %s", self.group_id, error)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    async def _part(self) -> None:
+        """Commit and tell the listener before leaving."""
+        assert self.driver is not None
+        await self.driver.finish_work()
+        await self._let_go(self.driver.member.owned, lost=self.driver.member.identity.generation < 0)
+
+    async def close(self, timeout: float | None) -> None:
+        """Commit, tell the listener, leave the group, within `timeout` s; raises what the listener raised."""
+        try:
+            async with asyncio.timeout(timeout):
+                if self.driver is not None and self.is_subscribed:
+                    await self._part()
+                elif self.config.enable_auto_commit:
+                    await self._commit_quietly()
+                if self._committing:
+                    await asyncio.wait(self._committing)
+        except TimeoutError:
+            log.warning("the consumer was closed before its positions were committed")
+        finally:
+            await self._stop(timeout)
+
+    async def _stop(self, timeout: float | None) -> None:
+        self._is_closed = True
+        if self.driver is not None:
+            await self.driver.leave("the consumer is being closed", 5.0 if timeout is None else min(timeout, 5.0))
+            await self.driver.close()
+        for timer in (self._commit_timer, self._look_in):
+            if timer is not None:
+                timer.cancel()
+        tasks = [*self._committing, *([self._watching] if self._watching else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _log_failure(offsets: Mapping[TopicPartition, OffsetAndMetadata], error: Exception | None) -> None:
+    if error is not None:
+        log.warning("an automatic commit failed: %s", error)

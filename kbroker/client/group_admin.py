@@ -1,0 +1,251 @@
+"""Administration of groups: their members, their committed offsets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kbroker.client.admin_requests import texts
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import BrokerError, ConfigurationError, error_for
+from kbroker.client.group.commits import MOVED, Commits
+from kbroker.client.group.coordinator import Coordinator
+from kbroker.client.group.subscriptions import decode_assignment, decode_subscription
+from kbroker.client.offset_lookup import by_topic, list_offsets
+from kbroker.client.types import (
+    EARLIEST,
+    LATEST,
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    OffsetDeleteRequest,
+)
+from protocol.schema import Message
+
+CONSUMER_PROTOCOL = "consumer"
+OTHER_KIND = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+"""What a coordinator says when a group is not of the newer protocol, or it has no such groups."""
+
+
+class GroupAdmin:
+    """Admin's calls about groups."""
+
+    cluster: Cluster
+
+    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> dict[str, GroupListing]:
+        """Return all groups, or those in some states ("Stable", "Empty"…) or of some types ("classic", "consumer")."""
+        await self.cluster.refresh()
+        request = ListGroupsRequest(states_filter=texts(states), types_filter=texts(types))
+        nodes = sorted(self.cluster.metadata.nodes)
+        answers = await asyncio.gather(*(self._list_groups(request, node) for node in nodes))
+        found = {group.group_id: group for answer in answers for group in answer.groups}
+        return {
+            group_id: GroupListing(group_id, group.protocol_type, group.group_state, group.group_type or "classic")
+            for group_id, group in sorted(found.items())
+        }
+
+    async def _list_groups(self, request: ListGroupsRequest, node: int) -> Any:
+        async for _ in self.cluster.attempts(self.cluster.config.request_timeout_ms):
+            answer = await self.cluster.ask(request, node)
+            if answer.error_code is not ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
+        if answer.error_code is not ErrorCode.NONE:
+            raise error_for(answer.error_code, "groups cannot be listed", broker=node)
+        return answer
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Describe groups; one that does not exist has the state "Dead"."""
+        wanted = texts(group_ids)
+        described = await asyncio.gather(*(self._describe_group(group_id) for group_id in wanted))
+        return dict(zip(wanted, described, strict=True))
+
+    async def _describe_group(self, group_id: str) -> GroupDescription:
+        coordinator = Coordinator(self.cluster, group_id)
+        try:
+            request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+            answer = await self._ask_coordinator(coordinator, request, lambda answer: answer.groups[0].error_code)
+        except KafkaError as error:
+            if error.code not in OTHER_KIND:
+                raise
+        else:
+            return _consumer_group(answer.groups[0], await coordinator.find())
+        classic = DescribeGroupsRequest(groups=[group_id])
+        answer = await self._ask_coordinator(coordinator, classic, lambda answer: answer.groups[0].error_code)
+        return _classic_group(answer.groups[0], await coordinator.find())
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups without members, with their committed offsets; raises for the first that cannot be."""
+        for group_id in texts(group_ids):
+            request = DeleteGroupsRequest(groups_names=[group_id])
+            await self._ask_coordinator(
+                Coordinator(self.cluster, group_id), request, lambda answer: answer.results[0].error_code
+            )
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return a group's committed offsets (None: of all partitions that have one)."""
+        found = await Commits(Coordinator(self.cluster, group_id)).committed(partitions)
+        return {key: committed for key, committed in found.items() if committed is not None}
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Commit offsets for a group that has no members now."""
+        wanted = {
+            TopicPartition(*key): OffsetAndMetadata(value) if isinstance(value, int) else value
+            for key, value in offsets.items()
+        }
+        try:
+            await Commits(Coordinator(self.cluster, group_id)).commit(wanted)
+        except BrokerError as error:
+            if error.code is not ErrorCode.UNKNOWN_MEMBER_ID:
+                raise
+            text = f"group {group_id} has members: stop them before its offsets are changed"
+            raise error_for(ErrorCode.NON_EMPTY_GROUP, text) from None
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        topics: Iterable[str] | Iterable[TopicPartition],
+        to: int | str,
+        *,
+        dry_run: bool = False,
+    ) -> dict[TopicPartition, int]:
+        """Move a group without members to "earliest", "latest" or the first record since a time in ms; returns where.
+
+        `topics` are names or single partitions. `dry_run` only says where it would be.
+        """
+        if isinstance(to, bool) or not (isinstance(to, int) or to in ("earliest", "latest")):
+            raise ConfigurationError(f"to is 'earliest', 'latest' or milliseconds since 1970, not {to!r}")
+        if isinstance(topics, str):
+            raise ConfigurationError(f"a list of topics or partitions is wanted, not the text {topics!r}")
+        partitions: list[TopicPartition] = []
+        for item in topics:
+            if isinstance(item, str):
+                known = await self.cluster.topic(item, auto_create=False)
+                partitions += [TopicPartition(item, index) for index in sorted(known.partitions)]
+            else:
+                partitions.append(TopicPartition(*item))
+        wanted = {"earliest": EARLIEST, "latest": LATEST}.get(to, to) if isinstance(to, str) else to
+        assert isinstance(wanted, int)
+        found = await list_offsets(self.cluster, dict.fromkeys(partitions, wanted))
+        late = [key for key, item in found.items() if item.offset < 0]
+        if late:
+            found |= await list_offsets(self.cluster, dict.fromkeys(late, LATEST))
+        offsets = {key: found[key].offset for key in partitions}
+        if not dry_run:
+            await self.alter_group_offsets(group_id, offsets)
+        return offsets
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Delete committed offsets of topics that no member subscribes to; raises the first error."""
+        topics = [
+            OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                name=name,
+                partitions=[
+                    OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in indexes
+                ],
+            )
+            for name, indexes in by_topic(TopicPartition(*key) for key in partitions).items()
+        ]
+        request = OffsetDeleteRequest(group_id=group_id, topics=topics)
+        coordinator = Coordinator(self.cluster, group_id)
+        answer = await self._ask_coordinator(coordinator, request, lambda answer: answer.error_code)
+        for topic in answer.topics:
+            for item in topic.partitions:
+                if item.error_code is not ErrorCode.NONE:
+                    raise error_for(item.error_code, topic=topic.name, partition=item.partition_index)
+
+    async def _ask_coordinator(self, coordinator: Coordinator, request: Message, code_of: Any) -> Any:
+        """Ask, again where the coordinator moved or loads; raises `code_of(answer)` when that is an error."""
+        problem: Exception = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, coordinator.key)
+        async for _ in self.cluster.attempts(self.cluster.config.request_timeout_ms):
+            try:
+                answer = await coordinator.ask(request, self.cluster.config.request_timeout_ms)
+            except OSError as error:
+                problem = error
+                continue
+            code = code_of(answer)
+            if code is ErrorCode.NONE:
+                return answer
+            problem = error_for(code, f"group {coordinator.key}")
+            if code in MOVED:
+                coordinator.forget()
+            elif not code.retriable:
+                break
+        raise problem
+
+
+def _classic_group(group: DescribeGroupsResponse.DescribedGroup, coordinator: int) -> GroupDescription:
+    members = tuple(_classic_member(group.protocol_type, item) for item in group.members)
+    return GroupDescription(
+        group.group_id,
+        "classic",
+        group.group_state,
+        group.protocol_type,
+        group.protocol_data,
+        coordinator,
+        members,
+        last_rebalance=group.last_rebalance,
+    )
+
+
+def _classic_member(protocol_type: str, item: DescribeGroupsResponse.DescribedGroupMember) -> MemberDescription:
+    topics: tuple[str, ...] = ()
+    assignment: tuple[TopicPartition, ...] = ()
+    if protocol_type == CONSUMER_PROTOCOL and item.member_metadata:
+        try:
+            topics = decode_subscription(bytes(item.member_metadata)).topics
+            assignment = decode_assignment(bytes(item.member_assignment))
+        except MalformedMessage:
+            pass  # a member's own affair: the others are described none the less
+    return MemberDescription(
+        item.member_id, item.group_instance_id, item.client_id, item.client_host, topics, assignment
+    )
+
+
+def _consumer_group(group: ConsumerGroupDescribeResponse.DescribedGroup, coordinator: int) -> GroupDescription:
+    members = tuple(
+        MemberDescription(
+            item.member_id,
+            item.instance_id,
+            item.client_id,
+            item.client_host,
+            tuple(item.subscribed_topic_names),
+            _partitions(item.assignment),
+            item.member_epoch,
+            _partitions(item.target_assignment),
+        )
+        for item in group.members
+    )
+    return GroupDescription(
+        group.group_id,
+        "consumer",
+        group.group_state,
+        CONSUMER_PROTOCOL,
+        group.assignor_name,
+        coordinator,
+        members,
+        group.group_epoch,
+    )
+
+
+def _partitions(assignment: ConsumerGroupDescribeResponse.Assignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        sorted(
+            TopicPartition(item.topic_name, index) for item in assignment.topic_partitions for index in item.partitions
+        )
+    )

@@ -1,0 +1,44 @@
+import pytest
+
+from kbroker.client import errors
+from kbroker.client.client_config import AdminConfig
+from kbroker.client.cluster import Cluster
+from kbroker.client.group.commits import Commits
+from kbroker.client.group.coordinator import Coordinator
+from kbroker.client.group.events import Identity
+from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from protocol.errors import ErrorCode
+
+
+async def test_offsets_without_a_membership_are_stored_and_found(bootstrap: str, topic: str) -> None:
+    cluster = Cluster(AdminConfig(bootstrap=bootstrap))
+    try:
+        commits = Commits(Coordinator(cluster, topic))
+        first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+        await commits.commit({})
+        await commits.commit({first: OffsetAndMetadata(5, "why", 2)})
+        assert await commits.committed([first, second]) == {first: OffsetAndMetadata(5, "why", 2), second: None}
+        assert await commits.committed(None) == {first: OffsetAndMetadata(5, "why", 2)}
+        assert await commits.committed([]) == {}
+    finally:
+        await cluster.close()
+
+
+async def test_refusals_are_raised_and_told(bootstrap: str, topic: str) -> None:
+    cluster = Cluster(AdminConfig(bootstrap=bootstrap))
+    told: list[ErrorCode] = []
+    key = TopicPartition(topic, 0)
+    try:
+        stranger = Commits(
+            Coordinator(cluster, topic), None, lambda: Identity(3, "nobody"), lambda code, identity: told.append(code)
+        )
+        with pytest.raises(errors.IllegalGenerationError, match=f"{topic}-0"):
+            await stranger.commit({key: OffsetAndMetadata(1)})
+        assert told == [ErrorCode.ILLEGAL_GENERATION]
+        nobody = Commits(Coordinator(cluster, topic))
+        with pytest.raises(errors.OffsetMetadataTooLargeError):
+            await nobody.commit({key: OffsetAndMetadata(1, "x" * 5000)})
+        with pytest.raises(errors.UnknownTopicOrPartitionError, match="no-such-topic-0"):
+            await nobody.commit({TopicPartition(f"{topic}-no-such-topic", 0): OffsetAndMetadata(1)})
+    finally:
+        await cluster.close()

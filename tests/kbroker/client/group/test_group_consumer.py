@@ -1,0 +1,263 @@
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from kbroker.client import errors
+from kbroker.client.admin import Admin
+from kbroker.client.consumer import Consumer
+from kbroker.client.group.listener import RebalanceListener
+from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from tests.kbroker.client.group.members import Diary, fill, member, poll_until, shares
+
+ASSIGNORS = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+def keys(topic: str, *partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in partitions]
+
+
+@pytest.mark.parametrize("assignor", ASSIGNORS)
+async def test_two_members_share_a_topic_and_one_inherits_from_the_other(
+    bootstrap: str, topic: str, assignor: str
+) -> None:
+    await fill(bootstrap, topic, 30)
+    async with member(bootstrap, topic, partition_assignment_strategy=assignor) as first:
+        await first.subscribe([topic])
+        seen = await poll_until(lambda: len(first.assignment()) == 3, first)
+        async with member(bootstrap, topic, partition_assignment_strategy=assignor) as second:
+            await second.subscribe([topic])
+            seen += await poll_until(lambda: shares(first, second) == [1, 2], first, second)
+            assert sorted(first.assignment() + second.assignment()) == keys(topic, 0, 1, 2)
+        seen += await poll_until(lambda: len(first.assignment()) == 3, first)
+        while len({(record.partition, record.offset) for record in seen}) < 30:
+            seen += await first.poll(10)
+    assert len(seen) == 30, "what was committed on the way is not read again"
+
+
+async def test_a_group_goes_on_where_it_was_closed(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 30)
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic])
+        first = await consumer.poll(20, 7)
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic])
+        rest = await poll_until(lambda: sum(consumer.positions.values()) == 30, consumer)
+    assert len(first) == 7
+    assert sorted(int(record.value or b"") for record in first + rest) == list(range(30))
+
+
+async def test_records_that_an_iterator_did_not_yield_are_not_committed(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 30, partitions=1)
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic])
+        async for record in consumer:
+            if record.offset == 4:
+                break
+        assert await consumer.position((topic, 0)) == 5
+        assert [record.offset for record in await consumer.poll(10, 2)] == [5, 6]
+    async with member(bootstrap, topic) as consumer:
+        assert await consumer.committed(keys(topic, 0, 1)) == {
+            TopicPartition(topic, 0): OffsetAndMetadata(7),
+            TopicPartition(topic, 1): OffsetAndMetadata(0),
+        }
+
+
+async def test_manual_commits_are_found_again(bootstrap: str, topic: str) -> None:
+    async with member(bootstrap, topic, enable_auto_commit=False) as consumer:
+        await consumer.subscribe([topic])
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        assert await consumer.committed() == dict.fromkeys(keys(topic, 0, 1, 2))
+        await consumer.commit({(topic, 0): 7, TopicPartition(topic, 1): OffsetAndMetadata(8, "note")})
+        heard = asyncio.get_running_loop().create_future()
+        consumer.commit_async({(topic, 2): 9}, lambda offsets, error: heard.set_result((offsets, error)))
+        assert await asyncio.wait_for(heard, 20) == ({TopicPartition(topic, 2): OffsetAndMetadata(9)}, None)
+        found = await consumer.committed()
+        assert [item and (item.offset, item.metadata) for item in found.values()] == [(7, ""), (8, "note"), (9, "")]
+        metadata = consumer.group_metadata()
+        assert (metadata.group_id, metadata.generation_id > 0, metadata.member_id != "") == (topic, True, True)
+    async with member(bootstrap, topic) as consumer:
+        await consumer.assign(keys(topic, 0))
+        assert await consumer.position((topic, 0)) == 7, "a partition assigned by hand begins at the commit too"
+
+
+async def test_automatic_commits_happen_while_polling(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 3)
+    async with member(bootstrap, topic, auto_commit_interval_ms=100) as consumer, member(bootstrap, topic) as observer:
+        await consumer.subscribe([topic])
+        async with asyncio.timeout(20):
+            while set(await observer.committed(keys(topic, 0, 1, 2))) and (
+                sum(item.offset for item in (await observer.committed(keys(topic, 0, 1, 2))).values() if item) < 3
+            ):
+                await consumer.poll(0.1)
+
+
+async def test_the_listener_hears_in_order_and_may_seek(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 30)
+    diary = Diary()
+
+    class Seeker(Diary):
+        def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            super().on_assigned(partitions)
+            for key in partitions:
+                consumer.seek(key, 9)
+
+    seeker = Seeker()
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic], listener=seeker)
+        records = await poll_until(lambda: sum(consumer.positions.values()) == 30, consumer)
+        assert [record.offset for record in records] == [9, 9, 9]
+        async with member(bootstrap, topic) as second:
+            await second.subscribe([topic], listener=diary)
+            await poll_until(lambda: shares(consumer, second) == [1, 2], consumer, second)
+    assert [entry[0] for entry in seeker.entries] == ["assigned", "revoked", "assigned", "revoked"]
+    assert seeker.entries[1] == ("revoked", tuple(keys(topic, 0, 1, 2)))
+    assert [entry[0] for entry in diary.entries] == ["assigned", "revoked"]
+
+
+async def test_coroutines_listen_too_and_what_a_listener_raises_is_raised_by_poll(bootstrap: str, topic: str) -> None:
+    class Broken(RebalanceListener):
+        async def on_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            await asyncio.sleep(0)
+            raise ZeroDivisionError("mine")
+
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic], listener=Broken())
+        with pytest.raises(ZeroDivisionError):
+            await poll_until(lambda: False, consumer)
+        assert len(consumer.assignment()) == 3
+        assert await consumer.poll(0.1) == []
+
+
+async def test_cooperative_members_keep_what_they_keep(bootstrap: str, topic: str) -> None:
+    diary = Diary()
+    async with member(bootstrap, topic, partition_assignment_strategy="cooperative-sticky") as first:
+        await first.subscribe([topic], listener=diary)
+        await poll_until(lambda: len(first.assignment()) == 3, first)
+        async with member(bootstrap, topic, partition_assignment_strategy=["cooperative-sticky"]) as second:
+            await second.subscribe([topic])
+            await poll_until(lambda: shares(first, second) == [1, 2], first, second)
+            await poll_until(lambda: diary.count("revoked") == 1, first, second)
+            assert len(diary.entries[0][1]) == 3
+            assert sum(len(parts) for what, parts in diary.entries if what == "revoked") == 1
+            assert not any(parts for what, parts in diary.entries[1:] if what == "assigned")
+
+
+async def test_a_pattern_takes_in_topics_that_come_later(bootstrap: str, topic: str) -> None:
+    async with member(bootstrap, topic, metadata_max_age_ms=200) as consumer, Admin(bootstrap) as admin:
+        await consumer.subscribe(pattern=f"{topic}.*")
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        await admin.create_topic(f"{topic}-more", 2)
+        await poll_until(lambda: len(consumer.assignment()) == 5, consumer)
+        assert consumer.subscription() == {topic, f"{topic}-more"}
+        await admin.delete_topic(f"{topic}-more")
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+
+
+async def test_partitions_and_topics_that_come_later_are_read(bootstrap: str, topic: str) -> None:
+    async with member(bootstrap, topic, metadata_max_age_ms=200) as consumer, Admin(bootstrap) as admin:
+        await consumer.subscribe([topic, f"{topic}-later"])
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        await admin.create_partitions({topic: 4})
+        await poll_until(lambda: len(consumer.assignment()) == 4, consumer)
+        await admin.create_topic(f"{topic}-later", 1)
+        await poll_until(lambda: len(consumer.assignment()) == 5, consumer)
+
+
+async def test_who_stays_away_from_poll_loses_its_partitions_and_comes_back(bootstrap: str, topic: str) -> None:
+    diary = Diary()
+    async with member(bootstrap, topic, max_poll_interval_ms=1000) as first, member(bootstrap, topic) as second:
+        await first.subscribe([topic], listener=diary)
+        await poll_until(lambda: len(first.assignment()) == 3, first)
+        await second.subscribe([topic])
+        await poll_until(lambda: len(second.assignment()) == 3, second)
+        assert first.group_metadata().generation_id == -1
+        with pytest.raises(errors.RebalanceInProgressError):
+            await first.commit({(topic, 0): 1})
+        await poll_until(lambda: shares(first, second) == [1, 2], first, second)
+        assert [entry[0] for entry in diary.entries][:3] == ["assigned", "lost", "assigned"]
+
+
+async def test_a_static_member_comes_back_without_a_rebalance(bootstrap: str, topic: str) -> None:
+    diary = Diary()
+    async with member(bootstrap, topic, group_instance_id="one") as first:
+        await first.subscribe([topic], listener=diary)
+        await poll_until(lambda: len(first.assignment()) == 3, first)
+        async with member(bootstrap, topic, group_instance_id="two") as second:
+            await second.subscribe([topic])
+            await poll_until(lambda: shares(first, second) == [1, 2], first, second)
+            before = second.assignment()
+        heard = len(diary.entries)
+        async with member(bootstrap, topic, group_instance_id="two") as second:
+            await second.subscribe([topic])
+            await poll_until(lambda: second.assignment() == before, first, second)
+            assert len(diary.entries) == heard
+            async with member(bootstrap, topic, group_instance_id="two") as third:
+                await third.subscribe([topic])
+                with pytest.raises(errors.FencedInstanceIdError):
+                    await poll_until(lambda: False, first, second, third)
+
+
+async def test_subscriptions_change_and_end(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(f"{topic}-other", 1)
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic])
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        with pytest.raises(RuntimeError, match="unsubscribe"):
+            await consumer.assign(keys(topic, 0))
+        await consumer.subscribe([f"{topic}-other"])
+        await poll_until(lambda: consumer.assignment() == keys(f"{topic}-other", 0), consumer)
+        await consumer.unsubscribe()
+        assert consumer.assignment() == []
+        await consumer.assign(keys(topic, 0))
+        with pytest.raises(RuntimeError, match="unsubscribe"):
+            await consumer.subscribe([topic])
+
+
+@pytest.mark.parametrize("state", ["new", "subscribed", "joining", "joined", "assigned", "unsubscribed"])
+async def test_closing_in_every_state_leaves_no_task(bootstrap: str, topic: str, state: str) -> None:
+    before = asyncio.all_tasks()
+    consumer = member(bootstrap, topic)
+    if state == "assigned":
+        await consumer.assign(keys(topic, 0))
+    elif state != "new":
+        await consumer.subscribe([topic])
+    if state in ("joining", "joined", "unsubscribed"):
+        await consumer.poll(0.01)
+    if state in ("joined", "unsubscribed"):
+        await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+    if state == "unsubscribed":
+        await consumer.unsubscribe()
+    async with asyncio.timeout(20):
+        await consumer.close()
+        await consumer.close()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    with pytest.raises(errors.ClientClosed):
+        await consumer.poll()
+
+
+async def test_closing_without_a_broker_does_not_take_long(topic_name: str) -> None:
+    consumer = Consumer("127.0.0.1:1", group_id=topic_name)
+    with pytest.raises(ConnectionError):
+        await consumer.subscribe([topic_name])
+    async with asyncio.timeout(5):
+        await consumer.close(0.2)
+
+
+async def test_wrong_arguments_are_told_at_the_call(bootstrap: str, topic: str) -> None:
+    with pytest.raises(errors.ConfigurationError, match="is none of range"):
+        member(bootstrap, topic, partition_assignment_strategy="rnage")
+    with pytest.raises(errors.ConfigurationError, match="must be below"):
+        member(bootstrap, topic, heartbeat_interval_ms=9_000)
+    async with member(bootstrap, topic) as consumer:
+        with pytest.raises(ValueError, match="either topics or a pattern"):
+            await consumer.subscribe()
+        with pytest.raises(TypeError, match="from 0 on"):
+            await consumer.commit({(topic, 0): -1})
+    async with Consumer(bootstrap) as alone:
+        with pytest.raises(errors.ConfigurationError, match="group_id"):
+            await alone.commit()
+        with pytest.raises(errors.ConfigurationError, match="group_id"):
+            await alone.subscribe([topic], listener=Diary())

@@ -1,0 +1,75 @@
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.client import errors
+from kbroker.client.admin import Admin
+from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from tests.kbroker.client.group.members import fill, member, poll_until
+
+
+def keys(topic: str, *partitions: int) -> list[TopicPartition]:
+    return [TopicPartition(topic, partition) for partition in partitions]
+
+
+async def test_a_group_is_listed_described_and_deleted(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        async with member(bootstrap, topic, group_instance_id="one", client_id="me") as consumer:
+            await consumer.subscribe([topic])
+            await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+            listed = (await admin.list_groups())[topic]
+            assert (listed.type, listed.state, listed.protocol_type) == ("classic", "Stable", "consumer")
+            assert topic in await admin.list_groups(states=["Stable"], types=["classic"])
+            assert topic not in await admin.list_groups(states=["Empty"])
+            group = (await admin.describe_groups([topic]))[topic]
+            assert (group.state, group.assignor, group.type) == ("Stable", "range", "classic")
+            (one,) = group.members
+            assert (one.client_id, one.group_instance_id, one.topics) == ("me", "one", (topic,))
+            assert one.assignment == tuple(keys(topic, 0, 1, 2))
+            assert one.member_id == consumer.group_metadata().member_id
+            with pytest.raises(errors.NonEmptyGroupError):
+                await admin.delete_groups([topic])
+            with pytest.raises(errors.NonEmptyGroupError, match="stop them"):
+                await admin.alter_group_offsets(topic, {TopicPartition(topic, 0): 1})
+            await consumer.unsubscribe()
+        nobody = (await admin.describe_groups([f"{topic}-nobody"]))[f"{topic}-nobody"]
+        assert (nobody.state, nobody.members) == ("Dead", ())
+        with pytest.raises(errors.GroupIdNotFoundError):
+            await admin.delete_groups([f"{topic}-nobody"])
+
+
+async def test_offsets_are_altered_reset_and_deleted(bootstrap: str, topic: str) -> None:
+    await fill(bootstrap, topic, 30)
+    first, second = keys(topic, 0, 1)
+    async with Admin(bootstrap) as admin:
+        await admin.alter_group_offsets(topic, {first: 4, second: OffsetAndMetadata(5, "note")})
+        found = await admin.list_group_offsets(topic)
+        assert {key: (item.offset, item.metadata) for key, item in found.items()} == {
+            first: (4, ""),
+            second: (5, "note"),
+        }
+        assert list(await admin.list_group_offsets(topic, [first])) == [first]
+        assert await admin.reset_group_offsets(topic, [first], "earliest", dry_run=True) == {first: 0}
+        assert (await admin.list_group_offsets(topic))[first].offset == 4
+        assert await admin.reset_group_offsets(topic, [topic], "latest") == dict.fromkeys(keys(topic, 0, 1, 2), 10)
+        assert await admin.reset_group_offsets(topic, [first], 1_000) == {first: 0}
+        assert await admin.reset_group_offsets(topic, [first], 1 << 50) == {first: 10}
+        await admin.delete_group_offsets(topic, [first])
+        assert sorted(await admin.list_group_offsets(topic)) == keys(topic, 1, 2)
+        await admin.delete_groups([topic])
+        assert await admin.list_group_offsets(topic) == {}
+        with pytest.raises(errors.ConfigurationError, match="earliest"):
+            await admin.reset_group_offsets(topic, [first], "first")
+
+
+async def test_a_group_of_the_newer_protocol_is_described_too(broker: BrokerProcess, topic_name: str) -> None:
+    bootstrap = broker.bootstrap
+    async with Admin(bootstrap) as admin:
+        await admin.create_topic(topic_name, 3, 1)
+        async with member(bootstrap, topic_name, group_protocol="consumer") as consumer:
+            await consumer.subscribe([topic_name])
+            await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+            assert (await admin.list_groups(types=["consumer"]))[topic_name].type == "consumer"
+            group = (await admin.describe_groups([topic_name]))[topic_name]
+            assert (group.type, group.epoch) == ("consumer", consumer.group_metadata().generation_id)
+            (one,) = group.members
+            assert one.assignment == one.target == tuple(keys(topic_name, 0, 1, 2))
