@@ -28,8 +28,9 @@ COMMANDS = {
     "start": Command("kbroker.cli.start", "start", "Run one broker from a server.properties file."),
     "zookeeper": Command("kbroker.cli.zookeeper", "zookeeper", "Run a ZooKeeper on this machine."),
     "topic": Command("kbroker.cli.topic", "app", "Make, change, read and write topics."),
+    "group": Command("kbroker.cli.group", "app", "Show, move and delete groups of consumers."),
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),
-    "cluster": Command("kbroker.cli.cluster", "app", "Show the brokers."),
+    "cluster": Command("kbroker.cli.cluster", "app", "Show the brokers, elect leaders, move replicas."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),
 }
 

@@ -1,7 +1,7 @@
 """What the commands about topics, settings and the cluster do with an Admin client."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from kbroker.client.admin import Admin
@@ -35,14 +35,17 @@ async def topic_rows(admin: Admin, include_internal: bool) -> list[dict[str, Any
     ]
 
 
-async def partition_rows(admin: Admin, names: Sequence[str] | None) -> list[dict[str, Any]]:
-    """One row for each partition; offsets are None where no leader can be asked."""
+async def partition_rows(
+    admin: Admin, names: Sequence[str] | None, states: Collection[str] | None = None
+) -> list[dict[str, Any]]:
+    """One row for each partition (in one of the `states`); offsets are None where no leader can be asked."""
     topics = await admin.describe_topics(names)
     partitions = [
         (TopicPartition(name, partition.partition), partition)
         for name, topic in topics.items()
-        if names is not None or not topic.is_internal
+        if names is not None or states is not None or not topic.is_internal
         for partition in topic.partitions
+        if states is None or partition_state(partition) in states
     ]
     led = [key for key, partition in partitions if partition.leader is not None]
     first = await admin.list_offsets(dict.fromkeys(led, EARLIEST)) if led else {}

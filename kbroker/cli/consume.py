@@ -42,6 +42,10 @@ def consume(
         str | None, typer.Option("--key-delimiter", "-K", help="Write the key and this before each value.")
     ] = None,
     null: Annotated[bool, typer.Option("--null", "-Z", help="Write a null key or value as NULL.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option("--group", "-G", help="Read as a member of this group, from where it is; -o is for a new one."),
+    ] = None,
     setting: ClientSetting = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Annotated[
@@ -59,14 +63,34 @@ def consume(
     options: dict[str, Any] = dict(parse_settings(setting, "-X"))
     from kbroker import Consumer
 
+    if group is not None:
+        options = {**group_options(group, partition, position), **options}
     with Consumer(bootstrap, **{"client_id": "kbroker-cli", **options}) as consumer:
-        ends = begin(consumer, topic, partition, position)
+        ends = begin(consumer, topic, partition, position) if group is None else join(consumer, topic)
         if output_format == "table":
             typer.echo(TABLE_LINE.format(*TABLE_COLUMNS))
         # Ctrl-C is the usual way to end this: it ends the loop, and interrupts nothing.
         stop: list[int] = []
         signal.signal(signal.SIGINT, lambda number, frame: stop.append(number))
         copy(consumer, writer, ends if exit_at_end else None, count, stop)
+
+
+def group_options(group: str, partitions: Sequence[int] | None, position: "StartPosition") -> dict[str, Any]:
+    """Return a member's settings; a usage error says what goes not together."""
+    if partitions:
+        raise typer.BadParameter("the group gives the partitions out", param_hint="--partition")
+    if position.kind not in ("start", "end"):
+        raise typer.BadParameter("in a group only start and end", param_hint="--offset")
+    return {"group_id": group, "auto_offset_reset": "earliest" if position.kind == "start" else "latest"}
+
+
+def join(consumer: "Consumer", topic: str) -> "dict[TopicPartition, int]":
+    """Join the group; return where the topic ends now."""
+    from kbroker import TopicPartition
+
+    ends = consumer.end_offsets([TopicPartition(topic, number) for number in consumer.partitions_for(topic)])
+    consumer.subscribe([topic])
+    return ends
 
 
 def begin(
@@ -99,13 +123,16 @@ def copy(
     count: int | None,
     stop: Sequence[int] = (),
 ) -> None:
-    """Write records until there were `count`, to each of `ends` (None: for ever), or until `stop` holds something."""
+    """Write records until there were `count`, to each of `ends` (None: for ever), or until `stop` holds something.
+
+    A member of a group ends when what it has been given is read; it writes all of it, as all of it is committed.
+    """
     out = sys.stdout.buffer
     sys.stdout.flush()
     left = count
     while not stop and (ends is None or not _reached(consumer, ends)):
         records: Sequence[Record] = consumer.poll(POLL_SECONDS, left)
-        if ends is not None:
+        if ends is not None and not consumer.in_group:
             records = [record for record in records if record.offset < ends[(record.topic, record.partition)]]  # type: ignore[index]
         out.write(writer(records))
         out.flush()
@@ -116,7 +143,10 @@ def copy(
 
 
 def _reached(consumer: "Consumer", ends: "dict[TopicPartition, int]") -> bool:
-    return all(consumer.position(partition) >= end for partition, end in ends.items())
+    if not consumer.in_group:
+        return all(consumer.position(partition) >= end for partition, end in ends.items())
+    positions = consumer.positions
+    return bool(positions) and all(offset >= ends.get(partition, 0) for partition, offset in positions.items())
 
 
 def _writer(output_format: OutputFormat | None, template: str | None, key_delimiter: str | None, null: bool) -> Writer:

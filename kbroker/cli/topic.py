@@ -32,15 +32,22 @@ def list_topics(
 
 @app.command()
 def describe(
-    topics: OptionalTopics = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, output_format: Format = "table"
+    topics: OptionalTopics = None,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions whose in-sync replicas are not all.")
+    ] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Only partitions without a leader.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output_format: Format = "table",
 ) -> None:
     """Show each partition: leader, replicas, in-sync replicas, first and next offset."""
     from kbroker.cli.admin import partition_rows, with_admin
     from kbroker.cli.output import print_rows
 
-    rows = with_admin(bootstrap, lambda admin: partition_rows(admin, topics or None))
+    wanted = {"under-replicated", "offline"} if under_replicated else {"offline"} if offline else None
+    rows = with_admin(bootstrap, lambda admin: partition_rows(admin, topics or None, wanted))
     columns = ("topic", "partition", "leader", "replicas", "isr", "start_offset", "end_offset", "state")
-    print_rows(rows, columns, output_format, empty="no topics")
+    print_rows(rows, columns, output_format, empty="no topics" if wanted is None else "no such partitions")
 
 
 @app.command()
