@@ -1,10 +1,10 @@
-"""One broker: its parts, built and introduced to each other, started and stopped in Kafka's order.
+"""One broker: its parts, built and introduced to each other, started and stopped in order.
 
     start    ZooKeeper session · cluster id, broker id · dynamic configurations · logs recovered · ports bound
              · replica manager · registered in ZooKeeper · requests served · controller runs for election
              · first UpdateMetadata: ready
-    stop     controlled shutdown · requests end · replica manager · logs closed (clean-shutdown marker)
-             · controller resigns · ZooKeeper session closed
+    stop     controlled shutdown · requests end · ZooKeeper session closed, and with it the controller's term
+             · replica manager · logs closed (clean-shutdown marker)
 
 `python -m kbroker.broker server.properties [--set key=value]... [--ready-file FILE]` runs one in this process.
 """
@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from controller.controller_config import ControllerConfig
 from controller.runner import ControllerRunner
@@ -45,11 +45,18 @@ from kbroker.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.metadata_cache import MetadataCache
 from kbroker.producer_id_manager import ProducerIdManager
 from kbroker.replica.replica_manager import ReplicaManager
+from kbroker.replica.replication import Replication
 from kbroker.server import Listener, Server, ServerLimits
 from kbroker.topic_names import OFFSETS_TOPIC
 from protocol.config_def import ConfigError
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.replication import AllocateProducerIdsRequest, ControlledShutdownRequest
+from protocol.messages.replication import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ControlledShutdownRequest,
+)
+from segment.cleaner import LogCleaner, LogCleanerSettings
 from segment.log_config import LogConfig
 from segment.log_manager import LogDirError, LogManager, LogManagerSettings
 
@@ -61,6 +68,9 @@ GC_THRESHOLDS = 10_000, 5, 20
 FIRST_METADATA_S = 60.0
 FIRST_TOPICS_S = 5.0
 SLOW_CONNECT_S = 1.0
+ALTER_PARTITION_VERSION = 3
+
+Settings = TypeVar("Settings", LogManagerSettings, LogCleanerSettings)
 
 
 class StartError(Exception):
@@ -89,8 +99,11 @@ class Broker:
         self.logs: LogManager
         self._controller: ControllerRunner | None = None
         self._replicas: ReplicaManager | None = None
+        self._cleaner: LogCleaner | None = None
         self._channels: BrokerChannels | None = None
         self._to_controller: ControllerChannel | None = None
+        self._isr_channel: ControllerChannel | None = None
+        """Of its own, so that changes of ISRs do not wait for a controlled shutdown."""
         self._producer_ids: ProducerIdManager | None = None
         self._groups: GroupCoordinator | None = None
         self._logs_open = False
@@ -133,7 +146,8 @@ class Broker:
         config = self.config
         proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self.cluster_id = await self.zookeeper.cluster_id(proposed)
-        self.logs = LogManager(config.directories, LogConfig(**topic_defaults(config)), _log_settings(config))
+        settings = _settings_of(LogManagerSettings, config)
+        self.logs = LogManager(config.directories, LogConfig(**topic_defaults(config)), settings)
         stored_cluster = self.logs.stored_cluster_id()
         if stored_cluster not in (None, self.cluster_id):
             raise StartError(
@@ -168,6 +182,7 @@ class Broker:
         config = self.config
         metadata = MetadataCache()
         metadata.introduced.clear()
+        metadata.on_brokers_changed = lambda: self._spawn(self._compare_group_protocols())
         listener = config.inter_broker_listener
         self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms)
         self._controller = ControllerRunner(self.zookeeper, self.broker_id, self._channels, controller_settings(config))
@@ -182,6 +197,8 @@ class Broker:
             executor=self._executor,
         )
         self._to_controller = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
+        self._isr_channel = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
+        self._replicas.replication = Replication(self._replicas, self._alter_partition)
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self._groups = GroupCoordinator(config, self._replicas, self._executor)
         self._replicas.on_leadership_change = self._groups.leadership_changed
@@ -218,6 +235,8 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         await self._replicas.start()
+        self._cleaner = LogCleaner(self.logs, _settings_of(LogCleanerSettings, self.config))
+        self._cleaner.start()
         assert self._groups is not None
         self._groups.start(await self._partitions_of(OFFSETS_TOPIC))
         self.configs.on_topic_change = self._topic_changed
@@ -229,6 +248,7 @@ class Broker:
         self._registered = True
         self.zookeeper.on_session_established.append(self._on_new_session)
         self.server.start()
+        self._controller.on_new_controller.append(lambda: self._spawn(self._forget_gone_topics()))
         await self._controller.start()
         await self.configs.watch()
         metadata = self.services.metadata
@@ -258,7 +278,11 @@ class Broker:
             host = each.host or socket.getfqdn()
             endpoints.append(Endpoint(each.name, host, port, config.security_protocols[each.name]))
         return BrokerRegistration(
-            self.broker_id, tuple(endpoints), config.broker_rack, timestamp_ms=int(time.time() * 1000)
+            self.broker_id,
+            tuple(endpoints),
+            config.broker_rack,
+            timestamp_ms=int(time.time() * 1000),
+            group_protocols=config.group_coordinator_rebalance_protocols,
         )
 
     async def _check_endpoints_are_free(self) -> None:
@@ -293,13 +317,34 @@ class Broker:
             return
         log.info("registered again as broker %d, epoch %d", self.broker_id, self.broker_epoch)
         self._controller.on_registered()
+        await self._forget_gone_topics()
+
+    async def _compare_group_protocols(self) -> None:
+        """A broker without the newer group protocol could not go on with its groups: then nobody may begin one."""
+        try:
+            brokers = await self.zookeeper.brokers()
+        except ZooKeeperError as error:
+            log.info("the brokers' group protocols are not known: %s", error)
+            return
+        lacking = frozenset(each.broker_id for each in brokers.values() if "consumer" not in each.group_protocols)
+        self.services.groups.brokers_without_newer_protocol = lacking
+
+    async def _forget_gone_topics(self) -> None:
+        """Topics whose deletion nobody told us of: we were away, or the controller that should have is dead."""
+        assert self._replicas is not None
+        known = set(self.services.metadata.topics)
+        try:
+            self._replicas.forget_topics(known.difference(await self.zookeeper.topic_names()))
+        except ZooKeeperError as error:
+            log.info("topics not compared with ZooKeeper: %s", error)
 
     def _on_log_dir_failure(self) -> None:
         if not self.logs.live_dirs:
             log.critical("all log directories are offline: this broker stops")
             self.fatal.set()
             return
-        self._spawn(self.zookeeper.notify_log_dir_failure(self.broker_id))
+        if self._registered:
+            self._spawn(self.zookeeper.notify_log_dir_failure(self.broker_id))
 
     def _topic_changed(self, topic: str) -> None:
         assert self._replicas is not None
@@ -315,10 +360,13 @@ class Broker:
         assert self._controller is not None
         self.config = self.services.config = self._replicas.config = after
         self.server.limits = server_limits(after)
+        if self._cleaner is not None:
+            self._cleaner.reconfigure(_settings_of(LogCleanerSettings, after))
         for topic in {topic for topic, _ in self.logs.logs}:
             self._topic_changed(topic)
-        if after.unclean_leader_election_enable and not before.unclean_leader_election_enable:
-            self._controller.unclean_election_enabled(None)
+        if after.num_replica_fetchers != before.num_replica_fetchers and self._replicas.replication is not None:
+            self._spawn(self._replicas.replication.redistribute())
+        self._controller.set_unclean_default(after.unclean_leader_election_enable)
 
     async def _allocate_producer_ids(self) -> Any:
         request = AllocateProducerIdsRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)
@@ -327,6 +375,14 @@ class Broker:
         if self._controller.is_active:
             return await self._controller.allocate_producer_ids(request)
         return await self._to_controller.request(request)
+
+    async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
+        assert self._controller is not None
+        assert self._isr_channel is not None
+        if self._controller.is_active:
+            return await self._controller.alter_partition(request, ALTER_PARTITION_VERSION)
+        answer: AlterPartitionResponse = await self._isr_channel.request(request)
+        return answer
 
     # -- stop ---------------------------------------------------------------------------------------------------------
 
@@ -342,18 +398,28 @@ class Broker:
             task.cancel()
         if self._producer_ids is not None:
             await self._producer_ids.close()
+        await self._leave_cluster()
         if self._replicas is not None:
             await self._replicas.shutdown()
         if self._logs_open:
-            await asyncio.get_running_loop().run_in_executor(self._executor, self.logs.shutdown)
+            loop = asyncio.get_running_loop()
+            if self._cleaner is not None:
+                await loop.run_in_executor(self._executor, self._cleaner.stop)
+            await loop.run_in_executor(self._executor, self.logs.shutdown)
+        self._executor.shutdown(wait=True)
+
+    async def _leave_cluster(self) -> None:
+        """End the session: registration and controller's node go at once, and another broker takes over while our logs
+        are still being closed.
+        """
+        self._registered = False
         if self._controller is not None:
-            await self._controller.stop()
-        for channel in (self._channels, self._to_controller):
+            await self._controller.stop(resign=False)
+        for channel in (self._channels, self._to_controller, self._isr_channel):
             if channel is not None:
                 await channel.close()
         if hasattr(self, "zookeeper"):
             await self.zookeeper.close()
-        self._executor.shutdown(wait=True)
 
     async def _controlled_shutdown(self) -> None:
         assert self._controller is not None
@@ -379,9 +445,10 @@ class Broker:
         log.warning("controlled shutdown did not succeed; stopping all the same")
 
 
-def _log_settings(config: BrokerConfig) -> LogManagerSettings:
-    names = LogManagerSettings.__dataclass_fields__
-    return LogManagerSettings(**{name: getattr(config, name) for name in names if hasattr(config, name)})
+def _settings_of(kind: type[Settings], config: BrokerConfig) -> Settings:
+    """The share of the broker's keys that the logs, or their compaction, have: fields of the same names."""
+    names = kind.__dataclass_fields__
+    return kind(**{name: getattr(config, name) for name in names if hasattr(config, name)})
 
 
 def controller_settings(config: BrokerConfig) -> ControllerConfig:

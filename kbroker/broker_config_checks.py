@@ -9,10 +9,8 @@ from kbroker.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, BrokerConf
 from protocol.config_def import ConfigError
 
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
-REPLICA_SELECTORS = (
-    "org.apache.kafka.common.replica.RackAwareReplicaSelector",
-    "org.apache.kafka.common.replica.LeaderSelector",
-)
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+REPLICA_SELECTORS = (RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
 OLDEST_INTER_BROKER_PROTOCOL = (3, 4)
 NEWEST_INTER_BROKER_PROTOCOL = (3, 9)
 
@@ -154,8 +152,10 @@ def _times_and_sizes(config: BrokerConfig) -> Iterator[str]:
     ):
         if value == 0:
             yield f"{key}=0 must be unlimited (-1) or at least 1"
-    if config.group_coordinator_rebalance_protocols != ("classic",):
-        yield "group.coordinator.rebalance.protocols must be classic: there are no others in ZooKeeper mode"
+    if "classic" not in config.group_coordinator_rebalance_protocols:
+        yield "group.coordinator.rebalance.protocols must contain classic"
+    if config.group_consumer_heartbeat_interval_ms >= config.group_consumer_session_timeout_ms:
+        yield "group.consumer.heartbeat.interval.ms must be less than group.consumer.session.timeout.ms"
     if config.offsets_commit_required_acks not in range(-1, config.offsets_topic_replication_factor + 1):
         yield "offsets.commit.required.acks must lie between -1 and offsets.topic.replication.factor"
     for host, limit in config.per_ip_overrides.items():

@@ -25,9 +25,30 @@ class GroupKeys:
     group_max_size: Int = key("group.max.size", default=MAX_INT, check=at_least(1), doc="Most members of a group.")
     group_coordinator_rebalance_protocols: List = key(
         "group.coordinator.rebalance.protocols",
-        default=("classic",),
+        default=("classic", "consumer"),
         check=one_of("classic", "consumer", "share", "unknown"),
-        doc="Group protocols that are on; only classic exists in ZooKeeper mode.",
+        doc="Group protocols that are on. Leave consumer (KIP-848) out while Java brokers of 3.9 are in the cluster.",
+    )
+    group_consumer_session_timeout_ms: Int = key(
+        "group.consumer.session.timeout.ms",
+        default=45_000,
+        check=at_least(1),
+        doc="A member of a consumer group (KIP-848) that is not heard of for so long is removed.",
+    )
+    group_consumer_heartbeat_interval_ms: Int = key(
+        "group.consumer.heartbeat.interval.ms",
+        default=5_000,
+        check=at_least(1),
+        doc="How often members of a consumer group (KIP-848) shall send heartbeats.",
+    )
+    group_consumer_max_size: Int = key(
+        "group.consumer.max.size", default=MAX_INT, check=at_least(1), doc="Most members of a consumer group (KIP-848)."
+    )
+    group_consumer_migration_policy: str = key(
+        "group.consumer.migration.policy",
+        default="bidirectional",
+        check=one_of("disabled", "upgrade", "downgrade", "bidirectional"),
+        doc="Whether groups with members pass from the classic protocol to the newer one (KIP-848), and back.",
     )
     offset_metadata_max_bytes: Int = key(
         "offset.metadata.max.bytes", default=4096, doc="Longest text that may be committed beside an offset."

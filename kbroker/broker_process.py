@@ -101,12 +101,16 @@ class BrokerProcess:
         properties_file.write_text(properties_text(self.properties), encoding="ascii")
         self._ready_file.unlink(missing_ok=True)
         self._begin_log()
-        # -P: a file in the broker's directory must not be taken for a module.
-        command = [*self.launcher, sys.executable, "-P", "-m", "kbroker.broker", str(properties_file)]
-        command += ["--ready-file", str(self._ready_file)]
+        command = [*self.launcher, *self.command(properties_file)]
         with self.log_file.open("ab") as log:
             self._child = start_child(command, output=log, cwd=self.directory, environment=_environment())
         return self
+
+    def command(self, properties_file: Path) -> list[str]:
+        """What runs the broker."""
+        # -P: a file in the broker's directory must not be taken for a module.
+        command = [sys.executable, "-P", "-m", "kbroker.broker", str(properties_file)]
+        return [*command, "--ready-file", str(self._ready_file)]
 
     def wait_until_ready(self, timeout: float = 30.0) -> "BrokerProcess":
         """Return once the broker serves; BrokerFailed when it ends or takes longer."""

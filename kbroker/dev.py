@@ -29,6 +29,8 @@ POLL_SECONDS = 0.01
 WATCH_SECONDS = 0.2
 HIGHEST_PORT = 65_535
 MAX_ANSWER_BYTES = 16 << 20
+MOST_COPIES = 3
+"""Of the internal topics."""
 
 
 class DevClusterError(RuntimeError):
@@ -185,12 +187,12 @@ class DevCluster:
 
     def _make_broker(self, index: int, port: int) -> BrokerProcess:
         broker_id = FIRST_BROKER_ID + index
-        copies = 1  # brokers do not copy partitions from each other yet
+        copies = min(MOST_COPIES, self._broker_count)
         properties = {
             "zookeeper.connect": self.zookeeper_connect,
             "offsets.topic.replication.factor": str(copies),
             "transaction.state.log.replication.factor": str(copies),
-            "transaction.state.log.min.isr": str(copies),
+            "transaction.state.log.min.isr": str((copies + 1) // 2),
             "group.initial.rebalance.delay.ms": "0",
             # After a kill -9 of the whole cluster, the next start waits for the dead brokers' sessions to end.
             "zookeeper.session.timeout.ms": "6000",

@@ -7,7 +7,7 @@ what the controller decided. One event loop owns it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from protocol.messages.replication import UpdateMetadataRequest
@@ -68,6 +68,8 @@ class MetadataCache:
         self.controller_id: int | None = None
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
+        self.on_brokers_changed: Callable[[], None] = lambda: None
+        """Called when a broker has come or gone, or has come back."""
         self.updates = 0
         """Grows with every update: a cheap way to see whether anything may have changed."""
         self.introduced = asyncio.Event()
@@ -100,7 +102,7 @@ class MetadataCache:
         The caller has checked broker epoch and controller epoch.
         """
         self.controller_id = None if request.controller_id < 0 else request.controller_id
-        self.brokers = {broker.id: _broker_info(broker) for broker in request.live_brokers}
+        former, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
         removed: list[tuple[str, int]] = []
         for name, topic_id, states in _topics_in(request):
             topic = self.topics.get(name)
@@ -110,6 +112,8 @@ class MetadataCache:
             removed += self._merge(topic, states)
         self.updates += 1
         self._wake()
+        if former != self.brokers:
+            self.on_brokers_changed()
         return removed
 
     def _set_topic_id(self, topic: TopicInfo, topic_id: bytes) -> None:
@@ -131,6 +135,19 @@ class MetadataCache:
         if not topic.partitions:
             del self.topics[topic.name]
             self._topics_by_id.pop(topic.topic_id, None)
+        return removed
+
+    def forget(self, names: Iterable[str]) -> list[tuple[str, int]]:
+        """Take topics out that went unnoticed; returns the partitions removed."""
+        removed = []
+        for name in names:
+            topic = self.topics.pop(name, None)
+            if topic is not None:
+                self._topics_by_id.pop(topic.topic_id, None)
+                removed += [(name, partition) for partition in topic.partitions]
+        if removed:
+            self.updates += 1
+            self._wake()
         return removed
 
     async def wait_for(self, predicate: Callable[[MetadataCache], bool], timeout: float) -> bool:

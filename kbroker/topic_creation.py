@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 
 BROKERS_DEFAULT = -1
 """Number of partitions, or replication factor: whatever the broker has set."""
-MOST_REPLICAS = 1
-"""Until followers fetch, a second replica would never be in sync."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +60,6 @@ def plan_topic(services: Services, wanted: TopicRequest) -> NewTopic:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     overrides = {key: value for key, value in config.items() if value is not None}
     services.configs.check_topic_overrides(overrides)
-    if any(len(replicas) > MOST_REPLICAS for replicas in assignment.values()):
-        # Nobody would copy the records: producers with acks=all would wait for ever.
-        text = f"brokers do not copy partitions from each other yet: use a replication factor of {MOST_REPLICAS}"
-        raise KafkaError(ErrorCode.INVALID_REPLICATION_FACTOR, text)
     return NewTopic(wanted.name, new_topic_id(), assignment, overrides)
 
 

@@ -131,8 +131,8 @@ def test_three_brokers_know_each_other_when_the_cluster_is_ready(tmp_path: Path)
             assert known_brokers("127.0.0.1", broker.port) == {1, 2, 3}
         assert cluster.failure() is None
         text = (tmp_path / "broker-2" / "server.properties").read_text()
-        assert "offsets.topic.replication.factor=1\n" in text
-        assert "transaction.state.log.min.isr=1\n" in text
+        assert "offsets.topic.replication.factor=3\n" in text
+        assert "transaction.state.log.min.isr=2\n" in text
 
 
 def test_brokers_use_the_zookeeper_that_is_given(make_cluster: MakeCluster, zookeeper: ZooKeeperAddress) -> None:

@@ -113,3 +113,14 @@ async def test_a_failing_predicate_reaches_who_waits() -> None:
     cache.update(update(0))
     with pytest.raises(ZeroDivisionError):
         await waiting
+
+
+async def test_topics_that_went_unnoticed_are_forgotten_and_whoever_waits_is_told() -> None:
+    cache = MetadataCache()
+    cache.update(update(0, 1))
+    waiting = asyncio.create_task(cache.wait_for(lambda now: "orders" not in now.topics, 5))
+    await asyncio.sleep(0)
+    assert cache.forget(["orders", "unknown"]) == [("orders", 0), ("orders", 1)]
+    assert await waiting
+    assert cache.topic_by_id(TOPIC_ID) is None
+    assert cache.forget(["orders"]) == []

@@ -32,20 +32,15 @@ def services(**properties: str) -> Any:
 
 
 def test_a_plan_has_replicas_for_each_partition() -> None:
-    plan = plan_topic(services(), TopicRequest("t", 6, 1, config={"retention.ms": "5"}))
+    plan = plan_topic(services(), TopicRequest("t", 6, 2, config={"retention.ms": "5"}))
     assert sorted(plan.assignment) == list(range(6))
-    assert all(len(replicas) == 1 for replicas in plan.assignment.values())
+    assert all(len(set(replicas)) == 2 for replicas in plan.assignment.values())
     assert plan.config == {"retention.ms": "5"}
 
 
 def test_numbers_that_are_left_open_come_from_the_broker() -> None:
-    plan = plan_topic(services(num__partitions="4", default__replication__factor="1"), TopicRequest("t"))
-    assert [len(replicas) for replicas in plan.assignment.values()] == [1] * 4
-
-
-def test_replicas_that_nobody_would_copy_are_refused() -> None:
-    with pytest.raises(KafkaError, match="use a replication factor of 1"):
-        plan_topic(services(), TopicRequest("t", 1, 2))
+    plan = plan_topic(services(num__partitions="4", default__replication__factor="3"), TopicRequest("t"))
+    assert [len(replicas) for replicas in plan.assignment.values()] == [3] * 4
 
 
 def test_a_topic_that_is_there_is_refused() -> None:
