@@ -3,126 +3,73 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_connector.offset_ranges import (
-    EARLIEST,
-    LATEST,
-    Bounds,
-    OffsetRange,
-    TopicPartition,
-    check_spec_covers,
-    plan_ranges,
-)
-from spark_connector.options import OptionError, ReadOptions
+from spark_connector import planning
+from spark_connector.columns import ColumnPlan
+from spark_connector.filters import Pushed, push
+from spark_connector.offset_ranges import plan_ranges
+from spark_connector.read_options import ReadOptions
+from spark_connector.tasks import RangePartition, new_cluster, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from kbroker.client.blocking_cluster import BlockingCluster
+    from pyspark.sql.datasource import Filter
 
 log = logging.getLogger(__name__)
-
-CLUSTERS: dict[tuple[object, ...], BlockingCluster] = {}
-"""One per Python worker and set of client options: Spark reuses workers, so tasks find connections open."""
-
-
-@dataclass
-class RangePartition(InputPartition):
-    """One Spark task's share of the read."""
-
-    range: OffsetRange
-
-    def __init__(self, offset_range: OffsetRange) -> None:
-        super().__init__(None)
-        self.range = offset_range
-
-
-class DataLossError(RuntimeError):
-    """Offsets that the query asked for are not there; failOnDataLoss=false reads the rest."""
+PUSHING_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class BatchReader(DataSourceReader):
     """Made on the driver, sent to the executors with its options."""
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, plan: ColumnPlan) -> None:
         self.options = options
+        self.plan = plan
+        self.pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """Plan one Spark partition per topic partition that has records in the range."""
-        options = self.options
-        with _new_cluster(options) as cluster:
-            places = _places(cluster, options)
-            _check_specs(options, places)
-            earliest = cluster.offsets(places, EARLIEST)
-            latest = cluster.offsets(places, LATEST)
-        bounds = {place: Bounds(earliest[place], latest[place]) for place in places}
-        ranges, lost = plan_ranges(options.starting, options.ending, bounds)
-        if lost:
-            message = "; ".join(str(loss) for loss in lost)
-            if options.fail_on_data_loss:
-                raise DataLossError(
-                    f"{message}. Records were deleted (retention) or never written; failOnDataLoss=false reads the rest"
-                )
-            log.warning("reading what is there: %s", message)
+        """Plan the offset ranges, one Spark partition for each."""
+        options, pushed = self.options, self.pushed
+        with new_cluster(options, options.offset_timeout_ms) as cluster:
+            every_place = planning.find_partitions(cluster, options)
+            bounds = planning.find_bounds(cluster, planning.needed_places(cluster, every_place, options, pushed))
+            starts = planning.resolve(cluster, options.starting, bounds, every_place)
+            ends = planning.resolve(cluster, options.ending, bounds, every_place)
+            ranges, losses = plan_ranges(starts, ends, bounds, cluster.topic_ids)
+            planning.report_losses(losses, fail=options.fail_on_data_loss)
+            ranges = planning.cut_by_filters(cluster, ranges, options, pushed)
+            ranges = planning.split(cluster, options, ranges, bounds)
         return [RangePartition(each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run on an executor: yield the range's records as Arrow batches."""
-        if not isinstance(partition, RangePartition):  # Spark's stand-in for a plan without partitions
-            return
-        from kbroker.client.range_reader import RangeReader
-
-        share = partition.range
-        yield from RangeReader(
-            _cluster(self.options),
-            share.topic,
-            share.partition,
-            share.start,
-            share.end,
-            include_headers=self.options.include_headers,
-        )
+        return read_range(self.options, self.plan, partition, self.pushed)
 
 
-def _new_cluster(options: ReadOptions) -> BlockingCluster:
-    from kbroker.client.blocking_cluster import BlockingCluster
+class PushingBatchReader(BatchReader):
+    """A reader that takes filters; Spark wants it only while spark.sql.python.filterPushdown.enabled is true.
 
-    try:
-        return BlockingCluster(options.bootstrap, {"client_id": "kbroker-spark", **options.client})
-    except ValueError as error:
-        raise OptionError(f"one of the options kafka.* is wrong: {error}") from error
+    Spark asks for it again for each query with a filter, and keeps its last plan for those on the same frame without.
+    """
 
-
-def _cluster(options: ReadOptions) -> BlockingCluster:
-    key = (options.bootstrap, *sorted(options.client.items()))
-    cluster = CLUSTERS.get(key)
-    if cluster is None:
-        cluster = CLUSTERS[key] = _new_cluster(options)
-    return cluster
+    def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:
+        """Keep the filters that spare reading, return the others."""
+        self.pushed, left = push(filters, self.plan.taken, self.options.key_format == "string")
+        log.info("filters pushed: %s; left to Spark: %s", ", ".join(self.pushed.said) or "none", left or "none")
+        return left
 
 
-def _places(cluster: BlockingCluster, options: ReadOptions) -> list[TopicPartition]:
-    selection = options.selection
-    if selection.assign:
-        known = cluster.partitions({topic for topic, _ in selection.assign})
-        unknown = [f"{topic}-{partition}" for topic, partition in selection.assign if (topic, partition) not in known]
-        if unknown:
-            raise OptionError(f"assign names partitions that are not there: {', '.join(unknown)}")
-        return list(selection.assign)
-    topics = selection.subscribe
-    if selection.subscribe_pattern:
-        topics = tuple(name for name in cluster.topics() if re.fullmatch(selection.subscribe_pattern, name))
-    return sorted(cluster.partitions(topics)) if topics else []
+def batch_reader(options: ReadOptions, plan: ColumnPlan) -> BatchReader:
+    """Return a reader for the planner process that asks for it.
 
-
-def _check_specs(options: ReadOptions, places: list[TopicPartition]) -> None:
-    try:
-        check_spec_covers("startingOffsets", options.starting, places)
-        check_spec_covers("endingOffsets", options.ending, places)
-    except ValueError as error:
-        raise OptionError(str(error)) from error
+    Spark refuses a reader with pushFilters while filter pushdown is off, and does not tell a source which it is; but it
+    pushes filters from a planner of its own.
+    """
+    main = getattr(sys.modules["__main__"], "__spec__", None)
+    pushes = PUSHING_PLANNER in sys.modules or (main is not None and main.name == PUSHING_PLANNER)
+    return PushingBatchReader(options, plan) if pushes else BatchReader(options, plan)

@@ -1,13 +1,15 @@
-"""Which offsets a read covers: the options' wishes and the topics' bounds in, offset ranges out. Pure."""
+"""Which offsets a query reads: wanted starts and ends and the topics' bounds in, ranges for Spark's tasks out. Pure."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import heapq
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 EARLIEST = -2
 LATEST = -1
+NO_ID = bytes(16)
 
 TopicPartition = tuple[str, int]
 
@@ -20,6 +22,8 @@ class OffsetRange:
     partition: int
     start: int
     end: int
+    topic_id: bytes = NO_ID
+    """Of the topic that was planned: one made again under its name is not read in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,58 +32,6 @@ class Bounds:
 
     earliest: int
     latest: int
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetSpec:
-    """One side of a read: a default for every partition, or an offset for each (EARLIEST and LATEST included)."""
-
-    default: int | None
-    by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-
-def parse_offset_spec(option: str, text: str) -> OffsetSpec:
-    """Read `earliest`, `latest` or Spark's JSON `{"topic":{"0":23,"1":-2}}`.
-
-    Raises ValueError with the option's name when the text is none of these.
-    """
-    word = text.strip().lower()
-    if word == "earliest":
-        return OffsetSpec(EARLIEST)
-    if word == "latest":
-        return OffsetSpec(LATEST)
-    try:
-        parsed = json.loads(text)
-        offsets = {
-            (str(topic), int(partition)): _offset(offset)
-            for topic, partitions in parsed.items()
-            for partition, offset in partitions.items()
-        }
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f'{option} is {text!r}: it must be "earliest", "latest" or JSON such as {{"topic":{{"0":23,"1":-2}}}}'
-            f" ({error})"
-        ) from error
-    return OffsetSpec(None, offsets)
-
-
-def _offset(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < EARLIEST:
-        raise ValueError(f"{value!r} is not an offset; -1 means latest, -2 earliest")
-    return value
-
-
-def check_spec_covers(option: str, spec: OffsetSpec, partitions: Iterable[TopicPartition]) -> None:
-    """Refuse a per-partition spec that misses a partition of the read or names one outside it, as Spark does."""
-    if spec.default is not None:
-        return
-    wanted, given = set(partitions), set(spec.by_partition)
-    if wanted != given:
-        missing = ", ".join(f"{t}-{p}" for t, p in sorted(wanted - given)) or "none"
-        surplus = ", ".join(f"{t}-{p}" for t, p in sorted(given - wanted)) or "none"
-        raise ValueError(
-            f"{option} must name every partition that is read, and no other: missing {missing}; not read: {surplus}"
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,24 +52,55 @@ class DataLoss:
 
 
 def plan_ranges(
-    starting: OffsetSpec, ending: OffsetSpec, bounds: Mapping[TopicPartition, Bounds]
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    bounds: Mapping[TopicPartition, Bounds],
+    topic_ids: Mapping[str, bytes] | None = None,
 ) -> tuple[list[OffsetRange], list[DataLoss]]:
     """Return the non-empty ranges to read, cut to what is there, and what had to be cut away."""
+    ids = topic_ids or {}
     ranges: list[OffsetRange] = []
     lost: list[DataLoss] = []
     for (topic, partition), available in sorted(bounds.items()):
-        start = _resolve(starting, (topic, partition), available)
-        end = _resolve(ending, (topic, partition), available)
+        start, end = starts[topic, partition], ends[topic, partition]
         first, last = max(start, available.earliest), min(end, available.latest)
         if start < available.earliest or end > available.latest or start > available.latest:
             lost.append(DataLoss(topic, partition, (start, end), available))
         if first < last:
-            ranges.append(OffsetRange(topic, partition, first, last))
+            ranges.append(OffsetRange(topic, partition, first, last, ids.get(topic, NO_ID)))
     return ranges, lost
 
 
-def _resolve(spec: OffsetSpec, partition: TopicPartition, available: Bounds) -> int:
-    offset = spec.by_partition[partition] if spec.default is None else spec.default
-    if offset == EARLIEST:
-        return available.earliest
-    return available.latest if offset == LATEST else offset
+def split_ranges(
+    ranges: Sequence[OffsetRange],
+    min_partitions: int | None,
+    max_records: int | None,
+    bytes_per_offset: Mapping[TopicPartition, float],
+) -> list[OffsetRange]:
+    """Cut ranges until none has more than max_records offsets and there are min_partitions of them (where possible).
+
+    The range with the most bytes per piece is cut first; `bytes_per_offset` may leave out what is not known.
+    """
+    pieces = [1 if max_records is None else -(-(each.end - each.start) // max_records) for each in ranges]
+    weights = [
+        (each.end - each.start) * bytes_per_offset.get((each.topic, each.partition), 1.0) or 1.0 for each in ranges
+    ]
+    total = sum(pieces)
+    heap = [(-weights[at] / pieces[at], at) for at in range(len(ranges))]
+    heapq.heapify(heap)
+    while heap and total < (min_partitions or 0):
+        _, at = heapq.heappop(heap)
+        if pieces[at] < ranges[at].end - ranges[at].start:
+            pieces[at] += 1
+            total += 1
+            heapq.heappush(heap, (-weights[at] / pieces[at], at))
+    return [piece for each, count in zip(ranges, pieces, strict=True) for piece in _cut(each, count)]
+
+
+def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:
+    size = whole.end - whole.start
+    edges = [whole.start + size * number // pieces for number in range(pieces + 1)]
+    return [
+        OffsetRange(whole.topic, whole.partition, first, last, whole.topic_id)
+        for first, last in itertools.pairwise(edges)
+    ]

@@ -1,130 +1,134 @@
-"""The options of a read, taken apart and checked once, under the names and meanings of Spark's Kafka source."""
+"""How the data source's options are taken apart: names whatever their case, values checked, the nearest name in errors.
+
+`kafka.*` goes to the client without its prefix. What a Java client knows and this one has no use for (buffer sizes,
+session timeouts) is let through without effect, so that a job moves by changing the format's name.
+"""
 
 from __future__ import annotations
 
 import difflib
-import json
+import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 
-from spark_connector.offset_ranges import EARLIEST, LATEST, OffsetSpec, TopicPartition, parse_offset_spec
+log = logging.getLogger(__name__)
 
-CHOOSERS = ("assign", "subscribe", "subscribePattern")
-SUPPORTED = (*CHOOSERS, "startingOffsets", "endingOffsets", "failOnDataLoss", "includeHeaders")
 BOOTSTRAP = "kafka.bootstrap.servers"
+PREFIX = "kafka."
+USE_INSTEAD = {
+    "auto.offset.reset": "startingOffsets says where a query begins",
+    "key.deserializer": "keyFormat says how keys are read",
+    "value.deserializer": "valueFormat says how values are read",
+    "key.serializer": "keyFormat says how keys are written",
+    "value.serializer": "valueFormat says how values are written",
+    "enable.auto.commit": "commitOffsetsToGroup names a group that follows the query",
+    "interceptor.classes": "there are no interceptors in Python",
+    "transactional.id": "writes are idempotent, and not in a transaction",
+}
+"""Options of a Java client that cannot be given, with what to do."""
+WITHOUT_EFFECT = frozenset(
+    {
+        "allow.auto.create.topics",
+        "auto.commit.interval.ms",
+        "client.dns.lookup",
+        "connections.max.idle.ms",
+        "default.api.timeout.ms",
+        "exclude.internal.topics",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "max.poll.records",
+        "metadata.max.age.ms",
+        "partition.assignment.strategy",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "retries",
+        "send.buffer.bytes",
+        "session.timeout.ms",
+        "socket.connection.setup.timeout.max.ms",
+        "socket.connection.setup.timeout.ms",
+    }
+)
+DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)?")
+MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class OptionError(ValueError):
     """An option of the data source is missing, unknown, contradictory or malformed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """Which partitions are read: exactly one of the three is given."""
+class GivenOptions:
+    """The options of one query, found by name; each method raises OptionError naming the option it read."""
 
-    assign: tuple[TopicPartition, ...] = ()
-    subscribe: tuple[str, ...] = ()
-    subscribe_pattern: str = ""
+    def __init__(self, options: Mapping[str, str], known: Iterable[str]) -> None:
+        """Refuse a name that is neither known nor `kafka.*`, with the nearest that exists."""
+        self._values = {name.lower(): str(value) for name, value in options.items()}
+        by_lower = {name.lower(): name for name in (*known, BOOTSTRAP)}
+        for name in options:
+            if name.lower() not in by_lower and not name.lower().startswith(PREFIX):
+                near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+                hint = f'; did you mean "{by_lower[near[0]]}"?' if near else ""
+                names = ", ".join(by_lower.values())
+                raise OptionError(f'the option "{name}" is not known to kbroker{hint} Known: {names}, kafka.*')
 
+    def given(self, *names: str) -> list[str]:
+        """Return which of these options have a value."""
+        return [name for name in names if self._values.get(name.lower(), "").strip()]
 
-@dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """A batch read, checked."""
+    def text(self, name: str, default: str = "") -> str:
+        """Return the value without surrounding blanks."""
+        return self._values.get(name.lower(), default).strip()
 
-    bootstrap: str
-    selection: Selection
-    starting: OffsetSpec
-    ending: OffsetSpec
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    client: Mapping[str, str] = field(default_factory=dict)
-    """The `kafka.*` options without their prefix and without bootstrap.servers."""
+    def boolean(self, name: str, default: bool) -> bool:
+        """Return true or false."""
+        text = self.text(name, str(default)).lower()
+        if text not in ("true", "false"):
+            raise OptionError(f'{name} is {text!r}: it must be "true" or "false"')
+        return text == "true"
 
+    def number(self, name: str, minimum: int) -> int | None:
+        """Return a whole number; None when the option is not given."""
+        if not self.given(name):
+            return None
+        text = self.text(name)
+        if not text.lstrip("-").isdigit() or int(text) < minimum:
+            raise OptionError(f"{name} is {text!r}: it must be a whole number, at least {minimum}")
+        return int(text)
 
-def include_headers(options: Mapping[str, str]) -> bool:
-    """Return whether the schema has the column `headers`; all that the schema depends on."""
-    return _boolean("includeHeaders", _lower_keys(options).get("includeheaders", "false"))
+    def duration_ms(self, name: str) -> int | None:
+        """Return a time such as `15m`, `30s` or `500` (milliseconds); None when the option is not given."""
+        if not self.given(name):
+            return None
+        match = DURATION.fullmatch(self.text(name).lower())
+        if match is None:
+            raise OptionError(f"{name} is {self.text(name)!r}: it must be a time such as 15m, 30s or 500ms")
+        return int(match[1]) * MILLISECONDS[match[2] or "ms"]
 
+    def choice(self, name: str, allowed: tuple[str, ...], default: str) -> str:
+        """Return one of a few words."""
+        text = self.text(name, default)
+        found = [word for word in allowed if word.lower() == text.lower()]
+        if not found:
+            raise OptionError(f"{name} is {text!r}: it must be {', '.join(allowed[:-1])} or {allowed[-1]}")
+        return found[0]
 
-def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Check the options of `spark.read.format("kbroker")`; raises OptionError saying which is wrong and why."""
-    given = _lower_keys(options)
-    _refuse_unknown(options)
-    bootstrap = given.get(BOOTSTRAP, "").strip()
-    if not bootstrap:
-        raise OptionError(f'the option "{BOOTSTRAP}" is missing: host:port of one or more brokers')
-    try:
-        starting = parse_offset_spec("startingOffsets", given.get("startingoffsets", "earliest"))
-        ending = parse_offset_spec("endingOffsets", given.get("endingoffsets", "latest"))
-    except ValueError as error:
-        raise OptionError(str(error)) from error
-    if starting.default == LATEST or LATEST in starting.by_partition.values():
-        raise OptionError("startingOffsets cannot be latest (-1) in a batch read: nothing would be read")
-    if ending.default == EARLIEST or EARLIEST in ending.by_partition.values():
-        raise OptionError("endingOffsets cannot be earliest (-2) in a batch read: nothing would be read")
-    return ReadOptions(
-        bootstrap=bootstrap,
-        selection=_selection(given),
-        starting=starting,
-        ending=ending,
-        fail_on_data_loss=_boolean("failOnDataLoss", given.get("failondataloss", "true")),
-        include_headers=include_headers(options),
-        client={
-            name.removeprefix("kafka."): value
-            for name, value in given.items()
-            if name.startswith("kafka.") and name != BOOTSTRAP
-        },
-    )
+    def bootstrap(self) -> str:
+        """Return the brokers to begin with."""
+        if not self.given(BOOTSTRAP):
+            raise OptionError(f'the option "{BOOTSTRAP}" is missing: host:port of one or more brokers')
+        return self.text(BOOTSTRAP)
 
-
-def _lower_keys(options: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in options.items()}
-
-
-def _refuse_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower(): name for name in SUPPORTED}
-    for name in options:
-        if name.lower() in known or name.lower().startswith("kafka."):
-            continue
-        near = difflib.get_close_matches(name.lower(), [*known, BOOTSTRAP], n=1)
-        hint = f'; did you mean "{known.get(near[0], near[0])}"?' if near else ""
-        raise OptionError(
-            f'the option "{name}" is not known to the kbroker source{hint} Known: {", ".join(SUPPORTED)}, kafka.*'
-        )
-
-
-def _selection(given: Mapping[str, str]) -> Selection:
-    chosen = [name for name in CHOOSERS if given.get(name.lower(), "").strip()]
-    if len(chosen) != 1:
-        raise OptionError(f"exactly one of {', '.join(CHOOSERS)} must be given; given: {', '.join(chosen) or 'none'}")
-    text = given[chosen[0].lower()]
-    if chosen[0] == "subscribe":
-        topics = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
-        if not topics:
-            raise OptionError(f"subscribe names no topic: {text!r}")
-        return Selection(subscribe=topics)
-    if chosen[0] == "subscribePattern":
-        try:
-            re.compile(text)
-        except re.error as error:
-            raise OptionError(f"subscribePattern {text!r} is not a regular expression: {error}") from error
-        return Selection(subscribe_pattern=text)
-    return Selection(assign=_assignment(text))
-
-
-def _assignment(text: str) -> tuple[TopicPartition, ...]:
-    try:
-        parsed = json.loads(text)
-        pairs = {(str(topic), int(p)) for topic, partitions in parsed.items() for p in partitions}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise OptionError(f'assign is {text!r}: it must be JSON such as {{"topic":[0,1]}} ({error})') from error
-    if not pairs:
-        raise OptionError(f"assign names no partition: {text!r}")
-    return tuple(sorted(pairs))
-
-
-def _boolean(name: str, text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise OptionError(f'{name} is {text!r}: it must be "true" or "false"')
-    return text.strip().lower() == "true"
+    def client(self) -> dict[str, str]:
+        """Return the `kafka.*` options for the client: without prefix, bootstrap.servers and group.id."""
+        client = {}
+        for name, value in self._values.items():
+            key = name.removeprefix(PREFIX)
+            if not name.startswith(PREFIX) or name in (BOOTSTRAP, "kafka.group.id"):
+                continue
+            if key in USE_INSTEAD:
+                raise OptionError(f'the option "{name}" cannot be given: {USE_INSTEAD[key]}')
+            if key in WITHOUT_EFFECT:
+                log.info("%s has no effect here", name)
+                continue
+            client[key] = value
+        return client

@@ -1,18 +1,23 @@
-"""The data source as Spark sees it: its name, its schema and its readers; nothing else."""
+"""The data source as Spark sees it: its name, its schema, its readers and writers; nothing else."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-from spark_connector.columns import schema_ddl
-from spark_connector.options import include_headers, read_options
+from spark_connector.columns import plan_columns, schema_ddl
+from spark_connector.options import OptionError
+from spark_connector.read_options import ReadOptions, read_options
+from spark_connector.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from spark_connector.batch_reader import BatchReader
+    from spark_connector.sink_layout import SinkLayout
+    from spark_connector.stream_reader_41 import StreamReader41
+    from spark_connector.writer import BatchWriter, StreamWriter
 
 
 class KbrokerDataSource(DataSource):
@@ -25,10 +30,77 @@ class KbrokerDataSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns; `headers` only with includeHeaders=true, as in Spark's Kafka source."""
-        return schema_ddl(include_headers(self.options))
+        options = read_options(self.options, streaming=None)
+        key = _struct_type("key", options.key_format, options.key_schema, options)
+        return schema_ddl(options, key, _struct_type("value", options.value_format, options.value_schema, options))
 
     def reader(self, schema: StructType) -> BatchReader:
         """Check the options and return the reader of one batch query."""
-        from spark_connector.batch_reader import BatchReader
+        from spark_connector.batch_reader import batch_reader
 
-        return BatchReader(read_options(self.options))
+        options = read_options(self.options)
+        return batch_reader(options, plan_columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> StreamReader41:
+        """Check the options and return the reader of one streaming query."""
+        options = read_options(self.options, streaming=True)
+        plan = plan_columns(schema, options)
+        if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
+            from spark_connector.stream_reader_41 import StreamReader41
+
+            return StreamReader41(options, plan)
+        from spark_connector.stream_reader import StreamReader
+
+        return StreamReader(options, plan)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Check options and columns and return the writer of one frame."""
+        from spark_connector.writer import BatchWriter
+
+        if overwrite:
+            raise OptionError('a topic can only be appended to: mode("append") instead of mode("overwrite")')
+        return BatchWriter(*self._sink(schema))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+        """Check options and columns and return the writer of one streaming query; output mode complete appends, too."""
+        from spark_connector.writer import StreamWriter
+
+        return StreamWriter(*self._sink(schema))
+
+    def _sink(self, schema: StructType) -> tuple[WriteOptions, SinkLayout]:
+        from spark_connector.sink_layout import sink_layout
+
+        options = write_options(self.options)
+        return options, sink_layout(schema, options)
+
+
+def _struct_type(column: str, kind: str, given: str, options: ReadOptions) -> str:
+    """Return the type of parsed keys or values: as given, or as a sample of the topic or the registry shows it."""
+    if kind == "avro":
+        return _avro_type(column, given, options)
+    if kind != "json":
+        return ""
+    if given:
+        return f"struct<{given}>"
+    from spark_connector.json_inference import infer_struct
+    from spark_connector.planning import sample
+
+    found = infer_struct(sample(options, column))
+    if found is None:
+        raise OptionError(f"{column}Schema is needed: no JSON object among the newest {column}s shows it")
+    return found.simpleString()
+
+
+def _avro_type(column: str, given: str, options: ReadOptions) -> str:
+    from spark_connector.avro import AvroError, compile_schema
+    from spark_connector.avro_columns import Registry
+
+    topics = options.selection.subscribe
+    try:
+        if not given and options.registry and len(topics) == 1:
+            given = Registry(options.registry).latest(f"{topics[0]}-{column}")[1]
+        if given:
+            return compile_schema(given).spark_type
+    except AvroError as error:
+        raise OptionError(f"{column}Schema: {error}") from error
+    raise OptionError(f"{column}Schema is needed: an Avro schema; or schemaRegistry and one topic in subscribe")

@@ -5,15 +5,19 @@ import json
 import pytest
 
 from kbroker.broker_process import BrokerProcess
-from spark_connector.options import OptionError, read_options
+from spark_connector.columns import ColumnPlan
+from spark_connector.options import OptionError
+from spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
+from tests.spark_connector.schemas import plain_schema
 
 pytest.importorskip("pyspark")
 batch_reader = pytest.importorskip("spark_connector.batch_reader")
 
 
 def reader(broker: BrokerProcess, **options: str) -> "batch_reader.BatchReader":
-    return batch_reader.BatchReader(read_options({"kafka.bootstrap.servers": broker.bootstrap, **options}))
+    checked = read_options({"kafka.bootstrap.servers": broker.bootstrap, **options})
+    return batch_reader.BatchReader(checked, ColumnPlan(plain_schema(), tuple(plain_schema().names)))
 
 
 def test_one_spark_partition_for_each_partition_with_records(broker: BrokerProcess, topic_name: str) -> None:

@@ -4,6 +4,10 @@ import importlib
 
 import pytest
 
+from kbroker.broker_process import BrokerProcess
+from spark_connector.options import OptionError
+from tests.kbroker.client.topics import create_topic, produce_values
+
 datasource = pytest.importorskip("pyspark.sql.datasource")
 
 
@@ -15,5 +19,17 @@ def test_spark_finds_the_source_by_the_modules_name() -> None:
 
 def test_the_schema_follows_include_headers() -> None:
     source = importlib.import_module("pyspark_kbroker").DefaultSource
-    assert "headers" not in source({}).schema()
-    assert "headers" in source({"includeHeaders": "true"}).schema()
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    assert "headers" not in source(given).schema()
+    assert "headers" in source({**given, "includeHeaders": "true"}).schema()
+
+
+def test_typed_columns_are_those_given_or_those_of_a_sample(broker: BrokerProcess, topic_name: str) -> None:
+    source = importlib.import_module("pyspark_kbroker").DefaultSource
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic_name, "valueFormat": "json"}
+    assert "value struct<a int, b string>" in source({**options, "valueSchema": "a int, b string"}).schema()
+    with pytest.raises(OptionError, match="valueSchema is needed"):
+        source(options).schema()
+    produce_values(broker.bootstrap, topic_name, 1, [b"junk", b'{"carrier":"UA","delay":2}'])
+    assert "value struct<carrier:string,delay:bigint>" in source(options).schema()

@@ -1,0 +1,162 @@
+"""What the driver asks the brokers while it plans: which partitions there are, what they hold, how large they are."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from spark_connector.filters import FARTHEST, Pushed
+from spark_connector.offset_ranges import (
+    EARLIEST,
+    LATEST,
+    Bounds,
+    DataLoss,
+    OffsetRange,
+    TopicPartition,
+    split_ranges,
+)
+from spark_connector.offset_specs import OffsetSpec
+from spark_connector.options import OptionError
+from spark_connector.read_options import ReadOptions
+
+if TYPE_CHECKING:
+    from kbroker.client.blocking_cluster import BlockingCluster
+
+log = logging.getLogger(__name__)
+SAMPLE_ROWS = 1_000
+
+
+class DataLossError(RuntimeError):
+    """Offsets that the query asked for are not there; failOnDataLoss=false reads the rest."""
+
+
+def find_partitions(cluster: BlockingCluster, options: ReadOptions) -> list[TopicPartition]:
+    """Return the partitions that assign, subscribe or subscribePattern name now, in order."""
+    selection = options.selection
+    if selection.assign:
+        known = cluster.partitions({topic for topic, _ in selection.assign})
+        unknown = [f"{topic}-{partition}" for topic, partition in selection.assign if (topic, partition) not in known]
+        if unknown:
+            raise OptionError(f"assign names partitions that are not there: {', '.join(unknown)}")
+        return list(selection.assign)
+    topics: Collection[str] = selection.subscribe
+    if selection.subscribe_pattern:
+        topics = [name for name in cluster.topics() if re.fullmatch(selection.subscribe_pattern, name)]
+    return sorted(cluster.partitions(topics))
+
+
+def find_bounds(cluster: BlockingCluster, places: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    """Return what each partition holds now."""
+    earliest, latest = cluster.offsets(places, EARLIEST), cluster.offsets(places, LATEST)
+    return {place: Bounds(earliest[place], latest[place]) for place in places}
+
+
+def resolve(
+    cluster: BlockingCluster,
+    spec: OffsetSpec,
+    bounds: Mapping[TopicPartition, Bounds],
+    every_place: Collection[TopicPartition],
+) -> dict[TopicPartition, int]:
+    """Return the offset that an option means in each partition of `bounds`; it must name `every_place`, if any."""
+    try:
+        spec.check_covers(every_place)
+        times = spec.times(bounds)
+        return spec.resolve(bounds, cluster.offsets(times, times) if times else {})
+    except ValueError as error:
+        raise OptionError(str(error)) from error
+
+
+def needed_places(
+    cluster: BlockingCluster, places: Collection[TopicPartition], options: ReadOptions, pushed: Pushed
+) -> list[TopicPartition]:
+    """Return the partitions that can hold rows which pass the filters."""
+    allowed = [place for place in places if pushed.allows(place)]
+    if options.partitioned_by_key and pushed.keys is not None:
+        counts = Counter(topic for topic, _ in cluster.partitions({topic for topic, _ in allowed}))
+        with_keys = pushed.key_places(counts)
+        allowed = [place for place in allowed if with_keys is None or place in with_keys]
+    return allowed
+
+
+def cut_by_filters(
+    cluster: BlockingCluster, ranges: Sequence[OffsetRange], options: ReadOptions, pushed: Pushed
+) -> list[OffsetRange]:
+    """Cut ranges to the offsets and times that pass the filters.
+
+    Behind the first record at or after an end there may be older ones, where producers give times: the end is a seek
+    only as far as maxTimestampDisorderMs says how much the times may be out of order.
+    """
+    low, high = pushed.offsets.low, pushed.offsets.high
+    cut = [replace(each, start=max(each.start, low), end=min(each.end, high + 1)) for each in ranges]
+    cut = [each for each in cut if each.start < each.end]
+    places = [(each.topic, each.partition) for each in cut]
+    if pushed.start_ms is not None and cut:
+        found = cluster.offsets(places, pushed.start_ms)
+        begins = {place: offset if offset >= 0 else FARTHEST for place, offset in found.items()}
+        cut = [replace(each, start=max(each.start, begins[each.topic, each.partition])) for each in cut]
+    if pushed.end_ms is not None and options.max_disorder_ms is not None and cut:
+        found = cluster.offsets(places, pushed.end_ms + options.max_disorder_ms)
+        ends = {place: offset if offset >= 0 else FARTHEST for place, offset in found.items()}
+        cut = [replace(each, end=min(each.end, ends[each.topic, each.partition])) for each in cut]
+    return [each for each in cut if each.start < each.end]
+
+
+def report_losses(losses: Sequence[DataLoss], *, fail: bool) -> None:
+    """Raise DataLossError, or log the losses."""
+    report("; ".join(str(loss) for loss in losses), "Records were deleted (retention) or never written", fail=fail)
+
+
+def report(message: str, reason: str, *, fail: bool) -> None:
+    """Raise DataLossError, or log it; an empty message is nothing to report."""
+    if message and fail:
+        raise DataLossError(f"{message}. {reason}; failOnDataLoss=false reads the rest")
+    if message:
+        log.warning("reading what is there: %s", message)
+
+
+def split(
+    cluster: BlockingCluster,
+    options: ReadOptions,
+    ranges: Sequence[OffsetRange],
+    bounds: Mapping[TopicPartition, Bounds],
+) -> list[OffsetRange]:
+    """Cut ranges as minPartitions and maxRecordsPerPartition wish, by the partitions' sizes in bytes."""
+    density: dict[TopicPartition, float] = {}
+    if options.min_partitions is not None and len(ranges) < options.min_partitions:
+        density = bytes_per_offset(cluster, bounds, {(each.topic, each.partition) for each in ranges})
+    return split_ranges(ranges, options.min_partitions, options.max_records_per_partition, density)
+
+
+def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[bytes]:
+    """Return the newest keys or values (`column` says which) of all partitions, for a look at them."""
+    from kbroker.client.range_reader import RangeReader
+    from spark_connector.tasks import new_cluster
+
+    found: list[bytes] = []
+    with new_cluster(options, options.offset_timeout_ms) as cluster:
+        bounds = find_bounds(cluster, find_partitions(cluster, options))
+        filled = [(place, each) for place, each in bounds.items() if each.latest > each.earliest][:rows]
+        for (topic, partition), each in filled:
+            first = max(each.earliest, each.latest - max(1, rows // len(filled)))
+            for batch in RangeReader(cluster, topic, partition, first, each.latest, skip_gone=True):
+                found += batch[column].drop_null().to_pylist()
+    return found
+
+
+def bytes_per_offset(
+    cluster: BlockingCluster, bounds: Mapping[TopicPartition, Bounds], places: Iterable[TopicPartition]
+) -> dict[TopicPartition, float]:
+    """Return how many bytes an offset has on average, as stored; nothing where the brokers do not tell sizes."""
+    from protocol.errors import KafkaError
+
+    wanted = list(places)
+    try:
+        sizes = cluster.sizes(wanted)
+    except (KafkaError, OSError) as error:
+        log.warning("the sizes of partitions are not known, offsets count instead: %s", error)
+        return {}
+    return {place: sizes.get(place, 0) / max(1, bounds[place].latest - bounds[place].earliest) for place in wanted}

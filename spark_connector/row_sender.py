@@ -1,0 +1,189 @@
+"""What runs on an executor when a frame is written: columns straight into record batches of an idempotent producer.
+
+Spark's small Arrow batches are gathered before they are sent, so that each partition gets batches of a good size. Rows
+of one task keep their order within a partition. All rows are acknowledged before the task ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import WriterCommitMessage
+
+from spark_connector.options import OptionError
+from spark_connector.sink_layout import SinkLayout
+from spark_connector.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    from kbroker import Producer
+    from kbroker.client.table_delivery import TableDelivery
+
+GATHERED_BYTES = 16 << 20
+
+
+@dataclass
+class RowsWritten(WriterCommitMessage):
+    """What one task wrote; the driver gets it in commit and abort."""
+
+    rows: int = 0
+    bytes: int = 0
+    """Of record batches as sent, compressed where they were."""
+    offsets: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    """First and last offset in each partition; records of others may lie between."""
+
+    def add(self, topic: str, partition: int, first: int, last: int) -> None:
+        """Count what one table brought to one partition."""
+        known = self.offsets.get((topic, partition), (first, last))
+        self.offsets[topic, partition] = min(known[0], first), max(known[1], last)
+
+
+class RowsNotWritten(RuntimeError):
+    """Rows that the brokers did not take; the message names topic, partition and the broker's reason."""
+
+
+def send_rows(options: WriteOptions, layout: SinkLayout, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
+    """Send all rows and wait until they are acknowledged; raises RowsNotWritten."""
+    from kbroker import Producer
+
+    written = RowsWritten()
+    waiting: deque[TableDelivery] = deque()
+    try:
+        producer = Producer(options.bootstrap, **_producer_arguments(options))
+    except ValueError as error:
+        raise OptionError(f"one of the options kafka.* is wrong: {error}") from error
+    with producer:
+        for table in _gathered(batches, layout):
+            for topic, partition, rows in _by_target(table, options, layout):
+                waiting.append(_send(producer, topic, partition, _records(topic, rows, options, layout), layout))
+            while waiting and waiting[0].done():
+                _take_result(waiting.popleft(), written)
+        producer.flush()
+        for delivery in waiting:
+            _take_result(delivery, written)
+        written.bytes = producer.statistics()["bytes"]
+    return written
+
+
+def _producer_arguments(options: WriteOptions) -> dict[str, object]:
+    from kbroker.client.client_config import ProducerConfig
+
+    given = ProducerConfig.read({"bootstrap": options.bootstrap, "client_id": "kbroker-spark", **options.client})
+    return {name: getattr(given, name) for name in given.__dataclass_fields__ if name != "bootstrap"}
+
+
+def _gathered(batches: Iterable[pa.RecordBatch], layout: SinkLayout) -> Iterator[pa.Table]:
+    """Put Spark's batches together until they are large."""
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        some.append(batch)
+        size += batch.nbytes
+        if size >= GATHERED_BYTES:
+            yield pa.Table.from_batches(some).rename_columns(list(layout.names))
+            some, size = [], 0
+    if some:
+        yield pa.Table.from_batches(some).rename_columns(list(layout.names))
+
+
+def _by_target(
+    table: pa.Table, options: WriteOptions, layout: SinkLayout
+) -> Iterator[tuple[str, str | None, pa.Table]]:
+    """Divide rows by topic, and those with a partition of their own from those without (then None)."""
+    for topic, rows in _by_topic(table, options, layout):
+        if not layout.partition:
+            yield topic, None, rows
+            continue
+        chosen = pc.is_valid(rows[layout.partition])
+        for partition, mask in ((layout.partition, chosen), (None, pc.invert(chosen))):
+            part = rows if pc.all(mask).as_py() else rows.filter(mask)
+            if part.num_rows:
+                yield topic, partition, part
+
+
+def _by_topic(table: pa.Table, options: WriteOptions, layout: SinkLayout) -> Iterator[tuple[str, pa.Table]]:
+    if options.topic:
+        yield options.topic, table
+        return
+    names = pc.unique(table[layout.topic]).to_pylist()
+    if None in names:
+        row = pc.index(pc.is_null(table[layout.topic]), True).as_py()
+        raise RowsNotWritten(f'row {row}: the column "topic" is null, and there is no option "topic"')
+    for name in names:
+        yield name, table if len(names) == 1 else table.filter(pc.equal(table[layout.topic], name))
+
+
+def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayout) -> pa.Table:
+    """Return the columns as they are sent: key and value are bytes or text now."""
+    from kbroker.client.arrow import json_column
+
+    columns = {}
+    if layout.key:
+        key = rows[layout.key]
+        columns["key"] = json_column(key) if options.key_format == "json" else _as_text(key)
+    if options.value_format == "json":
+        columns["value"] = json_column(rows[layout.value] if layout.value else rows.select(list(layout.fields)))
+    elif options.value_format == "avro":
+        columns["value"] = _avro(topic, rows, options, layout)
+    else:
+        columns["value"] = rows[layout.value]
+    for name in (layout.headers, layout.partition):
+        if name:
+            columns[name] = rows[name]
+    return pa.table(columns)
+
+
+def _avro(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayout) -> pa.ChunkedArray:
+    from spark_connector.avro import AvroError
+    from spark_connector.avro_columns import Registry, encode_column
+
+    values = rows[layout.value] if layout.value else rows.select(list(layout.fields)).to_struct_array()
+    schema = options.value_schema
+    schema_id: int | None = None
+    try:
+        if options.registry and (options.avro_is_framed or not schema):
+            registered, newest = Registry(options.registry).latest(f"{topic}-value")
+            schema = schema or newest
+            schema_id = registered if options.avro_is_framed else None
+        return encode_column(values, schema, schema_id)
+    except AvroError as error:
+        raise RowsNotWritten(f"topic {topic}: {error}") from error
+
+
+def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Bytes and text as they are, numbers and times as text."""
+    kind = column.type
+    fits = pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return column if fits else column.cast(pa.string())
+
+
+def _send(
+    producer: Producer, topic: str, partition: str | None, records: pa.Table, layout: SinkLayout
+) -> TableDelivery:
+    try:
+        return producer.send_arrow(
+            topic,
+            records,
+            key="key" if layout.key else None,
+            value="value",
+            headers=layout.headers or None,
+            partition=partition,
+        )
+    except (ValueError, TypeError) as error:
+        raise RowsNotWritten(f"topic {topic}: {error}") from error
+
+
+def _take_result(delivery: TableDelivery, written: RowsWritten) -> None:
+    from kbroker.client.table_delivery import TableNotWritten
+
+    try:
+        result = delivery.result()
+    except TableNotWritten as error:
+        raise RowsNotWritten(f"topic {delivery.topic}: {error}") from error
+    written.rows += result.rows
+    for partition, place in result.partitions.items():
+        written.add(delivery.topic, partition, place.first, place.last)

@@ -1,0 +1,64 @@
+"""A streaming query's offsets: Spark's JSON form, and how far one micro-batch goes under the limits. Pure.
+
+{"topic":{"0":123,"1":7}}        next offset of each partition, as Spark's Kafka source writes it into checkpoints
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from spark_connector.offset_ranges import TopicPartition
+from spark_connector.read_options import TriggerLimits
+
+Offsets = dict[TopicPartition, int]
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+    """Return the form of the checkpoint; always in one order, for Spark compares texts."""
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def from_json(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
+    """Read the form of the checkpoint; raises ValueError."""
+    try:
+        return {
+            (topic, int(number)): int(offset) for topic, parts in topics.items() for number, offset in parts.items()
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f'offsets {topics!r} are not of the form {{"topic":{{"0":123}}}}: {error}') from error
+
+
+def count_new(begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:
+    """Return how many offsets lie between the two."""
+    return sum(max(0, end - begins[place]) for place, end in latest.items())
+
+
+def end_of_batch(
+    begins: Mapping[TopicPartition, int],
+    latest: Mapping[TopicPartition, int],
+    limits: TriggerLimits,
+    bytes_per_offset: Mapping[TopicPartition, float],
+) -> Offsets:
+    """Return where a micro-batch ends: each partition gets its share of the limits, and at least one record."""
+    sizes = {place: max(0, end - begins[place]) for place, end in latest.items()}
+    share = 1.0
+    total = sum(sizes.values())
+    if limits.max_offsets is not None and total > limits.max_offsets:
+        share = limits.max_offsets / total
+    if limits.max_bytes is not None:
+        size = sum(count * bytes_per_offset.get(place, 0.0) for place, count in sizes.items())
+        if size > limits.max_bytes:
+            share = min(share, limits.max_bytes / size)
+    if share >= 1.0:
+        return dict(latest)
+    return {place: begins[place] + _part(sizes[place], share) if sizes[place] else latest[place] for place in latest}
+
+
+def _part(size: int, share: float) -> int:
+    """Return so many offsets of `size`; a small partition is not starved by the large ones."""
+    wanted = size * share
+    return min(size, math.ceil(wanted) if wanted < 1 else math.floor(wanted))

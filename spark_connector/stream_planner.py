@@ -1,0 +1,159 @@
+"""What a streaming query reads next, decided on the driver: lives as long as the query, holds one set of connections.
+
+A topic that was deleted, or deleted and made again under its name (told by its topic id), is data loss: an error, or
+with failOnDataLoss=false one micro-batch whose end leaves the topic out, so that the next one finds it as a new topic
+and reads it from its first record. Offsets alone, as a checkpoint holds them, are enough to go on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from spark_connector import planning
+from spark_connector.offset_ranges import EARLIEST, LATEST, NO_ID, OffsetRange, TopicPartition, plan_ranges
+from spark_connector.read_options import ReadOptions, TriggerLimits
+from spark_connector.stream_offsets import Offsets, count_new, end_of_batch
+from spark_connector.tasks import new_cluster
+
+if TYPE_CHECKING:
+    from kbroker.client.blocking_cluster import BlockingCluster
+
+log = logging.getLogger(__name__)
+REMADE = "Records may be missing"
+
+
+class StreamPlanner:
+    """Offsets are next offsets by (topic, partition)."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self.options = options
+        self.newest: Offsets | None = None
+        """The ends of the partitions when they were last asked for."""
+        self._cluster: BlockingCluster | None = None
+        self._topic_ids: dict[str, bytes] = {}
+        self._target: Offsets | None = None
+        self._committed: Mapping[TopicPartition, int] = {}
+        self._last_batch_at = float("-inf")
+
+    @property
+    def cluster(self) -> BlockingCluster:
+        """Return the connections, made when they are first needed."""
+        if self._cluster is None:
+            self._cluster = new_cluster(self.options, self.options.offset_timeout_ms)
+        return self._cluster
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._cluster is not None:
+            self._cluster.close()
+
+    def first(self) -> Offsets:
+        """Return where a new query begins."""
+        places = planning.find_partitions(self.cluster, self.options)
+        bounds = planning.find_bounds(self.cluster, places)
+        starts = planning.resolve(self.cluster, self.options.starting, bounds, places)
+        _, losses = plan_ranges(starts, {place: each.latest for place, each in bounds.items()}, bounds)
+        planning.report_losses(losses, fail=self.options.fail_on_data_loss)
+        self._topic_ids = dict(self.cluster.topic_ids)
+        return {place: min(max(starts[place], bounds[place].earliest), bounds[place].latest) for place in places}
+
+    def stop_at_newest(self) -> None:
+        """Read no further than what there is now (Trigger.AvailableNow)."""
+        self._target = self._ask_newest()
+
+    def next_end(self, start: Offsets, limits: TriggerLimits, now: float | None = None) -> Offsets:
+        """Return where the micro-batch after `start` ends; `start` itself when it is not time for one."""
+        newest = self._ask_newest() if self._target is None else self._target
+        self.commit(start)
+        self.newest = newest
+        latest = self._without_lost(start, newest)
+        begins = {**self._begins_of_new(start, latest), **start}
+        now = time.monotonic() if now is None else now
+        if self._target is None and self._is_too_early(count_new(begins, latest), limits, now):
+            return start
+        density: dict[TopicPartition, float] = {}
+        if limits.max_bytes is not None:
+            growing = [place for place, end in latest.items() if end > begins[place]]
+            density = planning.bytes_per_offset(self.cluster, planning.find_bounds(self.cluster, growing), growing)
+        end = end_of_batch(begins, latest, limits, density)
+        if end != start:
+            self._last_batch_at = now
+        return end
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """Return the ranges of the micro-batch from `start` to `end`, maybe planned in an earlier life of the query."""
+        there = {place for place in self._find_partitions() if place in end}
+        bounds = planning.find_bounds(self.cluster, there)
+        remade = {topic for topic, _ in there if self._is_remade(topic)}
+        starts = {place: start.get(place, bounds[place].earliest) for place in there}
+        lost = [f"{topic}-{partition} is gone" for topic, partition in sorted(end.keys() - there)]
+        lost += [f"topic {topic} was deleted and made again" for topic in sorted(remade)]
+        planning.report("; ".join(lost), REMADE, fail=self.options.fail_on_data_loss)
+        readable = {p: each for p, each in bounds.items() if p[0] not in remade and starts[p] <= end[p]}
+        ranges, losses = plan_ranges(starts, end, readable, self.cluster.topic_ids)
+        planning.report_losses(losses, fail=self.options.fail_on_data_loss)
+        return planning.split(self.cluster, self.options, ranges, bounds)
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Tell the consumer group, if there is one; a query goes on when that fails."""
+        from protocol.errors import KafkaError
+
+        if not self.options.commit_group or not offsets or offsets == self._committed:
+            return
+        try:
+            self.cluster.commit(self.options.commit_group, offsets)
+            self._committed = offsets
+        except (KafkaError, OSError) as error:
+            log.warning("offsets were not committed to the group %s: %s", self.options.commit_group, error)
+
+    def _ask_newest(self) -> Offsets:
+        return self.cluster.offsets(self._find_partitions(), LATEST)
+
+    def _find_partitions(self) -> list[TopicPartition]:
+        """Return the partitions that there are; without deleted topics where those may be missing."""
+        from kbroker.client.errors import UnknownTopicOrPartitionError
+
+        try:
+            return planning.find_partitions(self.cluster, self.options)
+        except UnknownTopicOrPartitionError as error:
+            planning.report(str(error), "The topic was deleted", fail=self.options.fail_on_data_loss)
+        selection, left = self.options.selection, self.cluster.topics()
+        places = self.cluster.partitions({*selection.subscribe, *(topic for topic, _ in selection.assign)} & {*left})
+        return sorted(places.intersection(selection.assign) if selection.assign else places)
+
+    def _is_remade(self, topic: str) -> bool:
+        old, new = self._topic_ids.get(topic, NO_ID), self.cluster.topic_ids.get(topic, NO_ID)
+        return NO_ID not in (old, new) and old != new
+
+    def _without_lost(self, start: Offsets, newest: Offsets) -> Offsets:
+        """Return the ends of the partitions that `start` knows or that are new; report those that lost records."""
+        latest, lost = dict(newest), []
+        for topic, partition in sorted(start):
+            place = (topic, partition)
+            if place not in newest:
+                lost.append(f"{topic}-{partition} is gone")
+            elif self._is_remade(topic):
+                lost.append(f"topic {topic} was deleted and made again")
+                del latest[place]
+            elif newest[place] < start[place]:
+                lost.append(
+                    f"{topic}-{partition} ends at {newest[place]}, before the offset {start[place]} read so far"
+                )
+                if topic not in self._topic_ids:  # not known from before: most likely another topic of that name
+                    del latest[place]
+        planning.report("; ".join(dict.fromkeys(lost)), REMADE, fail=self.options.fail_on_data_loss)
+        self._topic_ids = dict(self.cluster.topic_ids)
+        return latest
+
+    def _begins_of_new(self, start: Offsets, latest: Offsets) -> Offsets:
+        """Partitions and topics that were not there before are read from their first record."""
+        fresh = [place for place in latest if place not in start]
+        return self.cluster.offsets(fresh, EARLIEST) if fresh else {}
+
+    def _is_too_early(self, count: int, limits: TriggerLimits, now: float) -> bool:
+        if limits.min_offsets is None or count >= limits.min_offsets:
+            return False
+        return now - self._last_batch_at < limits.max_delay_ms / 1000

@@ -1,0 +1,64 @@
+"""A streaming query as Spark 4.1 runs it: Spark says nothing of where it is, so the reader remembers.
+
+After a restart Spark 4.1 does not tell the checkpoint's offsets before it asks how far to read: the limits hold from
+the second micro-batch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from spark_connector.columns import ColumnPlan
+from spark_connector.read_options import ReadOptions, TriggerLimits
+from spark_connector.stream_offsets import Offsets, from_json, to_json
+from spark_connector.stream_planner import StreamPlanner
+from spark_connector.tasks import RangePartition, read_range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+JsonOffsets = dict[str, dict[str, int]]
+
+
+class StreamReader41(DataSourceStreamReader):
+    """Made once on the driver, where it plans, and sent to the executors with its options alone."""
+
+    def __init__(self, options: ReadOptions, plan: ColumnPlan) -> None:
+        self.options = options
+        self.plan = plan
+        self.planner = StreamPlanner(options)
+        self._position: Offsets | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.options, self.plan)
+
+    def initialOffset(self) -> JsonOffsets:
+        """Return where a query without a checkpoint begins."""
+        self._position = self.planner.first()
+        return to_json(self._position)
+
+    def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # the arguments came with 4.2
+        """Return where the next micro-batch ends."""
+        if self._position is None:
+            return to_json(self.planner.next_end({}, TriggerLimits()))
+        return to_json(self.planner.next_end(self._position, self.options.limits))
+
+    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
+        """Plan one micro-batch; Spark asks again for the last one after a crash."""
+        self._position = from_json(end)
+        return [RangePartition(each) for each in self.planner.ranges(from_json(start), self._position)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Run on an executor: yield the range's records as Arrow batches."""
+        return read_range(self.options, self.plan, partition)
+
+    def commit(self, end: JsonOffsets) -> None:
+        """Hear that all before `end` is processed."""
+        self.planner.commit(from_json(end))
+
+    def stop(self) -> None:
+        """Close the driver's connections."""
+        self.planner.close()

@@ -1,0 +1,110 @@
+"""What runs on an executor: one range of one partition, read as Arrow batches over connections that stay open.
+
+Nothing here, and nothing that Spark unpickles for it, imports more than the client and pyarrow.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from spark_connector.columns import ColumnPlan
+from spark_connector.filters import Pushed
+from spark_connector.offset_ranges import OffsetRange
+from spark_connector.options import OptionError
+from spark_connector.read_options import ReadOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kbroker.client.blocking_cluster import BlockingCluster
+
+CLUSTERS: dict[tuple[object, ...], BlockingCluster] = {}
+"""One per Python worker and set of client options: Spark reuses workers, so tasks find connections open."""
+
+log = logging.getLogger(__name__)
+NOTHING_PUSHED = Pushed()
+
+
+@dataclass
+class RangePartition(InputPartition):
+    """One Spark task's share of the read."""
+
+    range: OffsetRange
+
+    def __init__(self, offset_range: OffsetRange) -> None:
+        super().__init__(None)
+        self.range = offset_range
+
+
+def new_cluster(options: ReadOptions, timeout_ms: int | None = None) -> BlockingCluster:
+    """Return a cluster of the options' brokers; `timeout_ms`: how long a question is asked again."""
+    from kbroker.client.blocking_cluster import BlockingCluster
+
+    try:
+        return BlockingCluster(
+            options.bootstrap,
+            {"client_id": "kbroker-spark", **options.client},
+            retry_for=None if timeout_ms is None else timeout_ms / 1000,
+        )
+    except ValueError as error:
+        raise OptionError(f"one of the options kafka.* is wrong: {error}") from error
+
+
+def read_range(
+    options: ReadOptions, plan: ColumnPlan, partition: InputPartition, pushed: Pushed = NOTHING_PUSHED
+) -> Iterator[pa.RecordBatch]:
+    """Yield the range's records that pass the filters as Arrow batches of the frame's columns."""
+    if not isinstance(partition, RangePartition):  # Spark's stand-in for a plan without partitions
+        return
+    from kbroker.client.range_reader import RangeReader
+    from spark_connector.typed_rows import TypedRows
+
+    share = partition.range
+    reader = RangeReader(
+        _cluster(options),
+        share.topic,
+        share.partition,
+        share.start,
+        share.end,
+        include_headers="headers" in plan.taken,
+        topic_id=share.topic_id,
+        skip_gone=not options.fail_on_data_loss,
+        skip_corrupt=options.is_typed and options.mode != "FAILFAST",
+    )
+    rows = TypedRows(options, plan)
+    for batch in reader:
+        passing = _passing(batch, pushed)
+        if passing.num_rows:
+            yield rows.convert(passing)
+    if rows.malformed:
+        log.warning("%s-%d: %d malformed rows (mode=%s)", share.topic, share.partition, rows.malformed, options.mode)
+
+
+def _passing(batch: pa.RecordBatch, pushed: Pushed) -> pa.RecordBatch:
+    """Return the rows that pass the filters of timestamp and key."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = pushed.timestamps_us
+    if times != NOTHING_PUSHED.timestamps_us:
+        microseconds = batch["timestamp"].cast(pa.int64())
+        batch = batch.filter(
+            pc.and_(pc.greater_equal(microseconds, times.low), pc.less_equal(microseconds, times.high))
+        )
+    if pushed.keys is not None:
+        batch = batch.filter(pc.is_in(batch["key"], value_set=pa.array(sorted(pushed.keys), pa.binary())))
+    return batch
+
+
+def _cluster(options: ReadOptions) -> BlockingCluster:
+    key = (os.getpid(), options.bootstrap, options.poll_timeout_ms, *sorted(options.client.items()))
+    cluster = CLUSTERS.get(key)
+    if cluster is None:
+        cluster = CLUSTERS[key] = new_cluster(options, options.poll_timeout_ms)
+    return cluster

@@ -1,0 +1,28 @@
+"""Typed columns straight out of `.load()`."""
+
+from typing import Any
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from tests.kbroker.client.topics import produce_values
+from tests.spark.test_read import create
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+
+def test_json_values_become_typed_columns(spark: Any, broker: BrokerProcess, topic_name: str) -> None:
+    create(broker, topic_name, partitions=1)
+    values = [b'{"carrier":"UA","delay":%d,"at":"2013-01-01T05:00:00Z"}' % number for number in range(10)]
+    produce_values(broker.bootstrap, topic_name, 0, [*values, b"junk"])
+    reader = spark.read.format("kbroker").option("kafka.bootstrap.servers", broker.bootstrap)
+    reader = reader.option("subscribe", topic_name).option("valueFormat", "json")
+    inferred = reader.load()
+    assert inferred.schema["value"].dataType.simpleString() == "struct<at:string,carrier:string,delay:bigint>"
+    assert inferred.selectExpr("sum(value.delay)").collect()[0][0] == 45
+    given = reader.schema("carrier string, delay int, at timestamp, offset bigint, _corrupt_record string").load()
+    assert given.where("delay >= 5 AND offset < 8").selectExpr("count(*)", "min(at)").collect()[0][0] == 3
+    assert [row[0] for row in given.select("_corrupt_record").dropna().collect()] == ["junk"]
+    assert reader.option("mode", "DROPMALFORMED").schema("delay int").load().count() == 10
+    with pytest.raises(Exception, match=f"{topic_name}-0 at offset 10: value is not JSON"):
+        reader.option("mode", "FAILFAST").option("valueSchema", "delay int").load().collect()

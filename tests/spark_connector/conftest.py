@@ -1,0 +1,17 @@
+"""Connections that tasks leave open for the next ones are closed after each test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _no_connections_are_left() -> Iterator[None]:
+    yield
+    try:
+        from spark_connector.tasks import CLUSTERS
+    except ImportError:
+        return
+    for cluster in CLUSTERS.values():
+        cluster.close()
+    CLUSTERS.clear()

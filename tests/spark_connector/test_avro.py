@@ -1,0 +1,117 @@
+"""Avro's binary form, there and back, and what bad bytes lead to."""
+
+import datetime
+import decimal
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_connector.avro import AvroError, compile_schema, decode_whole
+
+RECORD = {
+    "type": "record",
+    "name": "Flight",
+    "fields": [
+        {"name": "carrier", "type": "string"},
+        {"name": "delay", "type": ["null", "int"]},
+        {"name": "tags", "type": {"type": "map", "values": "long"}},
+        {"name": "legs", "type": {"type": "array", "items": {"type": "enum", "name": "Leg", "symbols": ["A", "B"]}}},
+        {"name": "last", "type": "Leg"},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}},
+        {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 2}},
+        {"name": "ratio", "type": "double"},
+        {"name": "ok", "type": "boolean"},
+    ],
+}
+FLIGHT = {
+    "carrier": "UA",
+    "delay": None,
+    "tags": [("x", -3)],
+    "legs": ["B", "A"],
+    "last": "A",
+    "day": datetime.date(2013, 1, 1),
+    "at": datetime.datetime(2013, 1, 1, 5, tzinfo=datetime.UTC),
+    "price": decimal.Decimal("-12.50"),
+    "code": b"xy",
+    "ratio": 0.5,
+    "ok": True,
+}
+
+
+def encode(schema: Any, value: Any) -> bytes:
+    out = bytearray()
+    compile_schema(json.dumps(schema)).encode(value, out)
+    return bytes(out)
+
+
+def decode(schema: Any, data: bytes) -> Any:
+    return decode_whole(compile_schema(json.dumps(schema)), data)
+
+
+def test_a_record_of_everything_comes_back() -> None:
+    assert decode(RECORD, encode(RECORD, FLIGHT)) == FLIGHT
+    assert compile_schema(json.dumps(RECORD)).spark_type == (
+        "struct<carrier:string,delay:int,tags:map<string,bigint>,legs:array<string>,last:string,day:date,"
+        "at:timestamp,price:decimal(9,2),code:binary,ratio:double,ok:boolean>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "data"),
+    [
+        ("long", 64, b"\x80\x01"),
+        ("int", -2, b"\x03"),
+        ("string", "foo", b"\x06foo"),
+        ({"type": "array", "items": "long"}, [3, 27], b"\x04\x06\x36\x00"),
+        (["null", "string"], "a", b"\x02\x02a"),
+        (["null", "string"], None, b"\x00"),
+    ],
+)
+def test_the_examples_of_the_specification_are_read_and_written(schema: Any, value: Any, data: bytes) -> None:
+    assert encode(schema, value) == data
+    assert decode(schema, data) == value
+
+
+def test_blocks_with_their_size_are_read() -> None:
+    assert decode({"type": "array", "items": "long"}, b"\x03\x04\x06\x36\x00") == [3, 27]
+
+
+@pytest.mark.parametrize(
+    ("schema", "data", "said"),
+    [
+        ("string", b"\x06fo", "3 bytes at 1 of 3"),
+        ("string", b"\x02aa", "1 bytes too many"),
+        ("long", b"\x80", "do not follow"),
+        ("long", b"\xff" * 12, "more than ten bytes"),
+        (["null", "int"], b"\x08", "no branch 4"),
+        ({"type": "array", "items": "null"}, b"\xfe\xff\xff\xff\xff\x01\x00", "items in one block"),
+        ({"type": "int", "logicalType": "date"}, b"\xfe\xff\xff\xff\x0f", "do not follow"),
+    ],
+)
+def test_bytes_that_do_not_follow_the_schema_are_told(schema: Any, data: bytes, said: str) -> None:
+    with pytest.raises(AvroError, match=said):
+        decode(schema, data)
+
+
+@pytest.mark.parametrize("schema", ["{", '"strin"', '["int","string"]', '{"type":"record","name":"R"}', "7"])
+def test_a_schema_that_makes_no_column_is_refused(schema: str) -> None:
+    with pytest.raises(AvroError):
+        compile_schema(schema)
+
+
+@given(st.binary(max_size=40))
+def test_no_bytes_do_more_harm_than_an_error(data: bytes) -> None:
+    try:
+        decode(RECORD, data)
+    except AvroError:
+        return
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1))
+def test_every_long_comes_back(number: int) -> None:
+    assert decode("long", encode("long", number)) == number

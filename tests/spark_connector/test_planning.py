@@ -1,0 +1,66 @@
+"""What the driver asks the brokers."""
+
+from dataclasses import replace
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.client.blocking_cluster import BlockingCluster
+from protocol.records.partitioner import partition_for_key
+from spark_connector import planning
+from spark_connector.filters import Interval, Pushed
+from spark_connector.offset_ranges import LATEST, OffsetRange, plan_ranges
+from spark_connector.offset_specs import OffsetSpec, parse_timestamps
+from spark_connector.read_options import ReadOptions, Selection, read_options
+from tests.kbroker.client.topics import create_topic, produce_values
+
+EVERYTHING = OffsetSpec("endingOffsets", LATEST)
+
+
+def test_times_become_offsets_and_bytes_divide_the_work(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    produce_values(broker.bootstrap, topic_name, 0, [b"x" * 1000] * 10, timestamp_ms=1_000)
+    produce_values(broker.bootstrap, topic_name, 1, [b"x"] * 10, timestamp_ms=2_000)
+    options = read_options(
+        {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic_name, "minPartitions": "10"}
+    )
+    with BlockingCluster(broker.bootstrap) as cluster:
+        bounds = planning.find_bounds(cluster, planning.find_partitions(cluster, options))
+        spec = parse_timestamps("startingTimestamp", "1005", latest_when_none=True)
+        starts = planning.resolve(cluster, spec, bounds, bounds)
+        assert starts == {(topic_name, 0): 5, (topic_name, 1): 0}
+        ranges, _ = plan_ranges(starts, {place: each.latest for place, each in bounds.items()}, bounds)
+        pieces = planning.split(cluster, options, ranges, bounds)
+    shares = [sum(each.partition == number for each in pieces) for number in (0, 1)]
+    assert shares == [5, 5], "the five large records have a task each, the ten small ones share the rest"
+    assert sum(each.end - each.start for each in pieces) == 15
+
+
+def test_filters_cut_the_ranges_by_offset_and_time(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    for partition in (0, 1):
+        produce_values(broker.bootstrap, topic_name, partition, [b"x"] * 100, timestamp_ms=1_000 * (partition + 1))
+    options = ReadOptions(broker.bootstrap, Selection(), EVERYTHING, EVERYTHING, max_disorder_ms=5)
+    ranges = [OffsetRange(topic_name, 0, 0, 100), OffsetRange(topic_name, 1, 0, 100)]
+
+    def cut(pushed: Pushed, options: ReadOptions = options) -> list[tuple[int, int, int]]:
+        found = planning.cut_by_filters(cluster, ranges, options, pushed)
+        return [(each.partition, each.start, each.end) for each in found]
+
+    with BlockingCluster(broker.bootstrap) as cluster:
+        assert cut(Pushed()) == [(0, 0, 100), (1, 0, 100)]
+        assert cut(Pushed(offsets=Interval(90, 94))) == [(0, 90, 95), (1, 90, 95)]
+        assert cut(Pushed(timestamps_us=Interval(low=1_050_000))) == [(0, 50, 100), (1, 0, 100)]
+        one_millisecond = Pushed(timestamps_us=Interval(1_050_000, 1_050_999))
+        assert cut(one_millisecond) == [(0, 50, 56)]
+        assert cut(one_millisecond, replace(options, max_disorder_ms=None)) == [(0, 50, 100), (1, 0, 100)]
+        assert cut(Pushed(timestamps_us=Interval(low=9_000_000_000))) == []
+
+
+def test_keys_spare_partitions_on_request(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=4)
+    options = ReadOptions(broker.bootstrap, Selection(), EVERYTHING, EVERYTHING)
+    with BlockingCluster(broker.bootstrap) as cluster:
+        places = sorted(cluster.partitions([topic_name]))
+        pushed = Pushed(keys=frozenset([b"21"]))
+        assert planning.needed_places(cluster, places, options, pushed) == places
+        by_key = replace(options, partitioned_by_key=True)
+        assert planning.needed_places(cluster, places, by_key, pushed) == [(topic_name, partition_for_key(b"21", 4))]

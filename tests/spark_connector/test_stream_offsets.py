@@ -1,0 +1,39 @@
+"""Spark's JSON form of offsets, and how far a micro-batch goes."""
+
+import pytest
+
+from spark_connector.read_options import TriggerLimits
+from spark_connector.stream_offsets import count_new, end_of_batch, from_json, to_json
+
+BEGINS = {("t", 0): 0, ("t", 1): 10, ("t", 2): 5}
+LATEST = {("t", 0): 900, ("t", 1): 110, ("t", 2): 5}
+
+
+def test_offsets_have_sparks_form_in_one_order_and_come_back() -> None:
+    offsets = {("b", 10): 1, ("b", 9): 2, ("a", 0): 3}
+    assert str(to_json(offsets)) == "{'a': {'0': 3}, 'b': {'9': 2, '10': 1}}"
+    assert from_json(to_json(offsets)) == offsets
+    with pytest.raises(ValueError, match="not of the form"):
+        from_json({"t": 7})  # type: ignore[dict-item]
+
+
+def test_without_a_limit_a_batch_takes_all_there_is() -> None:
+    assert end_of_batch(BEGINS, LATEST, TriggerLimits(), {}) == LATEST
+    assert count_new(BEGINS, LATEST) == 1000
+
+
+def test_partitions_share_the_limit_by_what_they_hold() -> None:
+    assert end_of_batch(BEGINS, LATEST, TriggerLimits(max_offsets=100), {}) == {
+        ("t", 0): 90,
+        ("t", 1): 20,
+        ("t", 2): 5,
+    }
+
+
+def test_a_small_partition_is_not_starved() -> None:
+    assert end_of_batch(BEGINS, LATEST, TriggerLimits(max_offsets=3), {}) == {("t", 0): 2, ("t", 1): 11, ("t", 2): 5}
+
+
+def test_a_limit_of_bytes_counts_with_the_partitions_sizes() -> None:
+    end = end_of_batch(BEGINS, LATEST, TriggerLimits(max_bytes=9_500), {("t", 0): 100.0, ("t", 1): 50.0})
+    assert end == {("t", 0): 90, ("t", 1): 20, ("t", 2): 5}

@@ -1,0 +1,205 @@
+"""What a streaming query reads next, against a real broker and without Spark."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from kbroker import Admin
+from kbroker.broker_process import BrokerProcess
+from spark_connector.offset_ranges import OffsetRange
+from spark_connector.planning import DataLossError
+from spark_connector.read_options import TriggerLimits, read_options
+from tests.kbroker.client.topics import create_topic, produce_values
+
+stream_planner = pytest.importorskip("spark_connector.stream_planner")
+ALL = TriggerLimits()
+
+
+class Query:
+    """Planners of one query: `again` is the query after a restart."""
+
+    def __init__(self, broker: BrokerProcess, **options: str) -> None:
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **options}
+        self._options = read_options(given, streaming=True)
+        self.made: list[stream_planner.StreamPlanner] = []
+
+    def again(self) -> "stream_planner.StreamPlanner":
+        self.made.append(stream_planner.StreamPlanner(self._options))
+        return self.made[-1]
+
+
+@pytest.fixture
+def start_query(broker: BrokerProcess) -> Iterator[object]:
+    queries: list[Query] = []
+
+    def start(**options: str) -> Query:
+        queries.append(Query(broker, **options))
+        return queries[-1]
+
+    yield start
+    for query in queries:
+        for planner in query.made:
+            planner.close()
+
+
+def places(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
+    return [(each.partition, each.start, each.end) for each in ranges]
+
+
+def test_batches_follow_each_other_without_gap_or_overlap(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 30)
+    produce_values(broker.bootstrap, topic_name, 1, [b"v"] * 10)
+    planner = start_query(subscribe=topic_name).again()
+    start = planner.first()
+    assert start == {(topic_name, 0): 0, (topic_name, 1): 0}
+    seen = []
+    while (end := planner.next_end(start, TriggerLimits(max_offsets=20))) != start:
+        seen.append(places(planner.ranges(start, end)))
+        start = end
+    assert seen == [[(0, 0, 15), (1, 0, 5)], [(0, 15, 30), (1, 5, 10)]]
+    assert planner.newest == start
+    assert planner.ranges(start, start) == []
+
+
+def test_a_small_batch_waits_for_more_or_for_its_time(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    planner, limits = start_query(subscribe=topic_name).again(), TriggerLimits(min_offsets=10, max_delay_ms=60_000)
+    start = planner.first()
+    first = planner.next_end(start, limits, now=100.0)
+    assert first == {(topic_name, 0): 5}, "the first batch is made at once"
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    assert planner.next_end(first, limits, now=159.0) == first
+    assert planner.next_end(first, limits, now=161.0) == {(topic_name, 0): 10}
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 10)
+    assert planner.next_end({(topic_name, 0): 10}, limits, now=162.0) == {(topic_name, 0): 20}
+
+
+def test_bytes_limit_a_batch_too(broker: BrokerProcess, topic_name: str, start_query: type[Query]) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    for _ in range(10):
+        produce_values(broker.bootstrap, topic_name, 0, [b"x" * 900] * 10)
+    planner = start_query(subscribe=topic_name).again()
+    end = planner.next_end(planner.first(), TriggerLimits(max_bytes=10_000))
+    assert 8 <= end[topic_name, 0] <= 11
+
+
+def test_available_now_stops_at_what_there_was(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    planner = start_query(subscribe=topic_name).again()
+    planner.stop_at_newest()
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    end = planner.next_end(planner.first(), TriggerLimits(min_offsets=100))
+    assert end == {(topic_name, 0): 5}
+    assert planner.next_end(end, ALL) == end
+
+
+def test_new_partitions_and_topics_are_read_from_their_first_record(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, f"{topic_name}-a", partitions=1)
+    planner = start_query(subscribePattern=f"{topic_name}-.*", startingOffsets="latest").again()
+    start = planner.first()
+    create_topic(broker.bootstrap, f"{topic_name}-b", partitions=1)
+    with Admin(broker.bootstrap) as admin:
+        admin.create_partitions({f"{topic_name}-a": 2})
+    produce_values(broker.bootstrap, f"{topic_name}-b", 0, [b"v"] * 3)
+    produce_values(broker.bootstrap, f"{topic_name}-a", 1, [b"v"] * 2)
+    end = planner.next_end(start, ALL)
+    assert end == {(f"{topic_name}-a", 0): 0, (f"{topic_name}-a", 1): 2, (f"{topic_name}-b", 0): 3}
+    assert sum(each.end - each.start for each in planner.ranges(start, end)) == 5
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_topic_made_again_is_an_error_or_read_from_its_first_record(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query], restarted: bool
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"old"] * 4)
+    strict, loose = start_query(subscribe=topic_name), start_query(subscribe=topic_name, failOnDataLoss="false")
+    planners = [query.again() for query in (strict, loose)]
+    ends = [planner.next_end(planner.first(), ALL) for planner in planners]
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topics([topic_name])
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"new"] * (3 if restarted else 6))
+    if restarted:  # nothing is left but the checkpoint: the end lies before what was read
+        planners = [query.again() for query in (strict, loose)]
+    with pytest.raises(
+        DataLossError, match="ends at 3, before the offset 4" if restarted else "deleted and made again"
+    ):
+        planners[0].next_end(ends[0], ALL)
+    dropped = planners[1].next_end(ends[1], ALL)
+    assert dropped == {}
+    assert planners[1].ranges(ends[1], dropped) == []
+    end = planners[1].next_end(dropped, ALL)
+    assert places(planners[1].ranges(dropped, end)) == [(0, 0, 3 if restarted else 6)]
+
+
+def test_a_deleted_topic_is_an_error_or_left_out(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    for name in (topic_name, f"{topic_name}-b"):
+        create_topic(broker.bootstrap, name, partitions=1)
+    both = f"{topic_name},{topic_name}-b"
+    strict = start_query(subscribe=both).again()
+    loose = start_query(subscribe=both, failOnDataLoss="false").again()
+    starts = [strict.first(), loose.first()]
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topics([topic_name])
+    with pytest.raises(DataLossError, match="The topic was deleted"):
+        strict.next_end(starts[0], ALL)
+    assert loose.next_end(starts[1], ALL) == {(f"{topic_name}-b", 0): 0}
+    assert loose.ranges(starts[1], {(f"{topic_name}-b", 0): 0}) == []
+
+
+def test_offsets_that_aged_out_are_an_error_or_left_out(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_records({(topic_name, 0): 5})
+    given = {"subscribe": topic_name, "startingOffsets": json.dumps({topic_name: {"0": 2}})}
+    with pytest.raises(DataLossError, match=rf"{topic_name}-0: offsets \[2, 10\) were asked for, \[5, 10\) are there"):
+        start_query(**given).again().first()
+    start, end = {(topic_name, 0): 2}, {(topic_name, 0): 9}
+    with pytest.raises(DataLossError, match=r"\[2, 9\) were asked for"):
+        start_query(**given).again().ranges(start, end)
+    loose = start_query(**given, failOnDataLoss="false").again()
+    assert places(loose.ranges(start, end)) == [(0, 5, 9)]
+
+
+def test_a_group_follows_the_query_and_its_troubles_do_not_stop_it(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query], caplog: pytest.LogCaptureFixture
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    planner = start_query(subscribe=topic_name, commitOffsetsToGroup=topic_name).again()
+    end = planner.next_end(planner.first(), ALL)
+    assert planner.next_end(end, ALL) == end, "where the next batch begins, the last one is finished"
+    assert committed(broker, topic_name) == {(topic_name, 0): 5}
+    with caplog.at_level(logging.WARNING):
+        planner.commit({("no-such-topic", 0): 1})
+    assert "were not committed to the group" in caplog.text
+
+
+def committed(broker: BrokerProcess, group: str) -> dict[tuple[str, int], int]:
+    confluent_kafka = pytest.importorskip("confluent_kafka")
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
+    try:
+        found = consumer.committed([confluent_kafka.TopicPartition(group, 0)], timeout=30)
+    finally:
+        consumer.close()
+    return {(each.topic, each.partition): each.offset for each in found}
