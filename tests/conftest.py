@@ -8,6 +8,7 @@ pytest_plugins = (
     "tests.fixtures.zookeeper",
     "tests.fixtures.brokers",
     "tests.fixtures.data_path",
+    "tests.fixtures.copies",
     "tests.fixtures.java",
     "tests.fixtures.spark",
 )

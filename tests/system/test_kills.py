@@ -15,12 +15,11 @@ import pytest
 
 from kbroker.broker_process import BrokerProcess
 from protocol.records.batch import HEADER, split_batches, verify_crc
-from protocol.records.record import decode_batch
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import succeed
 from tests.system.test_java_tools import assert_dump_reads
-from tests.system.wire import Peer, create_topic, fetch, one_batch, produce
+from tests.system.wire import Peer, create_topic, one_batch, produce, read_all
 from tests.system.writers import ConfluentWriter, OurWriter, PlainWriter, Writer, value_of
 
 KILLS = int(os.environ.get("KBROKER_KILLS", "12"))
@@ -71,25 +70,6 @@ def tear(broker: BrokerProcess, topic: str, rng: random.Random) -> dict[int, int
         for index in (broker.log_dir / f"{topic}-3").glob(f"*{suffix}"):
             index.write_bytes(rng.randbytes(index.stat().st_size))
     return ends
-
-
-def read_all(broker: BrokerProcess, topic: str, partition: int, start: int = 0) -> list[bytes]:
-    """All values from an offset on; offsets must be contiguous, and checksums right."""
-    values: list[bytes] = []
-    with Peer(broker, 30) as peer:
-        while True:
-            answer = fetch(peer, topic, start + len(values), partition, max_bytes=4 << 20)
-            assert not answer.error_code, answer
-            data = bytes(answer.records or b"")
-            before = len(values)
-            for position, size in split_batches(data):
-                for record in decode_batch(data, position, size):
-                    if record.offset >= start + len(values):
-                        assert record.offset == start + len(values)
-                        values.append(bytes(record.value or b""))
-            if len(values) == before:
-                assert answer.high_watermark == start + len(values)
-                return values
 
 
 def wait_for_progress(writers: Sequence[Writer], timeout: float = 30) -> None:

@@ -15,13 +15,17 @@ from typing import Any
 from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_connection import BlockingConnection
 from protocol.apis import API_BY_KEY
+from protocol.errors import ErrorCode
 from protocol.headers import decode_response, encode_request
 from protocol.messages.fetch import FetchRequest
 from protocol.messages.metadata import MetadataRequest
+from protocol.messages.offsets import ListOffsetsRequest
 from protocol.messages.produce import ProduceRequest
 from protocol.messages.topics import CreateTopicsRequest
 from protocol.primitives import ZERO_UUID
+from protocol.records.batch import split_batches
 from protocol.records.builder import BatchBuilder
+from protocol.records.record import decode_batch
 from protocol.schema import Message, schema_of
 
 PRODUCE_VERSION = 9
@@ -107,12 +111,12 @@ def one_batch(*values: bytes, timestamp: int | None = None, **producer: int) -> 
 
 
 def produce_request(
-    topic: str, records: bytes | bytearray | None, partition: int = 0, acks: int = -1
+    topic: str, records: bytes | bytearray | None, partition: int = 0, acks: int = -1, timeout_ms: int = 10_000
 ) -> ProduceRequest:
     data = ProduceRequest.PartitionProduceData(index=partition, records=records)
     return ProduceRequest(
         acks=acks,
-        timeout_ms=10_000,
+        timeout_ms=timeout_ms,
         topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
     )
 
@@ -140,6 +144,40 @@ def fetch(peer: Peer, topic: str, offset: int = 0, partition: int = 0, **values:
     """The partition's answer to one fetch."""
     answer = peer.ask(fetch_request(topic, offset, partition, **values), FETCH_VERSION)
     return answer.responses[0].partitions[0]
+
+
+def end_offset(peer: Peer, topic: str, partition: int, timeout: float = 30.0) -> int:
+    """The end of what is committed; a new leader needs a moment until it knows (OFFSET_NOT_AVAILABLE)."""
+    wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
+    asked = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])
+    deadline = time.monotonic() + timeout
+    while True:
+        (found,) = peer.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5).topics[0].partitions
+        if found.error_code is not ErrorCode.OFFSET_NOT_AVAILABLE:
+            assert not found.error_code, found
+            return int(found.offset)
+        assert time.monotonic() < deadline, found
+        time.sleep(0.05)
+
+
+def read_all(broker: BrokerProcess, topic: str, partition: int, start: int = 0) -> list[bytes]:
+    """All values from an offset on; offsets must be contiguous, and checksums right."""
+    values: list[bytes] = []
+    with Peer(broker, 30) as peer:
+        end = end_offset(peer, topic, partition)
+        while True:
+            answer = fetch(peer, topic, start + len(values), partition, max_bytes=4 << 20)
+            assert not answer.error_code, answer
+            data = bytes(answer.records or b"")
+            before = len(values)
+            for position, size in split_batches(data):
+                for record in decode_batch(data, position, size):
+                    if record.offset >= start + len(values):
+                        assert record.offset == start + len(values)
+                        values.append(bytes(record.value or b""))
+            if len(values) == before:
+                assert answer.high_watermark == start + len(values) >= end
+                return values
 
 
 def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **configs: str) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from confluent_kafka import Producer as ConfluentProducer
 
@@ -21,14 +22,23 @@ def value_of(name: str, number: int) -> bytes:
     return f"{name}-{number:07d}-".encode().ljust(VALUE_BYTES, b".")
 
 
+class Bootstrap(Protocol):
+    """A broker, or a cluster of them."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
 class Writer:
     """Sends numbered values round the partitions in a thread, until told to stop."""
 
     name = ""
     is_idempotent = True
     pause_s = 0.004
+    options: Mapping[str, Any] = {}
+    """More of the client's own options."""
 
-    def __init__(self, broker: BrokerProcess, topic: str, partitions: int) -> None:
+    def __init__(self, broker: Bootstrap, topic: str, partitions: int) -> None:
         self.broker = broker
         self.topic = topic
         self.partitions = partitions
@@ -77,7 +87,8 @@ class OurWriter(Writer):
     name = "ours"
 
     def _write(self) -> None:
-        with Producer(self.broker.bootstrap, linger_ms=1, delivery_timeout_ms=60_000) as producer:
+        options = {"linger_ms": 1, "delivery_timeout_ms": 60_000, **self.options}
+        with Producer(self.broker.bootstrap, **options) as producer:
             while not self._stop.is_set():
                 for _ in range(0 if self._is_ahead() else 4):
                     number, partition, value = self._next()
@@ -108,6 +119,7 @@ class ConfluentWriter(Writer):
                 "message.timeout.ms": 60_000,
                 "reconnect.backoff.max.ms": 200,
                 "log_level": 0,
+                **self.options,
             }
         )
         while not self._stop.is_set():
@@ -133,6 +145,7 @@ class PlainWriter(Writer):
 
     name = "plain"
     is_idempotent = False
+    broker: BrokerProcess
 
     def _write(self) -> None:
         while not self._stop.is_set():

@@ -1,0 +1,135 @@
+"""Three brokers whose network belongs to the test, and ZooKeeper asked past them for what is true.
+
+1 ──┐ CLIENTS 127.0.0.1:port    clients connect directly
+2 ──┤ BROKERS ⇄ links ⇄         brokers reach each other, and each its ZooKeeper, through `links`
+3 ──┘ zookeeper.connect ⇄ links
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import psutil
+
+from kbroker.free_ports import free_ports
+from tests.faults.cluster_view import BROKERS, TIMEOUT, ClusterView, until
+from tests.faults.links import ZOOKEEPER, Links
+from tests.fixtures.brokers import START_TIMEOUT, MakeBroker
+
+__all__ = ["BROKERS", "PROPERTIES", "SESSION_MS", "TIMEOUT", "FaultCluster", "running", "until"]
+
+SESSION_MS = 2000
+PROPERTIES = {
+    "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
+    "inter.broker.listener.name": "BROKERS",
+    "zookeeper.session.timeout.ms": str(SESSION_MS),
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "offsets.topic.replication.factor": "3",
+    "replica.lag.time.max.ms": "2000",
+    # A connection that a cut keeps silent is given up after this time.
+    "replica.socket.timeout.ms": "2500",
+    "controller.socket.timeout.ms": "2500",
+    "controlled.shutdown.retry.backoff.ms": "300",
+    "auto.create.topics.enable": "false",
+    "log.segment.bytes": "1000000",
+    "replica.high.watermark.checkpoint.interval.ms": "500",
+}
+
+
+class FaultCluster(ClusterView):
+    """Brokers 1 to 3, running; the test breaks what it likes and calls `mend` in the end."""
+
+    def __init__(self, make_broker: MakeBroker, connect_string: str) -> None:
+        super().__init__(connect_string)
+        self.links = Links()
+        self._make_broker = make_broker
+        self.paused: set[int] = set()
+
+    # -- from start to end --------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        properties: Mapping[str, str],
+        launchers: Mapping[int, Sequence[str]],
+        own: Mapping[int, Mapping[str, str]],
+    ) -> FaultCluster:
+        """Start the brokers, and return when each knows all; `own` are the properties of single brokers."""
+        self.links.nodes |= {ZOOKEEPER, *BROKERS}
+        for broker_id in BROKERS:
+            launcher = launchers.get(broker_id, ())
+            self.start_broker(broker_id, {**properties, **own.get(broker_id, {})}, launcher)
+        for broker in self.brokers.values():
+            broker.wait_until_ready(START_TIMEOUT)
+        self.kazoo.start(timeout=START_TIMEOUT)
+        return self
+
+    def start_broker(self, broker_id: int, properties: Mapping[str, str], launcher: Sequence[str]) -> None:
+        """Start a broker for the first time, without waiting for it."""
+        clients, brokers = free_ports(2)
+        inside = self.links.listen(broker_id, "127.0.0.1", brokers, self._who_connects)
+        hosts, _, chroot = self.connect_string.partition("/")
+        host, _, port = hosts.split(",")[0].partition(":")
+        zookeeper = self.links.listen(ZOOKEEPER, host, int(port or 2181), lambda _: broker_id)
+        self.brokers[broker_id] = self._make_broker(
+            broker_id,
+            properties={
+                **PROPERTIES,
+                "listeners": f"CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}",
+                "advertised.listeners": f"CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{inside}",
+                **properties,
+            },
+            zookeeper_connect=f"127.0.0.1:{zookeeper}/{chroot}",
+            port=clients,
+            launcher=launcher,
+            wait=False,
+        )
+
+    def close(self) -> None:
+        """End everything at once; the brokers end with their fixture."""
+        for broker in self.brokers.values():
+            broker.kill()
+        self.links.close()
+        self.kazoo.stop()
+        self.kazoo.close()
+
+    def mend(self) -> None:
+        """Repair what the test broke: links, brokers that are paused or gone. Returns when all serve."""
+        self.links.heal()
+        for broker_id in sorted(self.paused):
+            self.resume(broker_id)
+        for broker in self.brokers.values():
+            if not broker.is_running:
+                broker.start()
+        for broker in self.brokers.values():
+            broker.wait_until_ready(TIMEOUT)
+
+    def pause(self, broker_id: int) -> None:
+        """Make a broker hang (SIGSTOP)."""
+        self.brokers[broker_id].pause()
+        self.paused.add(broker_id)
+
+    def resume(self, broker_id: int) -> None:
+        """Let it go on."""
+        self.paused.discard(broker_id)
+        self.brokers[broker_id].resume()
+
+    def _who_connects(self, port: int) -> int | None:
+        """The broker whose process has a connection from that port."""
+        for broker_id, broker in self.brokers.items():
+            if broker.is_running:
+                with contextlib.suppress(psutil.Error):
+                    connections = psutil.Process(broker.pid).net_connections("tcp")
+                    if any(each.laddr.port == port for each in connections):
+                        return broker_id
+        return None
+
+
+@contextlib.contextmanager
+def running(cluster: FaultCluster) -> Iterator[FaultCluster]:
+    """Close the cluster in the end, whatever happens."""
+    try:
+        yield cluster
+    finally:
+        cluster.close()

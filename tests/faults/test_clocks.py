@@ -1,0 +1,62 @@
+"""Brokers whose clocks are days apart, and are set while they run, under load."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from protocol.records.batch import read_header, split_batches
+from tests.faults.cluster import BROKERS
+from tests.faults.conftest import MakeFaultCluster
+from tests.faults.load import Load
+from tests.faults.wrong_clock import WrongClock
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DAY_S = 86_400
+OFFSETS = {1: -DAY_S, 2: 0, 3: 3 * DAY_S}
+
+
+def test_brokers_whose_clocks_are_days_apart_keep_their_isr_and_their_records(
+    make_fault_cluster: MakeFaultCluster, tmp_path: Path, topic_name: str
+) -> None:
+    clocks = {broker: WrongClock(tmp_path / f"clock-{broker}", OFFSETS[broker]) for broker in BROKERS}
+    cluster = make_fault_cluster(
+        properties={"replica.lag.time.max.ms": "10000"}, launchers={b: clocks[b].launcher for b in BROKERS}
+    )
+    cluster.create_topic(topic_name)
+    before = [cluster.state(topic_name, partition) for partition in range(3)]
+    with Load(cluster, topic_name) as load:
+        load.until_progress()
+        for broker, offset in OFFSETS.items():
+            clocks[broker].set(-offset)
+            load.until_progress()
+        assert [cluster.state(topic_name, partition) for partition in range(3)] == before
+        cluster.brokers[2].kill()
+        cluster.until_led_by_another(topic_name, 2, range(3))
+        load.until_progress()
+        cluster.mend()
+        cluster.until_whole(topic_name)
+        load.finish_and_check()
+
+
+def test_stamps_that_go_back_at_a_failover_are_the_same_on_all_replicas(
+    make_fault_cluster: MakeFaultCluster, tmp_path: Path, topic_name: str
+) -> None:
+    """With LogAppendTime the leader's clock stamps the records: first one three days ahead, then one that is right."""
+    cluster = make_fault_cluster(launchers={3: WrongClock(tmp_path / "clock", OFFSETS[3]).launcher})
+    cluster.create_topic(topic_name, [3], message_timestamp_type="LogAppendTime")
+    with Load(cluster, topic_name) as load:
+        cluster.brokers[3].kill()
+        cluster.until_led_by_another(topic_name, 3)
+        load.until_progress()
+        cluster.mend()
+        cluster.until_whole(topic_name)
+        load.finish_and_check()
+    replica = cluster.replica(1, topic_name, 0)
+    stamps = [read_header(replica.data, position).max_timestamp for position, _ in split_batches(replica.data)]
+    now_ms = time.time() * 1000
+    assert stamps[0] > now_ms + 2 * DAY_S * 1000
+    assert abs(stamps[-1] - now_ms) < DAY_S * 1000

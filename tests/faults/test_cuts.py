@@ -1,0 +1,125 @@
+"""Links between brokers cut in one direction and in both, under load."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kbroker import Admin, TopicPartition
+from protocol.errors import ErrorCode
+from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
+from tests.faults.load import Load, OurPatientWriter
+from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce_request
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+LEFT_ALONE = b"taken by a leader that is alone"
+"""A value that no writer sent: the check at the end refuses it."""
+
+ALONE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+
+@pytest.mark.parametrize("direction", ["to the leader", "from the leader", "both", "refused"])
+def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(
+    cluster: FaultCluster, topic_name: str, direction: str
+) -> None:
+    controller = cluster.controller()
+    leader, follower = (broker for broker in BROKERS if broker != controller)
+    cluster.create_topic(topic_name, [leader])
+    links = cluster.links
+    cut = {
+        "to the leader": lambda: links.cut(follower, leader),
+        "from the leader": lambda: links.cut(leader, follower),
+        "both": lambda: links.cut_both(leader, follower),
+        "refused": lambda: links.refuse(leader, follower),
+    }
+    with Load(cluster, topic_name) as load:
+        cut[direction]()
+        until(lambda: set(cluster.state(topic_name).isr) == {leader, controller}, "the follower leaves the ISR")
+        load.until_progress()
+        links.heal()
+        cluster.until_whole(topic_name)
+        assert cluster.state(topic_name).leader == leader
+        load.finish_and_check()
+
+
+def test_a_leader_that_no_other_broker_reaches_acknowledges_nothing_until_they_do(
+    cluster: FaultCluster, topic_name: str
+) -> None:
+    """ZooKeeper and the clients still reach it: it stays leader, and must not go on alone."""
+    controller = cluster.controller()
+    leader, other = (broker for broker in BROKERS if broker != controller)
+    cluster.create_topic(topic_name, [leader])
+    with Load(cluster, topic_name) as load:
+        for broker_id in (controller, other):
+            cluster.links.cut_both(leader, broker_id)
+        time.sleep(0.5)
+        before = load.acknowledged()
+        time.sleep(1.5)
+        assert load.acknowledged() == before
+        assert cluster.state(topic_name).leader == leader
+        cluster.links.heal()
+        load.until_progress()
+        cluster.until_whole(topic_name)
+        load.finish_and_check()
+
+
+def test_an_isolated_leader_is_replaced_and_drops_what_it_took_alone(cluster: FaultCluster, topic_name: str) -> None:
+    """Only clients reach it; the others elect a leader, and the ISR goes on without it.
+
+    librdkafka may ask the isolated broker for metadata again and again, which knows of no other leader.
+    """
+    leader = next(broker for broker in BROKERS if broker != cluster.controller())
+    cluster.create_topic(topic_name, [leader])
+    with Load(cluster, topic_name, (OurPatientWriter,)) as load:
+        cluster.links.isolate(leader)
+        with Peer(cluster.brokers[leader], TIMEOUT) as peer:
+            high_watermark = fetch(peer, topic_name).high_watermark
+            request = produce_request(topic_name, one_batch(LEFT_ALONE), timeout_ms=1000)
+            answer = peer.ask(request, PRODUCE_VERSION).responses[0].partition_responses[0]
+            assert answer.error_code in ALONE, answer
+            assert fetch(peer, topic_name).high_watermark >= high_watermark
+        cluster.until_led_by_another(topic_name, leader)
+        load.until_progress()
+        cluster.links.heal()
+        cluster.until_whole(topic_name)
+        load.until_progress()
+        load.finish_and_check()
+
+
+def test_a_leader_dies_while_its_successor_cannot_hear_the_controller(cluster: FaultCluster, topic_name: str) -> None:
+    controller = cluster.controller()
+    leader, successor = controller % 3 + 1, (controller + 1) % 3 + 1
+    cluster.create_topic(topic_name, [leader])
+    assert cluster.replicas(topic_name) == (leader, successor, controller)
+    with Load(cluster, topic_name) as load:
+        cluster.links.cut(controller, successor)
+        cluster.brokers[leader].kill()
+        until(lambda: cluster.state(topic_name).leader == successor, "the successor is elected")
+        cluster.links.heal()
+        load.until_progress()
+        cluster.mend()
+        cluster.until_whole(topic_name)
+        load.finish_and_check()
+
+
+def test_orders_that_arrive_late_do_not_keep_a_replica_from_the_isr(cluster: FaultCluster, topic_name: str) -> None:
+    """A broker is elected while nothing reaches it; it hears so only when another leads already."""
+    controller = cluster.controller()
+    preferred = controller % 3 + 1
+    cluster.create_topic(topic_name, [preferred])
+    with Load(cluster, topic_name) as load:
+        cluster.brokers[preferred].kill()
+        cluster.until_led_by_another(topic_name, preferred)
+        cluster.mend()
+        cluster.until_whole(topic_name)
+        cluster.links.isolate(preferred)
+        with Admin(cluster.brokers[controller].bootstrap) as admin:
+            assert admin.elect_leaders([TopicPartition(topic_name, 0)])[TopicPartition(topic_name, 0)] is None
+        assert cluster.state(topic_name).leader == preferred
+        cluster.until_led_by_another(topic_name, preferred)
+        cluster.links.heal()
+        cluster.until_whole(topic_name)
+        load.until_progress()
+        load.finish_and_check()

@@ -1,0 +1,114 @@
+"""A full disk and a data directory that goes away, on a follower and on a leader, under load."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
+from tests.faults.conftest import MakeFaultCluster
+from tests.faults.load import Load
+from tests.faults.test_kills import victim
+from tests.system.wire import Peer, fetch, one_batch, produce
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+MOST_BYTES = 3_000_000
+SMALL_DISK = ["prlimit", f"--fsize={MOST_BYTES}"]
+"""No file grows beyond that: only the topic `fill` writes has such segments."""
+
+
+def fill(cluster: FaultCluster, topic: str, until_refused: bool) -> int:
+    """Append more than fits; how many were acknowledged until one was refused, or all of them."""
+    count = MOST_BYTES // (64 << 10) + 5
+    with Peer(cluster.leader(topic), TIMEOUT) as peer:
+        for number in range(count):
+            answer = produce(peer, topic, one_batch(b"%06d" % number + bytes(64 << 10)))
+            if until_refused and answer.error_code:
+                return number
+            assert not answer.error_code, answer
+    assert not until_refused, "the disk never was full"
+    return count
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_a_broker_whose_only_disk_is_full_stops_and_with_more_room_catches_up(
+    make_fault_cluster: MakeFaultCluster, topic_name: str, who: str
+) -> None:
+    cluster = make_fault_cluster(launchers={2: SMALL_DISK})
+    others = [broker for broker in BROKERS if broker != 2]
+    cluster.create_topic(topic_name)
+    filler = f"{topic_name}-filler"
+    cluster.create_topic(filler, [2] if who == "leader" else others[:1], segment_bytes="100000000")
+    broker = cluster.brokers[2]
+    with Load(cluster, topic_name) as load:
+        taken = fill(cluster, filler, until_refused=who == "leader")
+        assert broker.wait(TIMEOUT) == 1
+        assert "File too large" in broker.log_tail(1000)
+        cluster.until_led_by_another(topic_name, 2, range(3))
+        load.until_progress()
+        broker.launcher = []
+        cluster.mend()
+        cluster.until_whole(filler)
+        cluster.until_whole(topic_name)
+        load.until_progress()
+        load.finish_and_check()
+    cluster.until_identical(filler)
+    assert end_of(cluster, filler) >= taken
+
+
+def end_of(cluster: FaultCluster, topic: str) -> int:
+    with Peer(cluster.leader(topic)) as peer:
+        return int(fetch(peer, topic).high_watermark)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_one_full_disk_of_two_moves_its_partitions_only(
+    make_fault_cluster: MakeFaultCluster, tmp_path: Path, topic_name: str, who: str
+) -> None:
+    cluster = make_fault_cluster(launchers={2: SMALL_DISK}, own={2: {"log.dirs": f"{tmp_path}/a,{tmp_path}/b"}})
+    cluster.create_topic(topic_name, [2, 2, 2, 2])
+    filler = f"{topic_name}-filler"
+    cluster.create_topic(filler, [2] if who == "leader" else [1], segment_bytes="100000000")
+    folders = cluster.brokers[2].log_dirs
+    for name, partitions in ((filler, 1), (topic_name, 4)):
+        until(lambda n=name, p=partitions: sum(len(list(f.glob(f"{n}-?"))) for f in folders) == p, f"logs of {name}")  # type: ignore[misc]
+    (bad,) = (folder for folder in folders if (folder / f"{filler}-0").exists())
+    doomed = [p for p in range(4) if (bad / f"{topic_name}-{p}").exists()]
+    assert 0 < len(doomed) < 4
+    with Load(cluster, topic_name) as load:
+        fill(cluster, filler, until_refused=who == "leader")
+        cluster.until_led_by_another(topic_name, 2, doomed)
+        for partition in doomed:
+            until(lambda p=partition: 2 not in cluster.state(topic_name, p).isr, "it is out of sync")  # type: ignore[misc]
+        load.until_progress()
+        assert all(cluster.state(topic_name, p).leader == 2 for p in range(4) if p not in doomed)
+        assert cluster.brokers[2].is_running
+        cluster.brokers[2].launcher = []
+        cluster.brokers[2].restart()
+        cluster.until_whole(topic_name)
+        cluster.until_whole(filler)
+        load.finish_and_check()
+    cluster.until_identical(filler)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower", "controller"])
+def test_a_data_directory_deleted_under_a_broker_stops_it_and_is_copied_anew(
+    cluster: FaultCluster, topic_name: str, who: str
+) -> None:
+    controller = cluster.controller()
+    leader = next(broker for broker in BROKERS if broker != controller)
+    cluster.create_topic(topic_name, [leader])
+    with Load(cluster, topic_name) as load:
+        broker = cluster.brokers[victim(cluster, topic_name, who)]
+        shutil.rmtree(broker.log_dir)
+        assert broker.wait(TIMEOUT) == 1
+        assert str(broker.log_dir) in broker.log_tail(1000)
+        cluster.until_led_by_another(topic_name, broker.broker_id)
+        load.until_progress()
+        cluster.mend()
+        cluster.until_whole(topic_name)
+        load.until_progress()
+        load.finish_and_check()

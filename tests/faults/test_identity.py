@@ -1,0 +1,78 @@
+"""Two brokers with one id: never both, and nothing is lost whoever has it, under load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from kbroker.free_ports import free_ports
+from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
+from tests.faults.load import Load
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+MakeTwin = Callable[[BrokerProcess], BrokerProcess]
+
+
+@pytest.fixture
+def make_twin(tmp_path: Path) -> Iterator[MakeTwin]:
+    """Start a broker with the id of another, on ports and a data directory of its own."""
+    made: list[BrokerProcess] = []
+
+    def make(broker: BrokerProcess) -> BrokerProcess:
+        clients, brokers = free_ports(2)
+        addresses = f"CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}"
+        properties = {
+            **broker.properties,
+            "listeners": addresses,
+            "advertised.listeners": addresses,
+            "log.dirs": str(tmp_path / "twin" / "data"),
+        }
+        made.append(BrokerProcess(broker.broker_id, tmp_path / "twin", clients, properties))
+        return made[-1].start()
+
+    yield make
+    for twin in made:
+        twin.kill()
+
+
+def test_a_second_broker_with_the_id_of_one_that_runs_does_not_start(
+    cluster: FaultCluster, make_twin: MakeTwin, topic_name: str
+) -> None:
+    cluster.create_topic(topic_name)
+    epochs = [cluster.broker_epoch(broker) for broker in BROKERS]
+    with Load(cluster, topic_name) as load:
+        twin = make_twin(cluster.brokers[2])
+        assert twin.wait(TIMEOUT) == 1
+        last = twin.log_tail(1)
+        assert last.startswith("kbroker: ")
+        assert "2" in last
+        assert "Traceback" not in twin.log_tail(1000)
+        load.until_progress()
+        assert [cluster.broker_epoch(broker) for broker in BROKERS] == epochs
+        load.finish_and_check()
+
+
+def test_a_broker_whose_id_was_taken_while_it_hung_ends_when_it_wakes(
+    cluster: FaultCluster, make_twin: MakeTwin, topic_name: str
+) -> None:
+    """The new one begins with an empty directory, is in sync before the old one wakes, and stays."""
+    cluster.create_topic(topic_name)
+    with Load(cluster, topic_name) as load:
+        old = cluster.brokers[2]
+        cluster.pause(2)
+        cluster.until_led_by_another(topic_name, 2, range(3))
+        twin = cluster.brokers[2] = make_twin(old).wait_until_ready(TIMEOUT)
+        cluster.until_whole(topic_name)
+        epoch = cluster.broker_epoch(2)
+        cluster.paused.clear()
+        old.resume()
+        assert old.wait(TIMEOUT) == 1
+        assert "Traceback" not in old.log_tail(1000)
+        until(lambda: twin.is_running and cluster.broker_epoch(2) == epoch, "the new one keeps its registration")
+        load.until_progress()
+        cluster.until_whole(topic_name)
+        load.finish_and_check()

@@ -1,0 +1,162 @@
+"""The links themselves: what is cut does not arrive, what is healed does, and nobody else notices."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.faults.links import Links
+
+ONE, TWO, THREE = 1, 2, 3
+SHORT = 0.2
+LONG = 10.0
+
+
+class Echo:
+    """Answers each connection with what it says, in capitals."""
+
+    def __init__(self) -> None:
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        self.heard: list[bytes] = []
+        self.arrived = threading.Semaphore(0)
+        self.threads = [threading.Thread(target=self._accept)]
+        self.threads[0].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = self.server.accept()
+                self.threads.append(threading.Thread(target=self._serve, args=(connection,)))
+                self.threads[-1].start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while piece := connection.recv(1000):
+                self.heard.append(piece)
+                self.arrived.release()
+                connection.sendall(piece.upper())
+
+    def close(self) -> None:
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+        for thread in self.threads:
+            thread.join(LONG)
+
+
+class Peer:
+    """A node that speaks to TWO through the links."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port), LONG)
+
+    def say(self, text: bytes) -> None:
+        self.socket.sendall(text)
+
+    def hears(self, timeout: float = LONG) -> bytes | None:
+        """What comes back; None when nothing does."""
+        self.socket.settimeout(timeout)
+        try:
+            return self.socket.recv(1000)
+        except TimeoutError:
+            return None
+
+
+@pytest.fixture
+def echo() -> Iterator[Echo]:
+    server = Echo()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def links() -> Iterator[Links]:
+    made = Links()
+    made.nodes |= {ONE, THREE}
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def peers(links: Links, echo: Echo) -> Iterator[tuple[Peer, Peer]]:
+    """ONE and THREE, connected to TWO."""
+    one = Peer(links.listen(TWO, "127.0.0.1", echo.port, lambda port: ONE))
+    three = Peer(links.listen(TWO, "127.0.0.1", echo.port, lambda port: THREE))
+    yield one, three
+    for peer in (one, three):
+        peer.socket.close()
+
+
+def test_bytes_go_both_ways(peers: tuple[Peer, Peer]) -> None:
+    for peer in peers:
+        peer.say(b"hello")
+        assert peer.hears() == b"HELLO"
+
+
+def test_a_request_that_is_cut_arrives_after_the_healing(links: Links, echo: Echo, peers: tuple[Peer, Peer]) -> None:
+    one, three = peers
+    links.cut(ONE, TWO)
+    one.say(b"lost?")
+    assert one.hears(SHORT) is None
+    assert echo.heard == []
+    three.say(b"not me")
+    assert three.hears() == b"NOT ME"
+    links.heal()
+    assert one.hears() == b"LOST?"
+
+
+def test_an_answer_that_is_cut_was_asked_for(links: Links, echo: Echo, peers: tuple[Peer, Peer]) -> None:
+    one, _ = peers
+    links.cut(TWO, ONE)
+    one.say(b"do it")
+    assert echo.arrived.acquire(timeout=LONG)
+    assert one.hears(SHORT) is None
+    links.heal()
+    assert one.hears() == b"DO IT"
+
+
+def test_an_isolated_node_reaches_nobody_and_its_end_is_not_noticed(
+    links: Links, echo: Echo, peers: tuple[Peer, Peer]
+) -> None:
+    one, three = peers
+    links.isolate(TWO)
+    for peer in peers:
+        peer.say(b"anybody?")
+        assert peer.hears(SHORT) is None
+    assert echo.heard == []
+    one.socket.close()
+    links.heal()
+    assert three.hears() == b"ANYBODY?"
+
+
+def test_a_refused_connection_is_reset_and_others_are_not(links: Links, peers: tuple[Peer, Peer]) -> None:
+    one, three = peers
+    for peer in peers:
+        peer.say(b"x")
+        assert peer.hears() == b"X"
+    links.refuse(ONE, TWO)
+    with contextlib.suppress(ConnectionResetError):
+        assert one.hears() == b""
+    three.say(b"fine")
+    assert three.hears() == b"FINE"
+
+
+def test_who_connects_is_asked_by_its_port(links: Links, echo: Echo) -> None:
+    asked: list[int] = []
+
+    def who(port: int) -> int:
+        asked.append(port)
+        return ONE
+
+    peer = Peer(links.listen(TWO, "127.0.0.1", echo.port, who))
+    with peer.socket:
+        links.cut_both(ONE, TWO)
+        peer.say(b"x")
+        assert peer.hears(SHORT) is None
+        assert asked == [peer.socket.getsockname()[1]]
+        links.heal()
+        assert peer.hears() == b"X"

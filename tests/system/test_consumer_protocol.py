@@ -1,0 +1,192 @@
+"""Groups of the newer protocol (KIP-848) with librdkafka's members: sharing, patterns, kills of the broker."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from controller.znodes import BrokerRegistration, Endpoint
+from controller.zookeeper import ZooKeeper
+from kbroker.broker_process import BrokerProcess
+from tests.fixtures.zookeeper import ZooKeeperAddress
+
+pytestmark = pytest.mark.slow
+confluent_kafka = pytest.importorskip("confluent_kafka")
+admin_module = pytest.importorskip("confluent_kafka.admin")
+
+TIMEOUT = 60.0
+PARTITIONS = 6
+BROKER = {"group.consumer.heartbeat.interval.ms": "500", "group.consumer.session.timeout.ms": "5000"}
+
+
+@pytest.fixture
+def served(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
+    """A broker whose members are quick to notice things."""
+    return make_broker(properties=BROKER)
+
+
+@pytest.fixture
+def topic(served: BrokerProcess, topic_name: str) -> str:
+    admin = admin_module.AdminClient({"bootstrap.servers": served.bootstrap})
+    new = admin_module.NewTopic(topic_name, num_partitions=PARTITIONS, replication_factor=1)
+    admin.create_topics([new])[topic_name].result(TIMEOUT)
+    producer = confluent_kafka.Producer({"bootstrap.servers": served.bootstrap})
+    for number in range(600):
+        producer.produce(topic_name, str(number), partition=number % PARTITIONS)
+    assert producer.flush(TIMEOUT) == 0
+    return topic_name
+
+
+@pytest.fixture
+def member(served: BrokerProcess, topic: str) -> Iterator[Callable[..., Any]]:
+    """A factory of consumers in the group that is called like the topic."""
+    made: list[Any] = []
+
+    def make(**settings: Any) -> Any:
+        consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": served.bootstrap,
+                "group.id": topic,
+                "group.protocol": "consumer",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                **settings,
+            }
+        )
+        made.append(consumer)
+        consumer.subscribe([topic])
+        return consumer
+
+    yield make
+    for consumer in made:
+        consumer.close()
+
+
+def poll_until(condition: Callable[[], bool], *members: Any) -> int:
+    """Poll all members until the condition holds; returns how many records came."""
+    deadline = time.monotonic() + TIMEOUT
+    count = 0
+    while not condition():
+        assert time.monotonic() < deadline, [len(each.assignment()) for each in members]
+        for each in members:
+            message = each.poll(0.05)
+            count += message is not None and not message.error()
+    return count
+
+
+def shares(*members: Any) -> list[int]:
+    return [len(each.assignment()) for each in members]
+
+
+def test_members_share_commit_and_take_over(served: BrokerProcess, topic: str, member: Callable[..., Any]) -> None:
+    first = member()
+    assert poll_until(lambda: shares(first) == [PARTITIONS], first) <= 600
+    committed = [confluent_kafka.TopicPartition(topic, partition, 100) for partition in range(PARTITIONS)]
+    first.commit(offsets=committed, asynchronous=False)
+    second = member()
+    poll_until(lambda: shares(first, second) == [3, 3], first, second)
+    admin = admin_module.AdminClient({"bootstrap.servers": served.bootstrap})
+    described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT)
+    assert (described.state.name, described.type.name, described.partition_assignor) == (
+        "STABLE",
+        "CONSUMER",
+        "uniform",
+    )
+    assert [len(each.assignment.topic_partitions) for each in described.members] == [3, 3]
+    listed = admin.list_consumer_groups().result(TIMEOUT).valid
+    assert [(group.group_id, group.type.name) for group in listed] == [(topic, "CONSUMER")]
+    first.close()
+    poll_until(lambda: shares(second) == [PARTITIONS], second)
+    assert [each.offset for each in second.committed(committed, TIMEOUT)] == [100] * PARTITIONS
+    second.close()
+    admin.delete_consumer_groups([topic])[topic].result(TIMEOUT)
+    assert not admin.list_consumer_groups().result(TIMEOUT).valid
+
+
+def test_a_group_goes_on_after_its_coordinator_was_killed(
+    served: BrokerProcess, topic: str, member: Callable[..., Any]
+) -> None:
+    first, second = member(), member()
+    poll_until(lambda: shares(first, second) == [3, 3], first, second)
+    before = [first.memberid(), second.memberid()]
+    served.kill()
+    served.start().wait_until_ready(TIMEOUT)
+    first.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 7)], asynchronous=False)
+    poll_until(lambda: shares(first, second) == [3, 3], first, second)
+    assert [first.memberid(), second.memberid()] == before
+    third = member()
+    poll_until(lambda: shares(first, second, third) == [2, 2, 2], first, second, third)
+
+
+def test_topics_that_appear_are_found_by_pattern(served: BrokerProcess, topic: str, member: Callable[..., Any]) -> None:
+    consumer = member()
+    consumer.subscribe([f"^{topic}.*"])
+    poll_until(lambda: shares(consumer) == [PARTITIONS], consumer)
+    admin = admin_module.AdminClient({"bootstrap.servers": served.bootstrap})
+    later = f"{topic}-later"
+    admin.create_topics([admin_module.NewTopic(later, num_partitions=2, replication_factor=1)])[later].result(TIMEOUT)
+    poll_until(lambda: shares(consumer) == [PARTITIONS + 2], consumer)
+
+
+def test_a_classic_group_without_members_becomes_one_of_the_newer_protocol_and_back(
+    topic: str, member: Callable[..., Any]
+) -> None:
+    partition = confluent_kafka.TopicPartition(topic, 1, 42)
+    for protocol in ("classic", "consumer", "classic"):
+        consumer = member(**{"group.protocol": protocol})
+        poll_until(lambda consumer=consumer: shares(consumer) == [PARTITIONS], consumer)  # type: ignore[misc]
+        if protocol == "classic":
+            consumer.commit(offsets=[partition], asynchronous=False)
+        assert [each.offset for each in consumer.committed([partition], TIMEOUT)] == [42]
+        consumer.close()
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_members_are_moved_from_protocol_to_protocol_while_the_group_runs(
+    member: Callable[..., Any], assignor: str
+) -> None:
+    classic = {
+        "group.protocol": "classic",
+        "partition.assignment.strategy": assignor,
+        "heartbeat.interval.ms": 200,
+        "session.timeout.ms": 6000,
+    }
+    old, other = member(**classic), member(**classic)
+    poll_until(lambda: shares(old, other) == [3, 3], old, other)
+    new = member()
+    poll_until(lambda: shares(old, other, new) == [2, 2, 2], old, other, new)
+    old.close()
+    poll_until(lambda: shares(other, new) == [3, 3], other, new)
+    back = member(**classic)
+    poll_until(lambda: shares(other, back, new) == [2, 2, 2], other, back, new)
+    new.close()
+    poll_until(lambda: shares(other, back) == [3, 3], other, back)
+
+
+async def test_beside_a_broker_of_kafkas_the_newer_protocol_is_refused(
+    served: BrokerProcess, topic: str, zookeeper: ZooKeeperAddress
+) -> None:
+    async def until_told(wanted: str | None) -> None:
+        """Let members join until one is told this; None: until one may."""
+        settings = {"bootstrap.servers": served.bootstrap, "group.id": topic, "group.protocol": "consumer"}
+        deadline = time.monotonic() + TIMEOUT
+        told: str | None = "nothing"
+        while told != wanted and (wanted is None or wanted not in (told or "")):
+            assert time.monotonic() < deadline, told
+            consumer = confluent_kafka.Consumer(settings)
+            consumer.subscribe([topic])
+            message = None
+            while message is None and not consumer.assignment() and time.monotonic() < deadline:
+                message = await asyncio.to_thread(consumer.poll, 0.1)
+            told = message.error().str() if message is not None and message.error() else None
+            await asyncio.to_thread(consumer.close)
+
+    await until_told(None)
+    session = ZooKeeper(zookeeper.connect_string, 6000)
+    await session.connect()
+    await session.register_broker(BrokerRegistration(7, (Endpoint("PLAINTEXT", "127.0.0.1", 1),)))
+    await until_told("ConsumerGroupHeartbeat fatal error: Broker: API version not supported")
+    await session.close()
+    await until_told(None)
