@@ -1,4 +1,4 @@
-"""Run the measurements: python -m bench [broker|codec|records|client …] [--scale 0.1]."""
+"""Run the measurements: python -m bench [broker|replication|codec|client|compaction|spark …] [--scale 0.1]."""
 
 from __future__ import annotations
 
@@ -12,25 +12,32 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SECTIONS = ("codec", "records", "broker", "client")
-RESULTS = Path("build/bench.json")
+SECTIONS = ("codec", "records", "broker", "flush", "replication", "client", "compaction", "spark")
+COMPARED = {
+    "broker": "One broker, one machine, one run",
+    "flush": "A flush before each acknowledgement",
+    "replication": "Three brokers on one machine, replication factor 3",
+}
+"""Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
+RESULTS = Path("build")
 
 
-def compare(scale: float, console: Console) -> None:
-    """Measure the broker beside Kafka and print one table."""
-    from bench.broker import Figures, measure
+def compare(section: str, scale: float, console: Console) -> None:
+    """Measure kbroker beside Kafka and print one table."""
+    from bench.broker import Figures
     from bench.systems import kafka_is_there, systems
+
+    measure = importlib.import_module(f"bench.{section}").measure
 
     if not kafka_is_there():
         console.print("Kafka cannot be started here (mvn or $KAFKA_ANCHOR is missing): only kbroker is measured")
     results: dict[str, dict[str, Figures]] = {}
     for kind in systems():
         console.print(f"measuring {kind.name} …")
-        with kind() as system:
-            results[kind.name] = measure(system, scale)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=2))
-    table = Table(title="One broker, one machine, one run", title_justify="left")
+        results[kind.name] = measure(kind, scale)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"bench-{section}.json").write_text(json.dumps(results, indent=2))
+    table = Table(title=COMPARED[section], title_justify="left")
     for heading in ("what", "figure", "Kafka 3.9.2", "kbroker", "kbroker / Kafka"):
         table.add_column(heading, justify="left" if heading in ("what", "figure") else "right")
     for what, figures in results["kbroker"].items():
@@ -45,14 +52,14 @@ def main() -> int:
     """Run the sections asked for; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], help="default: all")
-    parser.add_argument("--scale", type=float, default=1.0, help="shrink the loads of the broker section")
+    parser.add_argument("--scale", type=float, default=1.0, help="shrink the loads of what is compared")
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(f"Python {platform.python_version()} on {platform.machine()}")
     for section in arguments.sections or SECTIONS:
         console.rule(section)
-        if section == "broker":
-            compare(arguments.scale, console)
+        if section in COMPARED:
+            compare(section, arguments.scale, console)
         else:
             importlib.import_module(f"bench.{section}").main()
     return 0

@@ -1,4 +1,4 @@
-"""The broker beside Apache Kafka: start, memory, CPU per GB, throughput, latency, many partitions, fsync.
+"""The broker beside Apache Kafka: start, memory, CPU per GB, throughput, latency, many partitions.
 
 Each system runs alone, one after the other, with the same clients and the same load; the rows give both figures and
 their ratio (kbroker / Kafka: below 1 is better for costs, above 1 for rates). Fresh page cache costs the kernel CPU on
@@ -7,22 +7,16 @@ both sides, so a load of the same size runs first, unmeasured.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.systems import System, run_java
-from kbroker.client.connection import Connection
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceRequest
-from protocol.records.builder import BatchBuilder
+from bench.systems import Measured, System, run_java
 
 RECORD = 1024
 BATCH = 131_072
@@ -30,17 +24,17 @@ Figures = dict[str, float]
 SOURCES = Path(__file__).parent
 
 
-def create_topic(system: System, name: str, partitions: int, **config: str) -> float:
+def create_topic(system: Measured, name: str, partitions: int, replicas: int = 1, **config: str) -> float:
     """Create a topic with confluent-kafka's admin client; returns the seconds until it was confirmed."""
     admin = AdminClient({"bootstrap.servers": system.bootstrap})
     settings = {key.replace("_", "."): value for key, value in config.items()}
     began = time.monotonic()
-    topic = NewTopic(name, num_partitions=partitions, replication_factor=1, config=settings)
+    topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=settings)
     admin.create_topics([topic], operation_timeout=60, request_timeout=90)[name].result(120)
     return time.monotonic() - began
 
 
-def produce(system: System, topic: str, records: int, **properties: str) -> Figures:
+def produce(system: Measured, topic: str, records: int, **properties: str) -> Figures:
     """Run Kafka's ProducerPerformance; returns MB/s, records/s and the broker's CPU seconds per GB."""
     settings = {"bootstrap.servers": system.bootstrap, "acks": "all", "batch.size": str(BATCH), "linger.ms": "5"}
     settings |= {key.replace("_", "."): value for key, value in properties.items()}
@@ -59,7 +53,7 @@ def produce(system: System, topic: str, records: int, **properties: str) -> Figu
     return {"records/s": float(match[1]), "MB/s": float(match[2]), "CPU-s/GB": cpu / (records * RECORD / 1e9)}
 
 
-def consume(system: System, topic: str, records: int) -> Figures:
+def consume(system: Measured, topic: str, records: int) -> Figures:
     """Read the topic with the Java consumer; returns MB/s and the broker's CPU seconds per GB."""
     before = system.cpu_seconds()
     printed = run_java(str(SOURCES / "AssignConsumer.java"), system.bootstrap, topic, str(records))
@@ -76,9 +70,9 @@ def idle(system: System, seconds: float = 10) -> Figures:
     return {"% of a core": 100 * (system.cpu_seconds() - before) / seconds}
 
 
-def latency(system: System, records: int = 10_000) -> Figures:
+def latency(system: Measured, records: int = 10_000, replicas: int = 1) -> Figures:
     """Run Kafka's EndToEndLatency (one 100-byte record at a time, acks=all); returns milliseconds."""
-    create_topic(system, "latency", 1)
+    create_topic(system, "latency", 1, replicas)
     printed = run_java(
         "org.apache.kafka.tools.EndToEndLatency", system.bootstrap, "latency", str(records), "all", "100"
     )
@@ -89,7 +83,7 @@ def latency(system: System, records: int = 10_000) -> Figures:
     return {"average ms": float(average[1]), "median ms": float(percentiles[1]), "p99 ms": float(percentiles[2])}
 
 
-def spread(system: System, topic: str, partitions: int, records: int = 300_000) -> Figures:
+def spread(system: Measured, topic: str, partitions: int, records: int = 300_000) -> Figures:
     """Send records of 1 KB to random partitions with confluent-kafka; returns records/s until all are acknowledged."""
     failures: list[str] = []
 
@@ -123,38 +117,6 @@ def spread(system: System, topic: str, partitions: int, records: int = 300_000) 
     return {"records/s": records / seconds}
 
 
-def flushed(system: System, topic: str, records: int, batch_size: int) -> Figures:
-    """Produce to a topic with flush.messages=1 with the Java tool's own way of batching; returns records/s."""
-    return {"records/s": produce(system, topic, records, batch_size=str(batch_size), linger_ms="0")["records/s"]}
-
-
-def flushed_by_many(system: System, topic: str, producers: int = 64, seconds: float = 5) -> Figures:
-    """Let many connections send one record at a time to one flushed partition; returns acknowledged records/s."""
-    builder = BatchBuilder(4 * RECORD)
-    builder.append(None, bytes(RECORD))
-    batch = bytes(builder.build())
-    partition = ProduceRequest.PartitionProduceData(index=0, records=batch)
-    data = ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
-    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
-
-    async def send_until(deadline: float) -> int:
-        connection = await Connection.open("127.0.0.1", system.port)
-        count = 0
-        while time.monotonic() < deadline:
-            answer = await connection.request(request, 8)
-            assert answer.responses[0].partition_responses[0].error_code is ErrorCode.NONE
-            count += 1
-        await connection.close()
-        return count
-
-    async def run() -> int:
-        deadline = time.monotonic() + seconds
-        return sum(await asyncio.gather(*(send_until(deadline) for _ in range(producers))))
-
-    asyncio.run(run())  # warm up
-    return {"records/s": asyncio.run(run()) / seconds}
-
-
 def crash_start(system: System) -> Figures:
     """Kill -9 the broker and start it again; returns the seconds until the first metadata answer.
 
@@ -164,8 +126,14 @@ def crash_start(system: System) -> Figures:
     return {"seconds": system.start()}
 
 
-def measure(system: System, scale: float) -> dict[str, Figures]:
+def measure(kind: type[System], scale: float) -> dict[str, Figures]:
     """Run every measurement on one system; `scale` shrinks the loads (1 = the published ones)."""
+    with kind() as system:
+        return rows_on(system, scale)
+
+
+def rows_on(system: System, scale: float) -> dict[str, Figures]:
+    """Run every measurement on a running broker."""
     records = int(1_500_000 * scale)
     rows: dict[str, Figures] = {"start": {"seconds": system.start_seconds}}
     rows["memory, idle"] = {"MB": system.resident_mb()}
@@ -178,13 +146,6 @@ def measure(system: System, scale: float) -> dict[str, Figures]:
     rows["consume 1 KB, 8 partitions"] = consume(system, "load", 2 * records)
     rows["memory, after load"] = {"MB": system.resident_mb()}
     rows["end-to-end latency, 100 bytes"] = latency(system)
-    create_topic(system, "flushed", 8, flush_messages="1")
-    create_topic(system, "flushed-one", 1, flush_messages="1")
-    few, many = int(20_000 * scale), int(100_000 * scale)
-    rows["fsync before each answer, 1 partition, one record a batch"] = flushed(system, "flushed-one", few, 1)
-    rows["fsync before each answer, 1 partition, 64 producers"] = flushed_by_many(system, "flushed-one")
-    rows["fsync before each answer, 1 partition, 16 KB batches"] = flushed(system, "flushed-one", many, 16_384)
-    rows["fsync before each answer, 8 partitions, 16 KB batches"] = flushed(system, "flushed", many, 16_384)
     rows["300,000 records over 8 partitions"] = spread(system, "load", 8, int(300_000 * scale))
     rows["create 4,000 partitions"] = {"seconds": create_topic(system, "many", 4_000)}
     rows["300,000 records over 4,000 partitions"] = spread(system, "many", 4_000, int(300_000 * scale))
@@ -192,6 +153,3 @@ def measure(system: System, scale: float) -> dict[str, Figures]:
     rows["memory, 10,000 partitions"] = {"MB": system.resident_mb()}
     rows["start after kill -9, 10,000 partitions"] = crash_start(system)
     return rows
-
-
-Step = Callable[[System, float], dict[str, Figures]]

@@ -17,12 +17,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
 from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.free_ports import free_ports
 
 ANCHOR = Path(os.environ.get("KAFKA_ANCHOR", "../shared/kafka-anchor.sh"))
+HEAP = os.environ.get("KAFKA_HEAP", "-Xmx1g -Xms1g").split()
+"""Of a Java broker; by default what its start script takes."""
 START_LIMIT_S = 90
 STOP_LIMIT_S = 60
 # Kafka's defaults, but for what both must share to be comparable.
@@ -32,14 +36,6 @@ SETTINGS = {"num.partitions": "1", "zookeeper.session.timeout.ms": "6000", "offs
 def kafka_is_there() -> bool:
     """Return whether a real Kafka can be started here."""
     return ANCHOR.exists() and shutil.which("mvn") is not None
-
-
-def free_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def metadata_answers(port: int) -> bool:
@@ -55,19 +51,38 @@ def metadata_answers(port: int) -> bool:
         return False
 
 
+class Measured(Protocol):
+    """One broker or several, under load."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Return the addresses for clients."""
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU seconds used so far (user and system)."""
+
+
 class System:
     """One broker with its ZooKeeper; a context manager."""
 
     name = ""
 
-    def __init__(self, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: dict[str, str] | None = None,
+        environment: dict[str, str] | None = None,
+        broker_id: int = 1,
+        zookeeper: EmbeddedZooKeeper | None = None,
+    ) -> None:
         self.settings = SETTINGS | (settings or {})
+        self.environment = os.environ | (environment or {})
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
-        self.port = free_port()
+        (self.port,) = free_ports(1)
         self.log_dir = self.folder / "data"
         self.process: subprocess.Popen[bytes] | None = None
         self.start_seconds = 0.0
-        self.zookeeper = EmbeddedZooKeeper(self.folder / "zookeeper")
+        self.broker_id = broker_id
+        self.zookeeper = zookeeper or EmbeddedZooKeeper(self.folder / "zookeeper")
 
     @property
     def bootstrap(self) -> str:
@@ -90,6 +105,10 @@ class System:
         """Stop both and remove the data."""
         self.stop()
         self.zookeeper.stop()
+        self.clear()
+
+    def clear(self) -> None:
+        """Remove the data."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def command(self, properties: Path) -> list[str]:
@@ -100,7 +119,7 @@ class System:
         """Start the broker; returns (and keeps) the seconds until its first metadata answer."""
         properties = self.folder / "server.properties"
         lines = {
-            "broker.id": "1",
+            "broker.id": str(self.broker_id),
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "zookeeper.connect": f"{self.zookeeper.connect_string}/bench",
             "log.dirs": str(self.log_dir),
@@ -111,7 +130,9 @@ class System:
         properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         with (self.folder / "broker.log").open("ab") as log:
             began = time.monotonic()
-            self.process = subprocess.Popen(self.command(properties), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                self.command(properties), stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment
+            )
         while not metadata_answers(self.port):
             if self.process.poll() is not None or time.monotonic() - began > START_LIMIT_S:
                 tail = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
@@ -153,7 +174,7 @@ class Kbroker(System):
 
 
 class Kafka(System):
-    """Apache Kafka 3.9.2 with a heap of 1 GB, its start script's default."""
+    """Apache Kafka 3.9.2."""
 
     name = "kafka"
 
@@ -161,7 +182,7 @@ class Kafka(System):
         """Return the command line that runs the broker."""
         libs = class_path()
         log4j = Path(libs.rstrip("*")) / "log4j.properties"
-        flags = ["-Xmx1g", "-Xms1g", "-XX:+UseG1GC", f"-Dlog4j.configuration=file:{log4j}"]
+        flags = [*HEAP, "-XX:+UseG1GC", f"-Dlog4j.configuration=file:{log4j}"]
         return ["java", *flags, "-cp", libs, "kafka.Kafka", str(properties)]
 
 

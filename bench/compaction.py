@@ -1,0 +1,117 @@
+"""Compaction beside Kafka's: megabytes of log per second of processor time, on the same log.
+
+A log of many keys written again and again is compacted in this process by our cleaner, and by Kafka's own (its class
+`Cleaner`, which has no broker around it either) in another. Both read the log twice: for the keys, then to copy.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from protocol.records.builder import BatchBuilder
+from protocol.records.compression import CompressionType
+from segment.cleaner import LogCleaner
+from segment.log import Log
+from segment.log_config import LogConfig
+from segment.log_manager import LogManager
+
+ANCHOR = Path(__file__).resolve().parents[2] / "shared" / "kafka-anchor.sh"
+PROGRAM = Path(__file__).parent / "CompactLog.java"
+TOTAL_BYTES = 300 << 20
+SEGMENT_BYTES = 64 << 20
+BATCH_BYTES = 16_384
+CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES, min_cleanable_dirty_ratio=0.01)
+CASES = [
+    ("200 B, 10 % stay", 200, 10, CompressionType.NONE),
+    ("200 B, 90 % stay", 200, 1, CompressionType.NONE),
+    ("1 KB, 10 % stay", 1024, 10, CompressionType.NONE),
+    ("200 B, lz4, 10 % stay", 200, 10, CompressionType.LZ4),
+    ("200 B, zstd, 10 % stay", 200, 10, CompressionType.ZSTD),
+]
+
+
+def write(log: Log, value_bytes: int, repeats: int, compression: CompressionType) -> None:
+    """Fill a log so that each key is there about `repeats` times."""
+    rng = random.Random(1)
+    value = rng.randbytes(value_bytes // 2) * 2
+    keys = max(TOTAL_BYTES // (value_bytes + 20) // repeats, 1)
+    written = 0
+    while written < TOTAL_BYTES:
+        builder = BatchBuilder(BATCH_BYTES, compression)
+        while builder.append(b"key-%012d" % rng.randrange(keys), value, (), 1_700_000_000_000):
+            pass
+        written += builder.size
+        log.append_as_leader(builder.build(), 0, 1_700_000_000_000)
+    log.update_high_watermark(log.log_end_offset)
+
+
+def compact_ours(data: Path) -> tuple[float, float, int]:
+    """(processor seconds, seconds, bytes kept) of our cleaner on the log in a data directory."""
+    manager = LogManager([data])
+    manager.open(1, "bench-compaction-id---")
+    manager.load(lambda topic: CONFIG)
+    log = manager.logs["table", 0]
+    log.update_high_watermark(log.log_end_offset)
+    cleaner = LogCleaner(manager)
+    begun, used = time.monotonic(), time.process_time()
+    assert cleaner.clean_dirtiest()
+    seconds, cpu = time.monotonic() - begun, time.process_time() - used
+    kept = sum(segment.size for segment in log.segments[:-1])
+    manager.shutdown()
+    return cpu, seconds, kept
+
+
+def kafka_class_path() -> str | None:
+    """Where Kafka's jars are, None where they cannot be had."""
+    if not ANCHOR.exists() or shutil.which("java") is None:
+        return None
+    done = subprocess.run(["bash", str(ANCHOR), "classpath"], capture_output=True, text=True, timeout=300, check=False)
+    return done.stdout.strip() or None
+
+
+def compact_kafka(data: Path, class_path: str) -> tuple[float, float, int]:
+    """The same of Kafka's cleaner; the start of its process does not count, its compiler and collector do."""
+    command = ["java", "-Xmx1g", "-cp", class_path, str(PROGRAM), str(data), str(SEGMENT_BYTES)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
+    cpu, seconds, kept = done.stdout.split()[-3:]
+    return float(cpu), float(seconds), int(kept)
+
+
+def main() -> None:
+    """Measure and print a table."""
+    console = Console(width=None if os.isatty(1) else 120)
+    class_path = kafka_class_path()
+    table = Table(title="Compaction: MB of log per second of processor time", title_justify="left")
+    for heading in ("log", "Kafka 3.9.2", "kbroker", "kbroker / Kafka", "kept MB (both)", "MB/s by the clock"):
+        table.add_column(heading, justify="left" if heading == "log" else "right")
+    for name, value_bytes, repeats, compression in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            data = Path(folder) / "data"
+            manager = LogManager([data])
+            manager.open(1, "bench-compaction-id---")
+            manager.load()
+            log = manager.create("table", 0, bytes(range(16)), CONFIG)
+            write(log, value_bytes, repeats, compression)
+            size = sum(segment.size for segment in log.segments[:-1]) / 1e6
+            manager.shutdown()
+            theirs = None
+            if class_path is not None:
+                shutil.copytree(data, Path(folder) / "kafka")
+                theirs = compact_kafka(Path(folder) / "kafka", class_path)
+            cpu, seconds, kept = compact_ours(data)
+        row = [name, "", f"{size / cpu:,.0f}", "", f"{kept / 1e6:,.0f}", f"{size / seconds:,.0f}"]
+        if theirs is not None:
+            row[1], row[3] = f"{size / theirs[0]:,.0f}", f"{theirs[0] / cpu:.1f}"
+            row[4] += f" / {theirs[2] / 1e6:,.0f}"
+            row[5] += f" (Kafka {size / theirs[1]:,.0f})"
+        table.add_row(*row)
+    console.print(table)
