@@ -9,8 +9,11 @@ ROOMS := protocol segment controller kbroker spark_connector
 CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
 # Test processes beside each other; 0 runs them one after the other in this process.
 JOBS ?= 2
+# Of `make soak`: how long, and which faults (empty: others each time).
+MINUTES ?= 10
+SEED ?=
 
-.PHONY: help setup compile run test quick soak test-pure lint format docs bench bench-quick clean
+.PHONY: help setup compile run test quick soak compat test-pure lint format docs bench bench-quick clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,21 +37,25 @@ compile: $(COMPILED)  ## build the compiled modules anew where their sources cha
 setup: $(COMPILED)  ## a virtual environment in .venv with everything, modules compiled
 	@$(BIN)/python -m kbroker.embedded_zookeeper --check
 
-run: setup  ## the main job: real flights through ZooKeeper, broker, clients and Spark
+run: setup  ## the main job: real flights through ZooKeeper, three brokers, clients and Spark
 	@$(BIN)/python -m examples.flights
 
 test: lint setup  ## lint, types and all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 quick: setup  ## the tests that need no cluster of others and no Spark
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not compat'
 
-soak: setup  ## a broker killed 50 times in the middle of appends (five minutes)
+soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), then a broker killed 50 times
+	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
+
+compat: setup  ## clusters of Kafka's brokers and ours, and the move from one to the other (needs mvn; half an hour)
+	@$(BIN)/python -m pytest -m compat tests/mixed
 
 test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as without a C compiler
 	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg pyspark_kbroker.py README.md Makefile build/pure/ && find build/pure -name '*.so' -delete
-	@cd build/pure && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) -m 'not slow'
+	@cd build/pure && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not compat'
 
 lint: setup  ## ruff, strict mypy, import rules, generated pages
 	@$(BIN)/ruff check --quiet $(CODE)

@@ -1,9 +1,10 @@
-"""The main job on real data: a year of flights through ZooKeeper, broker and clients into a Spark DataFrame.
+"""The main job on real data: a year of flights through ZooKeeper, brokers and clients into a Spark DataFrame.
 
     python -m examples.flights         (or `make run`)
 
-1. starts an embedded ZooKeeper and a broker, on free ports, with their data in a temporary folder;
-2. sends the 336,776 flights out of New York in 2013 as JSON, keyed by carrier, in order of departure;
+1. starts an embedded ZooKeeper and three brokers, on free ports, with their data in a temporary folder;
+2. sends the 336,776 flights out of New York in 2013 as JSON, keyed by carrier, in order of departure, to a topic with
+   three replicas; after a third of them one broker is killed (kill -9), and soon comes back;
 3. reads them back with our Consumer and with confluent-kafka, and accounts for every record;
 4. reads the topic as a Spark DataFrame, joins the airlines' names, prints and draws the delays.
 """
@@ -11,101 +12,112 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from examples import flights_data, flights_spark
+from examples.flights_failure import Failure
+from kbroker import Admin, Consumer, Producer
+from kbroker.dev import DevCluster
 
 TOPIC = "flights"
 PARTITIONS = 6
+BROKERS = 3
+PORTION = 2_000
 OUTPUT = Path("demo-output")
-START_LIMIT_S = 60
 READ_LIMIT_S = 120
-STOP_LIMIT_S = 30
 
 console = Console()
 
 
 @contextmanager
-def cluster() -> Iterator[str]:
-    """Run `kbroker dev` as a child process; yields the bootstrap address and stops it at the end."""
+def running_cluster() -> Iterator[DevCluster]:
+    """Three brokers and a ZooKeeper, each a process of its own, in a temporary folder; all ends with the block."""
     with tempfile.TemporaryDirectory(prefix="kbroker-flights-") as folder:
-        ready = Path(folder) / "ready.json"
-        command = [sys.executable, "-m", "kbroker", "dev", "--port", "0", "--data", folder]
-        process = subprocess.Popen([*command, "--ready-file", str(ready)], stdout=subprocess.DEVNULL)
+        cluster = DevCluster(folder, brokers=BROKERS, properties={"zookeeper.session.timeout.ms": "3000"})
         try:
-            deadline = time.monotonic() + START_LIMIT_S
-            while not ready.exists():
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"kbroker dev did not start (exit status {process.poll()})")
-                time.sleep(0.02)
-            yield json.loads(ready.read_text())["bootstrap"]
+            with cluster:
+                yield cluster
         finally:
-            process.terminate()
-            try:
-                process.wait(STOP_LIMIT_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            cluster.kill()
+
+
+@dataclass
+class Step:
+    """A progress bar on standard error."""
+
+    progress: Progress
+    task: TaskID
+    text: str
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+        self.progress.advance(self.task, count)
+
+    def note(self, text: str) -> None:
+        """Say something beside the bar; an empty text takes it away."""
+        self.progress.update(self.task, description=f"{self.text} ({text})" if text else self.text)
 
 
 @contextmanager
-def step(text: str, total: int | None = None) -> Iterator[Any]:
-    """Show a progress bar on standard error while the step runs; yields `advance(count)`."""
+def step(text: str, total: int | None = None) -> Iterator[Step]:
+    """Show a progress bar while the step runs."""
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(text, total=total)
-        yield lambda count: progress.advance(task, count)
+        yield Step(progress, progress.add_task(text, total=total), text)
 
 
-def send(bootstrap: str, flights: pa.Table) -> None:
-    """Produce each flight as one JSON record; its key is the carrier, its timestamp the departure."""
-    from kbroker import Producer
+def send(cluster: DevCluster, flights: pa.Table) -> list[str]:
+    """Produce each flight as one JSON record; its key is the carrier, its timestamp the departure.
 
+    After a third of them a broker is killed; returns what became of that.
+    """
     departures = flights["departure"].cast(pa.int64()).to_pylist()
     carriers = flights["carrier"].to_pylist()
     rows = flights.drop_columns(["departure"]).to_pylist()
     with (
-        step("sending flights as JSON, keyed by carrier", len(rows)) as advance,
-        Producer(bootstrap, acks="all", linger_ms=5, compression="zstd") as producer,
+        step("sending flights as JSON, keyed by carrier", len(rows)) as bar,
+        Producer(cluster.bootstrap, acks="all", linger_ms=5, compression="zstd") as producer,
     ):
+        failure = Failure(cluster, TOPIC, bar.note)
         futures = []
         for number, (row, carrier, departure) in enumerate(zip(rows, carriers, departures, strict=True), 1):
             value = json.dumps(row, separators=(",", ":")).encode()
             futures.append(producer.send(TOPIC, value=value, key=carrier.encode(), timestamp_ms=departure))
-            if number % 2_000 == 0:
-                advance(2_000)
+            if number % PORTION == 0:
+                bar.advance(PORTION)
+            if number == len(rows) // 3:
+                failure.begin(number)
         producer.flush()
-        advance(len(rows) % 2_000)
+        bar.advance(len(rows) % PORTION)
         for future in futures:
             future.result(timeout=READ_LIMIT_S)
+        failure.finish()
+        return failure.story
 
 
 def read_ours(bootstrap: str, expected: int) -> Counter[tuple[bytes, bytes]]:
     """Read the topic with our Consumer, a column batch at a time; returns how often each (key, value) came."""
-    from kbroker import Consumer
-
     seen: Counter[tuple[bytes, bytes]] = Counter()
     count = 0
     with (
-        step("reading back with kbroker's Consumer", expected) as advance,
+        step("reading back with kbroker's Consumer", expected) as bar,
         Consumer(bootstrap, auto_offset_reset="earliest") as consumer,
     ):
         consumer.subscribe([TOPIC])
         for batch in consumer.batches(max_rows=50_000, timeout=READ_LIMIT_S):
             seen.update(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
-            advance(batch.num_rows)
+            bar.advance(batch.num_rows)
             count += batch.num_rows
             if count >= expected:
                 break
@@ -124,14 +136,14 @@ def read_theirs(bootstrap: str, expected: int) -> Counter[tuple[bytes, bytes]]:
         beginning = confluent_kafka.OFFSET_BEGINNING
         consumer.assign([confluent_kafka.TopicPartition(TOPIC, p, beginning) for p in range(PARTITIONS)])
         deadline = time.monotonic() + READ_LIMIT_S
-        with step("reading back with confluent-kafka", expected) as advance:
+        with step("reading back with confluent-kafka", expected) as bar:
             while seen.total() < expected and time.monotonic() < deadline:
                 messages = consumer.consume(10_000, timeout=1.0)
                 for message in messages:
                     if message.error():
                         raise SystemExit(f"confluent-kafka: {message.error()}")
                 seen.update((message.key(), message.value()) for message in messages)
-                advance(len(messages))
+                bar.advance(len(messages))
     finally:
         consumer.close()
     return seen
@@ -151,24 +163,24 @@ def account(sent: pa.Table, ours: Counter[tuple[bytes, bytes]], theirs: Counter[
 def main() -> int:
     """Run the whole job; returns the exit status."""
     started = time.monotonic()
-    console.print("[bold]A year of flights out of New York[/bold]: ZooKeeper, broker, clients, Spark")
+    console.print("[bold]A year of flights out of New York[/bold]: ZooKeeper, three brokers, clients, Spark")
     flights = flights_data.flights()
-    with cluster() as bootstrap:
-        console.print(f"  ZooKeeper and a broker serve on {bootstrap}")
-        from kbroker import Admin
-
-        with Admin(bootstrap) as admin:
+    with running_cluster() as cluster:
+        console.print(f"  ZooKeeper and {BROKERS} brokers serve on {cluster.bootstrap}", soft_wrap=True)
+        with Admin(cluster.bootstrap) as admin:
             # The records carry their departures of 2013: without this, retention would drop them as too old.
-            admin.create_topic(TOPIC, partitions=PARTITIONS, configs={"retention.ms": "-1"})
-        send(bootstrap, flights)
-        ours = read_ours(bootstrap, flights.num_rows)
-        theirs = read_theirs(bootstrap, flights.num_rows)
+            configs = {"retention.ms": "-1", "min.insync.replicas": "2"}
+            admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=BROKERS, configs=configs)
+        for line in send(cluster, flights):
+            console.print(f"  {line}", highlight=False, soft_wrap=True)
+        ours = read_ours(cluster.bootstrap, flights.num_rows)
+        theirs = read_theirs(cluster.bootstrap, flights.num_rows)
         account(flights, ours, theirs)
-        picture = flights_spark.report(bootstrap, TOPIC, flights.num_rows, OUTPUT, console)
+        picture = flights_spark.report(cluster.bootstrap, TOPIC, flights.num_rows, OUTPUT, console)
     console.print(f"\nThe picture: [bold]{picture}[/bold]   (all of it took {time.monotonic() - started:.0f} s)")
     console.print(
         "\nTry next:\n"
-        "  .venv/bin/kbroker dev                    (a broker on 127.0.0.1:9092)\n"
+        "  .venv/bin/kbroker dev --brokers 3        (from 127.0.0.1:9092 on)\n"
         "  .venv/bin/kbroker topic create hello -p 3\n"
         "  echo 'some text' | .venv/bin/kbroker topic produce hello\n"
         "  .venv/bin/kbroker topic consume hello -o start -e",
