@@ -147,12 +147,17 @@ def fetch(peer: Peer, topic: str, offset: int = 0, partition: int = 0, **values:
 
 
 def end_offset(peer: Peer, topic: str, partition: int, timeout: float = 30.0) -> int:
-    """The end of what is committed; a new leader needs a moment until it knows (OFFSET_NOT_AVAILABLE)."""
+    """The end of what is committed, 0 where a follower is asked (only leaders tell it).
+
+    A new leader needs a moment until it knows (OFFSET_NOT_AVAILABLE).
+    """
     wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
     asked = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])
     deadline = time.monotonic() + timeout
     while True:
         (found,) = peer.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5).topics[0].partitions
+        if found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return 0
         if found.error_code is not ErrorCode.OFFSET_NOT_AVAILABLE:
             assert not found.error_code, found
             return int(found.offset)
@@ -161,7 +166,10 @@ def end_offset(peer: Peer, topic: str, partition: int, timeout: float = 30.0) ->
 
 
 def read_all(broker: BrokerProcess, topic: str, partition: int, start: int = 0) -> list[bytes]:
-    """All values from an offset on; offsets must be contiguous, and checksums right."""
+    """All values from an offset on, up to the high watermark the broker knows.
+
+    Offsets must be contiguous, and checksums right.
+    """
     values: list[bytes] = []
     with Peer(broker, 30) as peer:
         end = end_offset(peer, topic, partition)
