@@ -48,6 +48,7 @@ class Batch:
         "done",
         "error",
         "listeners",
+        "outcome",
         "partition",
         "parts",
         "size",
@@ -73,6 +74,8 @@ class Batch:
         self.timestamp = -1
         """Of the broker, where it stamps (LogAppendTime)."""
         self.listeners: list[Callable[[], None]] | None = []
+        self.outcome: tuple[int, int, Exception | None] | None = None
+        """What `finish` will be told once everything sent before it has finished."""
         self.parts: list[Batch] = []
         """What it was split into, in order, because the broker found it too large."""
 
@@ -190,7 +193,18 @@ class Delivery:
 class PartitionQueue:
     """One partition's batches: the open one, those ready to go, in flight, and to be sent again."""
 
-    __slots__ = ("epoch", "in_flight", "next_sequence", "open", "partition", "ready", "retry", "retry_at", "topic")
+    __slots__ = (
+        "epoch",
+        "in_flight",
+        "next_sequence",
+        "open",
+        "partition",
+        "ready",
+        "retry",
+        "retry_at",
+        "sent",
+        "topic",
+    )  # fmt: skip
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -200,6 +214,8 @@ class PartitionQueue:
         self.in_flight: list[Batch] = []
         self.retry: list[Batch] = []
         self.retry_at = 0.0
+        self.sent: deque[Batch] = deque()
+        """All that were sent and have not finished, in the order of their first sending, which is that of finishing."""
         self.epoch = (-1, -1)
         """Producer id and epoch that the sequences count for."""
         self.next_sequence = 0
@@ -207,7 +223,31 @@ class PartitionQueue:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in it."""
-        return self.open is None and not (self.ready or self.in_flight or self.retry)
+        return self.open is None and not (self.ready or self.sent)
+
+    def replace(self, batch: Batch, parts: list[Batch]) -> None:
+        """These are to be sent again instead of a batch that was sent."""
+        place = self.sent.index(batch)
+        del self.sent[place]
+        for part in reversed(parts):
+            self.sent.insert(place, part)
+        self.retry += parts
+
+    def settle(self, batch: Batch, base_offset: int, timestamp: int, error: Exception | None) -> list[Batch]:
+        """Note how a batch ended; finishes and returns those of which everything before has ended too.
+
+        An answer can overtake one sent earlier, when that one was lost and is asked for again; callbacks of a
+        partition come in the order of the records all the same.
+        """
+        batch.outcome = base_offset, timestamp, error
+        if not batch.attempts:
+            self.sent.append(batch)
+        finished = []
+        while self.sent and self.sent[0].outcome is not None:
+            first = self.sent.popleft()
+            finished.append(first)
+            first.finish(*first.outcome)  # type: ignore[misc]
+        return finished
 
 
 class TopicQueues:
@@ -391,9 +431,15 @@ class Accumulator:
             batches: list[Batch] = []
             for queue in self.active:
                 self.seal(queue)
-                batches += [*queue.in_flight, *queue.retry, *queue.ready]
+                batches += [*queue.sent, *(batch for batch in queue.ready if not batch.attempts)]
             self._wake(0)
             return batches
+
+    def abandon(self, error: Exception) -> None:
+        """Finish everything: with its outcome where that is known, else with this error."""
+        for batch in self.unfinished():
+            batch.finish(*(batch.outcome or (-1, -1, error)))
+            self.release(batch)
 
 
 def _call_back(on_delivery: OnDelivery, delivery: Delivery) -> None:

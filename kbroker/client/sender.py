@@ -76,9 +76,7 @@ class Sender:
         except Exception as error:
             log.exception("the producer's sender failed")
             self.accumulator.closed = error
-            for batch in self.accumulator.unfinished():
-                batch.finish(-1, error=error)
-                self.accumulator.release(batch)
+            self.accumulator.abandon(error)
 
     async def _serve(self) -> None:
         while True:
@@ -258,9 +256,11 @@ class Sender:
         self.statistics["requests"] += 1
         self.statistics["batches"] += len(batches)
         for queue, batch in batches:
+            if not batch.attempts:
+                queue.sent.append(batch)
             batch.attempts += 1
             if self._acks == 0:
-                self._acknowledge(batch, -1, -1)
+                self._acknowledge(queue, batch, -1, -1)
             else:
                 queue.in_flight.append(batch)
         if self._acks != 0:
@@ -320,7 +320,7 @@ class Sender:
             if result is None:
                 self._failed([(queue, batch)], ConnectionError(f"{connection.address} left the partition out"))
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
-                self._acknowledge(batch, result.base_offset, result.log_append_time_ms)
+                self._acknowledge(queue, batch, result.base_offset, result.log_append_time_ms)
             else:
                 self._refused(queue, batch, node_id, result)
         return None
@@ -338,7 +338,7 @@ class Sender:
                 is_told_where = self.cluster.metadata.new_leader(*named)
             self._refresh_soon()
         if code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
-            queue.retry += halves_of(batch, self.config.compression_level)
+            queue.replace(batch, halves_of(batch, self.config.compression_level))
             self.statistics["retries"] += 1
             return None
         is_behind_a_failure = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and bool(queue.retry)
@@ -375,14 +375,18 @@ class Sender:
             code = getattr(error, "code", None)
             self._raise_epoch(queue.epoch, with_new_id=code in RESET_ID)
         self.statistics["failed_records"] += batch.count
-        batch.finish(-1, error=error)
-        self.accumulator.release(batch)
+        self._settle(queue, batch, -1, -1, error)
 
-    def _acknowledge(self, batch: Batch, base_offset: int, timestamp: int) -> None:
+    def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, timestamp: int) -> None:
         self.statistics["records"] += batch.count
         self.statistics["bytes"] += len(batch.data or b"")
-        batch.finish(base_offset, timestamp)
-        self.accumulator.release(batch)
+        self._settle(queue, batch, base_offset, timestamp, None)
+
+    def _settle(
+        self, queue: PartitionQueue, batch: Batch, base_offset: int, timestamp: int, error: Exception | None
+    ) -> None:
+        for finished in queue.settle(batch, base_offset, timestamp, error):
+            self.accumulator.release(finished)
 
     def _refresh_soon(self) -> None:
         if not self._refreshing:
@@ -432,8 +436,7 @@ class Sender:
                 task.cancel()
             await asyncio.gather(self._task, *self._tasks, return_exceptions=True)
             await self.cluster.close()
-            for batch in self.accumulator.unfinished():
-                batch.finish(-1, error=self.accumulator.closed)
+            self.accumulator.abandon(self.accumulator.closed)
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -450,6 +453,7 @@ def halves_of(batch: Batch, level: int | None) -> list[Batch]:
         for record in some:
             builder.append(record.key, record.value, record.headers, record.timestamp)
         half = Batch(batch.topic, batch.partition, None, batch.created, batch.deadline)
+        half.attempts = batch.attempts
         half.count = len(some)
         half.size = batch.size * len(some) // len(records)
         if batch.base_sequence >= 0:

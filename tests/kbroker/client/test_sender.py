@@ -1,13 +1,18 @@
 import asyncio
 import sys
+from typing import Any
 
 import pytest
 
 from kbroker.broker_process import BrokerProcess
 from kbroker.client import blocking
 from kbroker.client.admin import Admin
+from kbroker.client.connection import Connection
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
+from kbroker.client.types import RecordMetadata
+from protocol.messages.produce import ProduceRequest
+from protocol.schema import Message
 
 
 @pytest.mark.slow
@@ -90,3 +95,43 @@ async def test_a_producer_without_an_id_asks_for_one_now_and_then_and_not_with_e
         for delivery in deliveries:
             await delivery
     assert 1 <= asked < 40
+
+
+async def test_callbacks_come_in_the_order_of_the_records_when_an_answer_is_lost(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    answered: list[int] = []
+    lost: list[asyncio.Future[Any]] = []
+    heard: list[tuple[int, int]] = []
+    went = asyncio.Event()
+    send = Connection.send
+
+    def lose_the_first_answer(connection: Connection, message: Message, version: int) -> asyncio.Future[Any]:
+        future = send(connection, message, version)
+        if not isinstance(message, ProduceRequest):
+            return future
+        went.set()
+        if not lost:
+            lost.append(loop.create_future())
+            return lost[0]
+        if not lost[0].done():
+            future.add_done_callback(lambda _: answered.append(len(heard)))
+            future.add_done_callback(lambda _: lost[0].set_exception(ConnectionError("the answer is lost")))
+        return future
+
+    def note(metadata: RecordMetadata | None, error: Exception | None) -> None:
+        assert metadata is not None, error
+        heard.append((metadata.partition, metadata.offset))
+
+    async with Producer(broker.bootstrap, linger_ms=0) as producer:
+        await producer.send_and_wait(topic_name, b"0", partition=0)
+        monkeypatch.setattr(Connection, "send", lose_the_first_answer)
+        for number in (1, 2):
+            await producer.send(topic_name, b"%d" % number, partition=0, on_delivery=note)
+            await went.wait()
+            went.clear()
+        async with asyncio.timeout(30):
+            await producer.flush()
+    assert answered == [0], "the second batch was answered while the first one's answer was awaited"
+    assert heard == [(0, 1), (0, 2)]
