@@ -52,8 +52,10 @@ def judge(state: ControllerState, wanted: WantedChange, version: int) -> Partiti
         return ErrorCode.INVALID_REQUEST
     if wanted.leader_recovery_state == RECOVERING and (len(wanted.isr) > 1 or known.leader_recovery_state == RECOVERED):
         return ErrorCode.INVALID_REQUEST
-    replicas = state.replicas(wanted.partition)
-    if not all(state.is_live(each) and each in replicas for each in wanted.isr):
+    # Only who comes in must be live: a leader about to stop whose followers are back has to take them in, or it could
+    # never hand over.
+    coming = set(wanted.isr) - set(known.isr)
+    if not all(state.is_live(each) for each in coming) or not set(wanted.isr) <= set(state.replicas(wanted.partition)):
         has_own_code = version >= _TOPIC_IDS_SINCE
         return ErrorCode.INELIGIBLE_REPLICA if has_own_code else ErrorCode.OPERATION_NOT_ATTEMPTED
     return PartitionState(

@@ -1,8 +1,13 @@
 """What all tests share: the fixture plugins, and the report's first lines (ZooKeeper's is in its plugin)."""
 
 import importlib
+import os
 import platform
 from pathlib import Path
+
+import pytest
+
+from kbroker.free_ports import LOWEST_PORT, RANGE_VARIABLE, highest_port
 
 pytest_plugins = (
     "tests.fixtures.zookeeper",
@@ -12,6 +17,16 @@ pytest_plugins = (
     "tests.fixtures.java",
     "tests.fixtures.spark",
 )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each test process its own ports: between picking one and listening nobody else picks it."""
+    worker = getattr(config, "workerinput", None)
+    if worker is not None and RANGE_VARIABLE not in os.environ:
+        number = int(worker["workerid"].removeprefix("gw"))
+        share = (highest_port() - LOWEST_PORT) // worker["workercount"]
+        lowest = LOWEST_PORT + number * share
+        os.environ[RANGE_VARIABLE] = f"{lowest}-{lowest + share - 1}"
 
 
 def pytest_report_header() -> str:

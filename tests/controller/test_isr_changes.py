@@ -44,6 +44,17 @@ def test_changes_that_are_refused(play: Play, changes: dict[str, object], code: 
     assert judge(play.machine.state, replace(WANTED, **changes), 3) is code  # type: ignore[arg-type]
 
 
+def test_a_leader_about_to_stop_takes_in_others_and_is_taken_in_nowhere(play: Play) -> None:
+    state = play.machine.state
+    state.leadership[T0] = replace(state.leadership[T0], isr=(1,))
+    state.shutting_down.add(1)
+    granted = judge(state, replace(WANTED, isr=(1, 2)), 3)
+    assert isinstance(granted, PartitionState)
+    assert granted.isr == (1, 2)
+    state.shutting_down.add(3)
+    assert judge(state, replace(WANTED, isr=(1, 2, 3)), 3) is ErrorCode.INELIGIBLE_REPLICA
+
+
 def test_old_versions_have_no_code_of_their_own_for_dead_brokers(play: Play) -> None:
     assert judge(play.machine.state, replace(WANTED, isr=(1, 9)), 1) is ErrorCode.OPERATION_NOT_ATTEMPTED
 

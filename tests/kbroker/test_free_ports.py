@@ -25,6 +25,24 @@ def test_a_port_that_is_listened_on_is_not_free() -> None:
         assert not is_port_free(server.getsockname()[1])
 
 
+def test_a_port_is_not_given_twice_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    monkeypatch.setenv("KBROKER_PORT_RANGE", f"{port}-{port + 1}")
+    assert free_ports(1) != [port]
+
+
+def test_a_range_can_be_agreed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBROKER_PORT_RANGE", "20000-20200")
+    assert all(20_000 <= port <= 20_200 for port in free_ports(10))
+
+
+@pytest.mark.parametrize("text", ["", "7", "9-8", "0-5", "5-70000", "a-b"])
+def test_a_range_that_is_none_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBROKER_PORT_RANGE", text)
+    with pytest.raises(OSError, match=r"KBROKER_PORT_RANGE=.* is no range of ports"):
+        free_ports(1)
+
+
 def test_when_nothing_is_free_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(free_ports_module, "is_port_free", lambda port, host: False)
     with pytest.raises(OSError, match="found no 2 free ports"):

@@ -181,17 +181,13 @@ def test_a_leader_that_shuts_down_fails_no_producer(make_cluster: MakeCluster, t
     cluster = make_cluster(3, properties={"auto.leader.rebalance.enable": "false"})
     admin = create(cluster, topic_name, **{"min.insync.replicas": "2"})
     records = Records(cluster, topic_name)
-    pauses = []
     stopping = threading.Thread(target=lambda: [cluster.broker(broker).restart() for broker in (1, 2, 3)])
     records.send(30)
     stopping.start()
     while stopping.is_alive():
-        begun = time.monotonic()
         records.send(3)
-        pauses.append(time.monotonic() - begun)
     stopping.join()
     records.send(30)
-    assert max(pauses) < 5
     until(lambda: isrs(admin, topic_name) == [{1, 2, 3}] * PARTITIONS)
     assert_replicas_are_equal(cluster, topic_name)
     records.check(cluster, admin)
