@@ -20,8 +20,8 @@ from protocol.messages.replication import ControlledShutdownRequest, ControlledS
 
 log = logging.getLogger(__name__)
 
-LED_AT_ONCE = 50
-"""Partitions that a stopping broker hands over in one round: nobody can write to them until the round is done."""
+LEFT_AT_ONCE = 50
+"""Partitions that a stopping broker leaves in one round: a write to them waits until the round is done."""
 
 
 @dataclass(slots=True)
@@ -191,8 +191,10 @@ class BrokerLife:
         concerned = [each for each in state.partitions_on(request.broker_id) if self._can_move(each)]
         led = [each for each in concerned if state.leadership[each].leader == request.broker_id]
         followed = [each for each in concerned if state.leadership[each].leader != request.broker_id]
-        yield from self.do.bring_online(led, Strategy.CONTROLLED_SHUTDOWN, at_once=LED_AT_ONCE)
-        yield from self._stop_following(request.broker_id, followed)
+        yield from self.do.bring_online(led, Strategy.CONTROLLED_SHUTDOWN, at_once=LEFT_AT_ONCE)
+        # Stopped before the ISR shrinks, so that the follower isn't taken back in.
+        following = [(each, request.broker_id) for each in followed]
+        yield from self.do.move_replicas(following, ReplicaStatus.OFFLINE, at_once=LEFT_AT_ONCE, stop_first=True)
         remaining = [each for each in led if state.leadership[each].leader == request.broker_id]
         return ControlledShutdownResponse(
             error_code=ErrorCode.NONE,
@@ -206,16 +208,6 @@ class BrokerLife:
         state = self.do.state
         has_others = len(state.replicas(partition)) > 1
         return has_others and partition in state.leadership and not state.is_going(partition.topic)
-
-    def _stop_following(self, broker_id: int, partitions: list[TopicPartition]) -> Steps[None]:
-        """Stopped before the ISR shrinks, so that the follower isn't taken back in."""
-        if not partitions:
-            return
-        batch = self.do.batch()
-        for partition in partitions:
-            batch.tell_stop_replica(broker_id, partition, delete=False)
-        yield from batch.send()
-        yield from self.do.move_replicas([(each, broker_id) for each in partitions], ReplicaStatus.OFFLINE)
 
 
 def _manners(broker: BrokerRegistration) -> tuple[object, ...]:

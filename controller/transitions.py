@@ -78,10 +78,22 @@ class Transitions:
             return set()
         return (yield from self.bring_online(partitions))
 
-    def move_replicas(self, replicas: Iterable[Replica], target: ReplicaStatus) -> Steps[None]:
-        """Replicas into a status."""
+    def move_replicas(
+        self,
+        replicas: Iterable[Replica],
+        target: ReplicaStatus,
+        *,
+        at_once: int = PORTION,
+        stop_first: bool = False,
+    ) -> Steps[None]:
+        """Replicas into a status, so many at once; `stop_first`: their brokers are told before anything is written."""
         left: dict[int, list[TopicPartition]] = {}
-        for portion in portions(list(replicas)):
+        for portion in portions(list(replicas), at_once):
+            if stop_first:
+                batch = self.batch()
+                for partition, broker_id in portion:
+                    batch.tell_stop_replica(broker_id, partition, delete=False)
+                yield from batch.send()
             batch = self.batch()
             for broker_id, partitions in (yield from ReplicaMoves(self.state, batch).move(portion, target)).items():
                 left.setdefault(broker_id, []).extend(partitions)

@@ -1,7 +1,8 @@
 """The controller's lines to the brokers: one ordered queue and one connection each, retried until a broker is removed.
 
-Implements controller.ports.BrokerChannels. A failed request is sent again every 100 ms; a broker that hangs delays only
-itself. No ApiVersions handshake: the versions follow the inter-broker protocol, the controller chooses them.
+Implements controller.ports.BrokerChannels. Requests go out without waiting for the answers before; what got no answer
+is sent again every 100 ms, in order; a broker that hangs delays only itself. No ApiVersions handshake: the versions
+follow the inter-broker protocol, the controller chooses them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from kbroker.client.connection import Connection
@@ -18,7 +20,20 @@ from protocol.errors import KafkaError
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
+MAX_IN_FLIGHT = 5
+"""Brokers carry the requests of a connection out in order, so the next ones may be on their way already."""
 LARGEST_ANSWER = 100 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Order:
+    """A request, whom its answer goes to, and once it is sent the answer to come and the time it must be there."""
+
+    request: Any
+    version: int
+    on_response: Callable[[Any], None]
+    answer: asyncio.Future[Any] | None = None
+    deadline: float = 0.0
 
 
 class _Channel:
@@ -29,44 +44,68 @@ class _Channel:
         self.address = (host, port)
         self.client_id = client_id
         self.timeout_s = timeout_s
-        self.queue: deque[tuple[Any, int, Callable[[Any], None]]] = deque()
+        self.queue: deque[_Order] = deque()
+        self.in_flight: deque[_Order] = deque()
+        """Sent and not answered, oldest first."""
         self.wake = asyncio.Event()
         self.connection: Connection | None = None
         self.is_reachable = True
         self.task = asyncio.create_task(self._run(), name=f"controller-to-broker-{broker_id}")
 
     async def _run(self) -> None:
-        while True:
-            while not self.queue:
-                self.wake.clear()
-                await self.wake.wait()
-            request, version, on_response = self.queue[0]
-            answer = await self._send(request, version)
-            self.queue.popleft()
-            try:
-                on_response(answer)
-            except Exception:
-                log.exception("the answer of broker %d to %s was not handled", self.broker_id, type(request).__name__)
-
-    async def _send(self, request: Any, version: int) -> Any:
-        """Send until there is an answer."""
+        """Send and hear for ever; after a failure everything not answered is sent again, in order."""
         while True:
             try:
-                if self.connection is None:
-                    self.connection = await Connection.open(
-                        *self.address, client_id=self.client_id, timeout=self.timeout_s, max_frame=LARGEST_ANSWER
-                    )
-                answer = await self.connection.request(request, version, timeout=self.timeout_s)
+                await self._exchange()
             except (OSError, KafkaError) as error:
                 if self.is_reachable:
+                    kind = type((self.in_flight or self.queue)[0].request).__name__
                     text = "broker %d at %s:%d: %s not sent, trying again: %s"
-                    log.warning(text, self.broker_id, *self.address, type(request).__name__, error)
+                    log.warning(text, self.broker_id, *self.address, kind, error)
                 self.is_reachable = False
+                self.queue.extendleft(reversed(self.in_flight))
+                self.in_flight.clear()
                 await self.close()
                 await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _exchange(self) -> None:
+        """Keep some requests on their way; OSError or KafkaError when an answer is late or the connection ends."""
+        while True:
+            self.wake.clear()
+            while self.in_flight and _answer_of(self.in_flight[0]).done():
+                self._hear(_answer_of(self.in_flight[0]).result())
+            if self.queue and len(self.in_flight) < MAX_IN_FLIGHT:
+                await self._send()
                 continue
-            self.is_reachable = True
-            return answer
+            async with asyncio.timeout_at(self.in_flight[0].deadline if self.in_flight else None):
+                await self.wake.wait()
+
+    async def _send(self) -> None:
+        if self.connection is None or self.connection.is_closed:
+            await self.close()
+            self.connection = await Connection.open(
+                *self.address, client_id=self.client_id, timeout=self.timeout_s, max_frame=LARGEST_ANSWER
+            )
+        order = self.queue[0]
+        order.answer = self.connection.send(order.request, order.version)
+        order.answer.add_done_callback(self._answered)
+        order.deadline = asyncio.get_running_loop().time() + self.timeout_s
+        self.in_flight.append(self.queue.popleft())
+        await asyncio.sleep(0)  # large requests take their time to encode: others come in between
+
+    def _answered(self, answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled():
+            answer.exception()  # looked at here, for the case that an earlier one ended the exchange
+        self.wake.set()
+
+    def _hear(self, answer: Any) -> None:
+        self.is_reachable = True
+        order = self.in_flight.popleft()
+        try:
+            order.on_response(answer)
+        except Exception:
+            kind = type(order.request).__name__
+            log.exception("the answer of broker %d to %s was not handled", self.broker_id, kind)
 
     async def close(self) -> None:
         connection, self.connection = self.connection, None
@@ -77,6 +116,11 @@ class _Channel:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
         await self.close()
+
+
+def _answer_of(order: _Order) -> asyncio.Future[Any]:
+    assert order.answer is not None
+    return order.answer
 
 
 class BrokerChannels:
@@ -105,7 +149,7 @@ class BrokerChannels:
         """Queue a request; the answer is handed over on the loop. No channel: dropped."""
         channel = self._channels.get(broker_id)
         if channel is not None:
-            channel.queue.append((request, version, on_response))
+            channel.queue.append(_Order(request, version, on_response))
             channel.wake.set()
 
     async def close(self) -> None:

@@ -64,6 +64,35 @@ async def test_requests_are_answered_one_by_one_in_order(channels: BrokerChannel
     await broker.server.stop(0.1)
 
 
+async def test_requests_do_not_wait_for_each_other_and_go_again_in_order(channels: BrokerChannels) -> None:
+    silent = Broker(silent=True)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", silent.port)
+    for number in range(8):
+        channels.send(2, request(number), 5, lambda answer, number=number: answers.append(number))  # type: ignore[misc]
+    await until(silent.seen, 1)  # the server reads on once the first is answered
+    await silent.server.stop(0.1)
+    assert answers == []
+    back = Broker(port=silent.port)
+    await until(answers, 8)
+    assert answers == list(range(8))
+    assert len(back.seen) == 8
+    await back.server.stop(0.1)
+
+
+async def test_a_broker_that_is_too_slow_is_asked_again() -> None:
+    channels = BrokerChannels(1, request_timeout_ms=200)
+    slow = Broker(silent=True)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", slow.port)
+    channels.send(2, request(1), 5, answers.append)
+    await until(slow.seen, 2)
+    slow.silent = False
+    await until(answers, 1)
+    await channels.close()
+    await slow.server.stop(0.1)
+
+
 async def test_a_request_waits_for_its_broker_to_come(channels: BrokerChannels) -> None:
     early = Broker()
     port = early.port
