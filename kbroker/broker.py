@@ -63,6 +63,8 @@ from segment.log_manager import LogDirError, LogManager, LogManagerSettings
 log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
+TELL_S = 1.0
+"""How long a controller that stops waits for brokers to hear its last orders."""
 GC_THRESHOLDS = 10_000, 5, 20
 """Requests free what they make without the garbage collector's help: it may look less often than by default."""
 FIRST_METADATA_S = 60.0
@@ -436,6 +438,8 @@ class Broker:
                 else:
                     answer = await self._to_controller.request(request, config.controller_socket_timeout_ms / 1000)
                 if answer.error_code is ErrorCode.NONE and not answer.remaining_partitions:
+                    if self._channels is not None:  # as the controller: what was decided is told before we go
+                        await self._channels.drain(TELL_S)
                     return
                 log.info("controlled shutdown: %d partitions remain", len(answer.remaining_partitions))
             except KafkaError as error:

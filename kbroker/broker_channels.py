@@ -20,6 +20,7 @@ from protocol.errors import KafkaError
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
+DRAIN_POLL_S = 0.005
 MAX_IN_FLIGHT = 5
 """Brokers carry the requests of a connection out in order, so the next ones may be on their way already."""
 LARGEST_ANSWER = 100 * 1024 * 1024
@@ -107,6 +108,11 @@ class _Channel:
             kind = type(order.request).__name__
             log.exception("the answer of broker %d to %s was not handled", self.broker_id, kind)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits for an answer that may come."""
+        return self.is_reachable and bool(self.queue or self.in_flight)
+
     async def close(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
@@ -151,6 +157,14 @@ class BrokerChannels:
         if channel is not None:
             channel.queue.append(_Order(request, version, on_response))
             channel.wake.set()
+
+    async def drain(self, timeout: float) -> None:
+        """Wait until what is queued for brokers that answer has been answered, `timeout` s at most."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while any(channel.is_busy for channel in self._channels.values()):
+            if asyncio.get_running_loop().time() >= deadline:
+                break
+            await asyncio.sleep(DRAIN_POLL_S)
 
     async def close(self) -> None:
         """Close every channel."""

@@ -93,6 +93,23 @@ async def test_a_broker_that_is_too_slow_is_asked_again() -> None:
     await slow.server.stop(0.1)
 
 
+async def test_draining_waits_for_the_answers_of_brokers_that_are_there() -> None:
+    channels = BrokerChannels(1)
+    broker, gone = Broker(), Broker()
+    await gone.server.stop(0.1)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    channels.add_broker(3, "127.0.0.1", gone.port)
+    for number in range(10):
+        channels.send(2, request(number), 5, answers.append)
+        channels.send(3, request(number), 5, answers.append)
+    async with asyncio.timeout(20):
+        await channels.drain(60)
+    assert len(answers) == 10
+    await channels.close()
+    await broker.server.stop(0.1)
+
+
 async def test_a_request_waits_for_its_broker_to_come(channels: BrokerChannels) -> None:
     early = Broker()
     port = early.port
