@@ -98,7 +98,7 @@ def test_two_members_share_a_topic_and_one_takes_over(
         seen.update((message.partition(), message.value()) for message in first.consume(100, timeout=0.1))
         return len(seen) == 10 * PARTITIONS
 
-    poll_until(all_read, first)
+    poll_until(all_read)
 
 
 def test_a_committed_offset_is_where_the_next_member_begins(
@@ -123,7 +123,7 @@ def test_a_committed_offset_is_where_the_next_member_begins(
         messages.extend(second.consume(100, timeout=0.1))
         return len(messages) >= 4 * 10 - (4 + 5 + 6 + 7)
 
-    poll_until(enough, second)
+    poll_until(enough)
     firsts = {message.partition(): message.offset() for message in reversed(messages)}
     assert firsts == {partition: 4 + partition for partition in range(PARTITIONS)}
 
