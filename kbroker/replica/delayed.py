@@ -106,7 +106,7 @@ class DelayedFetch:
         self._hosted = list(hosted)
         self._check_at = 0.0
         self._scheduled: asyncio.Handle | None = None
-        self._timer = self._loop.call_later(max_wait_ms / 1000, self._end)
+        self._timer = self._loop.call_later(max_wait_ms / 1000, self.end)
         self.future: asyncio.Future[Any] = self._loop.create_future()
         self.future.add_done_callback(self._leave)
         for partition in self._hosted:
@@ -125,7 +125,8 @@ class DelayedFetch:
         self._try(final=False)
         self._check_at = self._loop.time() + RECHECK_S
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Answer now with what there is."""
         self._try(final=True)
 
     def _try(self, final: bool) -> None:

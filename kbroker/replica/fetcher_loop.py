@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 LARGE_ANSWER_BYTES = 256 << 10
 FIRST_PAUSE_S = 0.05
 IDLE_CONNECTION_S = 30.0
-INTERRUPT_AFTER_S = 0.01
+INTERRUPT_AFTER_S = 0.03
 INTERRUPT_EVERY_S = 0.05
 """A partition that is to be fetched does not wait until the leader has answered for the others, who may be idle: the
-request is given up and made anew. Not more often than this."""
+request is given up and made anew, unless the leader lets it go itself as ours do. Not more often than this."""
 FRAME_OVERHEAD_BYTES = 16 << 20
 LATEST, EARLIEST = -1, -2
 SESSION_ERRORS = frozenset({ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH})

@@ -196,6 +196,8 @@ class Leadership:
         if changes.elected or changes.resigned:
             log.info("leading %d more partition(s), %d fewer", len(changes.elected), len(changes.resigned))
             self._manager.on_leadership_change(changes.elected, changes.resigned)
+        if changes.elected:
+            self._manager.expect_followers()
 
     # --- StopReplica ------------------------------------------------------------------------------------------
 

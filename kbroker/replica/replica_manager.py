@@ -49,6 +49,9 @@ log = logging.getLogger(__name__)
 LONGEST_PAUSE_S = 60.0
 SHORTEST_PAUSE_S = 0.2
 STOOD_STILL_PAUSE_S = 1.0
+FOLLOWERS_EXPECTED_MS = 200
+EXPECTED_FOLLOWER_WAIT_MS = 10
+"""So long after an election followers are given no longer to wait: what they wait for is not all they need."""
 
 
 def now_ms() -> int:
@@ -137,6 +140,8 @@ class ReplicaManager:
             config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 1 << 31)
         )
         self._hosted: dict[Key, HostedPartition] = {}
+        self._waiting_followers: set[DelayedFetch] = set()
+        self._followers_expected_until_ms = 0
         self._appender = Appender(metadata, self.find, executor, clock)
         self.append = self._appender.append
         """(topic, partition, records, acks, now_ms, version, ProduceBatch) -> AppendResult | KafkaError | None"""
@@ -328,7 +333,21 @@ class ReplicaManager:
         answer = fetch.attempt(final=parameters.max_wait_ms <= 0)
         if answer is not None:
             return answer
-        return DelayedFetch(fetch, fetch.hosted, fetch.patience_ms).future
+        patience_ms = fetch.patience_ms
+        if not parameters.is_follower:
+            return DelayedFetch(fetch, fetch.hosted, patience_ms).future
+        if self.clock() < self._followers_expected_until_ms:
+            patience_ms = min(patience_ms, EXPECTED_FOLLOWER_WAIT_MS)
+        delayed = DelayedFetch(fetch, fetch.hosted, patience_ms)
+        self._waiting_followers.add(delayed)
+        delayed.future.add_done_callback(lambda _: self._waiting_followers.discard(delayed))
+        return delayed.future
+
+    def expect_followers(self) -> None:
+        """This broker leads more partitions: followers that wait for others are to come back soon and ask for these."""
+        self._followers_expected_until_ms = self.clock() + FOLLOWERS_EXPECTED_MS
+        for delayed in list(self._waiting_followers):
+            delayed.end()
 
     def open_session(self, request: FetchRequest, version: int, now: int) -> FetchContext:
         """Return the request seen through its fetch session; raises KafkaError 70, 71 or 106."""

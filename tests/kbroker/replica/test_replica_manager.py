@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from kbroker.replica.replica_manager import EXPECTED_FOLLOWER_WAIT_MS, FOLLOWERS_EXPECTED_MS
 from protocol.errors import ErrorCode
 from tests.controller.conftest import until
 from tests.fixtures.data_path import BROKER, TOPIC, TOPIC_ID, Played
@@ -124,6 +125,23 @@ async def test_a_broker_that_stood_still_hears_its_followers_before_it_judges_th
     assert proposed == []
     played.replicas._check_isr(due_s)
     assert [each.isr for each in proposed] == [(1,)]
+
+
+async def test_followers_that_wait_come_back_for_what_the_broker_leads_besides(played: Played) -> None:
+    await played.lead((0,), replicas=(1, 2))
+    waiting = ask(played, fetch_request((0, 0), max_wait_ms=60_000, replica_id=2))
+    consumer = ask(played, fetch_request((0, 0), max_wait_ms=60_000))
+    await played.lead((0, 1), leader_epoch=1, replicas=(1, 2), partition_epoch=1)
+    async with asyncio.timeout(10):
+        assert (await waiting).error_code is ErrorCode.NONE
+        await ask(played, fetch_request((0, 0), (1, 0), max_wait_ms=60_000, replica_id=2))
+    played.now += FOLLOWERS_EXPECTED_MS
+    patient = ask(played, fetch_request((0, 0), (1, 0), max_wait_ms=60_000, replica_id=2))
+    await asyncio.sleep(10 * EXPECTED_FOLLOWER_WAIT_MS / 1000)
+    assert not patient.done()
+    assert not consumer.done()
+    for each in (patient, consumer):
+        each.cancel()
 
 
 async def _nothing(*arguments: Any) -> None:
