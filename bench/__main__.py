@@ -1,4 +1,4 @@
-"""Run the measurements: python -m bench [broker|replication|codec|client|compaction|spark …] [--scale 0.1]."""
+"""Run the measurements: python -m bench [broker|replication|groups|codec|client|compaction|spark …] [--scale 0.1]."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SECTIONS = ("codec", "records", "broker", "flush", "replication", "client", "compaction", "spark")
+SECTIONS = ("codec", "records", "broker", "flush", "replication", "groups", "client", "compaction", "spark")
 COMPARED = {
     "broker": "One broker, one machine, one run",
     "flush": "A flush before each acknowledgement",
     "replication": "Three brokers on one machine, replication factor 3",
+    "groups": "The group coordinator",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
 RESULTS = Path("build")
