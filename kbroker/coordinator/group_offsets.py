@@ -70,6 +70,18 @@ class GroupOffsets:
             self._records[key] = record_offset
             self.committed[key] = committed
 
+    def load_all(self, committed: dict[Key, CommittedOffset], records: dict[Key, int]) -> None:
+        """Take over commits that are in the log, with the offsets of their records; the dicts are ours from then on."""
+        if not self.committed:
+            self.committed, self._records = committed, records
+            return
+        for key, each in committed.items():
+            self.load(key, each, records[key])
+
+    def record_offset(self, key: Key) -> int:
+        """Return the offset of the record that says what is committed; -1 when nothing is."""
+        return self._records.get(key, -1)
+
     def _end(self, key: Key) -> None:
         left = self._pending.get(key, 0) - 1
         if left > 0:

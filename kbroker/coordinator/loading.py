@@ -10,14 +10,16 @@ whole partition then, and answer that its groups have no offsets.)
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kbroker.coordinator.any_group import AnyGroup, GroupMaker
+from kbroker.coordinator.commit_reader import CommitReader
 from kbroker.coordinator.consumer_records import StoredGroup, is_consumer_key, load_record
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_life import GroupState
-from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
 from kbroker.coordinator.member import Member
 from kbroker.coordinator.offsets_records import (
     COMMIT_KEY_START,
@@ -38,6 +40,8 @@ from segment.log import Log
 
 log = logging.getLogger(__name__)
 
+RESOLVED_AT_ONCE = 4096
+"""Commits; other threads run in between."""
 Pending = dict[Key, tuple[CommittedOffset | None, int]]
 
 
@@ -45,16 +49,20 @@ Pending = dict[Key, tuple[CommittedOffset | None, int]]
 class LoadedOffsets:
     """What a partition holds, by group."""
 
-    commits: dict[str, dict[Key, tuple[CommittedOffset, int]]] = field(default_factory=dict)
-    """Committed offsets with the offsets of their records."""
+    offsets: dict[str, GroupOffsets] = field(default_factory=dict)
+    """Committed ones."""
     groups: dict[str, GroupMetadataValue] = field(default_factory=dict)
     consumer_groups: dict[str, StoredGroup] = field(default_factory=dict)
     """Groups of the newer protocol."""
     pending: dict[int, dict[str, Pending]] = field(default_factory=dict)
     """producer id -> group -> offsets of a transaction that is not decided; None is a tombstone."""
     records: int = 0
-    unread: dict[bytes, tuple[bytes, int]] = field(default_factory=dict)
-    """Plain commits in their usual form, by key: value and offset. Most are replaced later, so they are read last."""
+    plain: CommitReader = field(default_factory=CommitReader)
+    """Plain commits in their usual form. Most are replaced later, so they are read last."""
+
+    def of(self, group_id: str) -> GroupOffsets:
+        """Return the offsets of a group."""
+        return self.offsets.setdefault(group_id, GroupOffsets())
 
 
 def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> LoadedOffsets:
@@ -66,34 +74,65 @@ def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = 
         if data is None:
             offset += 1  # inside of a damaged batch; sooner or later the next one begins
             continue
-        reached = offset
-        for position, header in _batches(data, partition_log):
-            reached = max(reached, header.last_offset + 1)
-            if header.last_offset >= offset:
-                _load_batch(loaded, data, position, header, partition_log)
+        reached = _load_piece(loaded, data, offset, partition_log)
         if reached == offset:
             log.error("%s: nothing can be read at offset %d, the rest is left out", partition_log.name, offset)
             break
         offset = reached
-    _read_commits(loaded, partition_log)
+    _resolve_plain(loaded, partition_log)
     return loaded
 
 
-def _read_commits(loaded: LoadedOffsets, partition_log: Log) -> None:
-    for raw_key, (raw_value, record_offset) in loaded.unread.items():
+def _load_piece(loaded: LoadedOffsets, data: bytes, offset: int, partition_log: Log) -> int:
+    """Take the batches from an offset on; returns the offset behind the last whole one."""
+    position = 0
+    while True:
+        before = position
+        position = loaded.plain.read(data, position, offset)
+        if position > before:
+            offset = max(offset, loaded.plain.next_offset)
+        header = _header_at(data, position, partition_log)
+        if header is None:
+            return offset
+        if header.last_offset >= offset:
+            _load_batch(loaded, data, position, header, partition_log)
+            offset = header.last_offset + 1
+        position += header.size
+
+
+def _resolve_plain(loaded: LoadedOffsets, partition_log: Log) -> None:
+    """Read the plain commits that nothing has replaced; then what is not as usual of them, one by one."""
+    plain = loaded.plain
+    commits = iter(plain.commits.items())
+    while some := list(islice(commits, RESOLVED_AT_ONCE)):
+        plain.resolve(some)
+    for group, found in plain.places.items():
+        loaded.of(group.decode()).load_all(*found)
+    for raw_key, (raw_value, record_offset) in plain.odd:
         try:
             read = read_key(raw_key)
             assert not isinstance(read, str)
-            committed = read_commit(raw_value)
+            _load_commit(loaded, *read, None if raw_value is None else read_commit(raw_value), record_offset)
         except MalformedMessage as error:
             log.error("%s: the group record at offset %d is left out: %s", partition_log.name, record_offset, error)
-            continue
-        group_id, topic, partition = read
-        commits = loaded.commits.setdefault(group_id, {})
-        known = commits.get((topic, partition))
-        if known is None or known[1] < record_offset:
-            commits[topic, partition] = (committed, record_offset)
-    loaded.unread.clear()
+    loaded.records += plain.records
+    loaded.plain = CommitReader()
+
+
+def _load_commit(
+    loaded: LoadedOffsets,
+    group_id: str,
+    topic: str,
+    partition: int,
+    committed: CommittedOffset | None,
+    record_offset: int,
+) -> None:
+    """Let a commit count, or its removal (None), unless a later record is known."""
+    offsets = loaded.of(group_id)
+    if committed is not None:
+        offsets.load((topic, partition), committed, record_offset)
+    elif offsets.record_offset((topic, partition)) < record_offset:
+        offsets.remove([(topic, partition)])
 
 
 def _read(partition_log: Log, offset: int, buffer_bytes: int) -> bytes | None:
@@ -106,18 +145,16 @@ def _read(partition_log: Log, offset: int, buffer_bytes: int) -> bytes | None:
         raise
 
 
-def _batches(data: bytes, partition_log: Log) -> Iterator[tuple[int, BatchHeader]]:
-    position = 0
-    while position + HEADER_SIZE <= len(data):
-        try:
-            header = read_header(data, position)
-        except (CorruptBatch, InvalidRecord) as error:
-            log.error("%s: a batch of group records cannot be read: %s", partition_log.name, error)
-            return
-        if position + header.size > len(data):
-            return
-        yield position, header
-        position += header.size
+def _header_at(data: bytes, position: int, partition_log: Log) -> BatchHeader | None:
+    """Return the header of a whole batch, None where there is none (the log says so if it is damaged)."""
+    if position + HEADER_SIZE > len(data):
+        return None
+    try:
+        header = read_header(data, position)
+    except (CorruptBatch, InvalidRecord) as error:
+        log.error("%s: a batch of group records cannot be read: %s", partition_log.name, error)
+        return None
+    return header if position + header.size <= len(data) else None
 
 
 def _load_batch(loaded: LoadedOffsets, data: bytes, position: int, header: BatchHeader, partition_log: Log) -> None:
@@ -131,12 +168,12 @@ def _load_batch(loaded: LoadedOffsets, data: bytes, position: int, header: Batch
         log.error("%s: group records at offset %d are left out: %s", partition_log.name, header.base_offset, error)
         return
     producer_id = header.producer_id if header.is_transactional else -1
-    unread = loaded.unread
+    plain = loaded.plain.commits
     is_plain = producer_id < 0
     for record in records:
         key, value = record.key, record.value
         if key is not None and value is not None and is_plain and _is_usual(key, value):
-            unread[key] = (value, record.offset)
+            plain[key] = (value, record.offset)
             continue
         try:
             _load_record(loaded, key, value, record.offset, producer_id)
@@ -172,29 +209,21 @@ def _load_record(
     if producer_id >= 0:
         waiting = loaded.pending.setdefault(producer_id, {}).setdefault(group_id, {})
         waiting[topic, partition] = (committed, record_offset)
-    elif committed is None:
-        loaded.commits.get(group_id, {}).pop((topic, partition), None)
-        loaded.unread.pop(commit_key(*read), None)
-    else:
-        loaded.commits.setdefault(group_id, {})[topic, partition] = (committed, record_offset)
+        return
+    _load_commit(loaded, group_id, topic, partition, committed, record_offset)
+    if committed is None:
+        loaded.plain.commits.pop(commit_key(*read), None)
 
 
 def _end_transaction(loaded: LoadedOffsets, producer_id: int, decision: ControlType) -> None:
     for group_id, offsets in loaded.pending.pop(producer_id, {}).items():
         if decision is not ControlType.COMMIT:
             continue
-        commits = loaded.commits.setdefault(group_id, {})
         for key, (committed, record_offset) in offsets.items():
-            known = commits.get(key)
             plain_key = commit_key(group_id, *key)
-            plain_offset = loaded.unread.get(plain_key, (b"", -1))[1]
-            if plain_offset > record_offset or (known is not None and known[1] > record_offset):
-                continue
-            loaded.unread.pop(plain_key, None)
-            if committed is None:
-                commits.pop(key, None)
-            else:
-                commits[key] = (committed, record_offset)
+            if loaded.plain.commits.get(plain_key, (None, -1))[1] < record_offset:
+                loaded.plain.commits.pop(plain_key, None)
+                _load_commit(loaded, group_id, *key, committed, record_offset)
 
 
 def make_groups(loaded: LoadedOffsets, maker: GroupMaker, now: int, partition: int) -> dict[str, AnyGroup]:
@@ -203,7 +232,7 @@ def make_groups(loaded: LoadedOffsets, maker: GroupMaker, now: int, partition: i
     for group_id, stored in loaded.consumer_groups.items():
         consumer_group = made[group_id] = maker.consumer(group_id, partition)
         consumer_group.restore(stored)
-    committed = {each for each, commits in loaded.commits.items() if commits}
+    committed = {group_id for group_id, offsets in loaded.offsets.items() if offsets.committed}
     pending = {group_id for groups in loaded.pending.values() for group_id in groups}
     for group_id in (loaded.groups.keys() | committed | pending) - made.keys():
         group = made[group_id] = maker.classic(group_id, now, partition)
@@ -211,8 +240,7 @@ def make_groups(loaded: LoadedOffsets, maker: GroupMaker, now: int, partition: i
         if value is not None:
             restore(group, value)
     for group_id in committed:
-        for key, (committed_offset, record_offset) in loaded.commits[group_id].items():
-            made[group_id].offsets.load(key, committed_offset, record_offset)
+        made[group_id].offsets = loaded.offsets[group_id]
     for producer_id, groups in loaded.pending.items():
         for group_id, offsets in groups.items():
             for key, (maybe, record_offset) in offsets.items():

@@ -97,7 +97,7 @@ def test_a_small_buffer_reads_the_same(written: Written) -> None:
         written.add((commit_key("g", "t", number % 7), value(number)))
     loaded = load(written.log, 1)
     assert loaded.records == 100
-    assert {key[1]: each.offset for key, (each, _) in loaded.commits["g"].items()} == {
+    assert {key[1]: each.offset for key, each in loaded.offsets["g"].committed.items()} == {
         number % 7: number for number in range(93, 100)
     }
 
