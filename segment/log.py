@@ -23,9 +23,10 @@ from protocol.records.control import ControlType, read_marker
 from segment import checkpoints, names
 from segment.cleaned_segment import CleanedSegment
 from segment.fetched import Lot, check_fetched, cut_into_lots
+from segment.file_records import FileRecords
 from segment.files import Buffer
 from segment.log_config import LogConfig
-from segment.log_segment import FileRecords, LogSegment
+from segment.log_segment import LogSegment
 from segment.log_state import LogState, roll_jitter_ms
 from segment.names import SWAP
 from segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp

@@ -23,6 +23,7 @@ from collections.abc import Iterator, Sequence
 
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from segment.file_records import FileRecords
 from segment.files import Buffer, FilePool, Folder, PooledFile
 from segment.log_config import LogConfig
 from segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
@@ -42,54 +43,6 @@ _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 _PLACE = struct.Struct(">qi11xi")
 """base offset, batch length, last offset delta."""
-
-
-class FileRecords:
-    """A slice of one segment's file: what a Fetch answer sends with sendfile.
-
-    `fileno()` opens the file if need be and pins it until `release()` (also called when the object is dropped): a
-    slice that is pinned can be read to its end even if its segment is deleted meanwhile. Ask for it late, just before
-    sending, and release it after: pinned files count against the pool of open descriptors. sendfile returns 0 early
-    when the log was truncated meanwhile (a follower); the connection must then be closed.
-    """
-
-    __slots__ = ("_pinned", "file", "offset", "position", "segment_base_offset", "size")
-
-    def __init__(self, file: PooledFile, position: int, size: int, segment_base_offset: int, offset: int = -1) -> None:
-        self.file = file
-        self._pinned = False
-        self.position = position
-        """Byte position of the slice in the file."""
-        self.size = size
-        self.segment_base_offset = segment_base_offset
-        self.offset = offset
-        """What was asked for: the first batch holds it."""
-
-    def __len__(self) -> int:
-        """Bytes in the slice."""
-        return self.size
-
-    def fileno(self) -> int:
-        """Open and pin the file; its descriptor."""
-        if self._pinned:
-            return self.file.descriptor
-        descriptor = self.file.pool.pin(self.file)
-        self._pinned = True
-        return descriptor
-
-    def release(self) -> None:
-        """Give the file back to the pool. Idempotent."""
-        if self._pinned:
-            self._pinned = False
-            self.file.pool.unpin(self.file)
-
-    def read(self) -> bytes:
-        """The slice's bytes (pread)."""
-        return self.file.read(self.size, self.position) if self.size else b""
-
-    def __del__(self) -> None:
-        if self._pinned:
-            self.release()
 
 
 class LogSegment:

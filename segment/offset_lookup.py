@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from protocol.records.batch import BatchHeader
 from protocol.records.record import decode_batch
-from segment.log_segment import FileRecords, LogSegment
+from segment.file_records import FileRecords
+from segment.log_segment import LogSegment
 from segment.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
