@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from kbroker.client.json_columns import JsonColumn
+from kbroker.client.typed_values import TextColumn
 from spark_connector.avro_columns import AvroColumn, Registry
 from spark_connector.columns import CORRUPT_RECORD, ColumnPlan
-from spark_connector.json_columns import JsonColumn
 from spark_connector.options import OptionError
 from spark_connector.read_options import ReadOptions
 
@@ -92,21 +93,6 @@ class TypedRows:
         if malformed and self._options.mode == "DROPMALFORMED":
             typed = typed.filter(pa.array([row not in malformed for row in range(batch.num_rows)]))
         return typed
-
-
-class TextColumn:
-    """UTF-8; what is none is malformed, and stands with replacement characters."""
-
-    def parse(self, texts: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """Return the texts and the malformed rows."""
-        try:
-            return texts.cast(pa.string()), {}
-        except pa.ArrowInvalid:
-            values = texts.to_pylist()
-        decoded = [_text(value) for value in values]
-        pairs = enumerate(zip(decoded, values, strict=True))
-        bad = {row: "not UTF-8" for row, (text, value) in pairs if text is not None and text.encode() != value}
-        return pa.array(decoded, pa.string()), bad
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

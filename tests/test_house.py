@@ -32,7 +32,14 @@ MAY_PRINT = {
 ONLY_IMPORTED_IN = {
     "kazoo": "controller/zookeeper.py",
     "pyspark": "spark_connector/",
-    "pyarrow": ("kbroker/client/arrow.py", "spark_connector/"),
+    "pyarrow": (
+        "kbroker/client/arrow.py",
+        "kbroker/client/json_columns.py",
+        "kbroker/client/typed_values.py",
+        "kbroker/cli/table_input.py",
+        "kbroker/cli/table_output.py",
+        "spark_connector/",
+    ),
 }
 """Libraries that one place of the production code knows."""
 

@@ -25,7 +25,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 try:
     import pyarrow as pa
@@ -33,7 +33,11 @@ try:
 except ImportError as error:  # the plain install has no pyarrow
     raise ImportError("pyarrow is needed for columns: pip install 'kbroker[arrow]'") from error
 
+from kbroker.client.errors import RowTooLarge
 from protocol.records.buffers import BinaryColumn, Buffer, Columns, HeadersColumn
+
+if TYPE_CHECKING:
+    from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
@@ -74,6 +78,20 @@ class RecordBatches:
         if columns.headers is None:
             return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
         return pa.RecordBatch.from_arrays([*arrays, _headers(columns.headers, rows)], schema=SCHEMA_WITH_HEADERS)
+
+
+def typed_values(value_format: ValueFormat, schema: Any, malformed: Malformed) -> TypedValues | None:
+    """Return what parses the values of batches, None where they stay bytes; ConfigurationError for wrong arguments."""
+    from kbroker.client.typed_values import TypedValues
+
+    found = TypedValues(value_format, schema, malformed)
+    return None if value_format == "binary" else found
+
+
+def joined_lines(texts: pa.Array) -> pa.Buffer:
+    """Return binary values without nulls one behind the other, a line feed between them."""
+    all_of_them = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts.cast(pa.binary()))
+    return pc.binary_join(all_of_them, b"\n")[0].as_buffer()
 
 
 def _fixed(buffer: memoryview, rows: int, kind: pa.DataType) -> pa.Array:
@@ -166,7 +184,7 @@ class TableRows:
                 raise ValueError(f"there is no partition {partition}, the topic has {count}")
 
     def check_sizes(self, limit: int) -> None:
-        """Raise ValueError naming the first row whose key and value have more bytes than `limit`."""
+        """Raise RowTooLarge for the first row whose key and value have more bytes than `limit`."""
         sizes = None
         for column in (self.key, self.value):
             if column is not None:
@@ -174,7 +192,7 @@ class TableRows:
                 sizes = lengths if sizes is None else pc.add(sizes, lengths)
         if sizes is not None and self.rows and pc.max(sizes).as_py() > limit:
             row = pc.index(pc.greater(sizes, limit), True).as_py()
-            raise ValueError(f"row {row} has {sizes[row].as_py()} bytes, max_request_size allows {limit}")
+            raise RowTooLarge(row, sizes[row].as_py(), limit)
 
     def slices(self, slice_bytes: int = SLICE_BYTES) -> Iterator[Slice]:
         """Give all rows in order, about so many bytes at a time."""
@@ -362,6 +380,20 @@ def _texts(column: pa.Array) -> pa.Array:
     else:
         texts = pa.array([json.dumps(value, default=_plain) for value in column.to_pylist()], pa.string())
     return pc.fill_null(texts, "null") if texts.null_count else texts
+
+
+def plain_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return each value as text, as it stands in JSON but without quotes; text and bytes stay what they are."""
+    types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if types.is_timestamp(kind):
+        return pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+    if types.is_duration(kind):
+        return column.cast(pa.int64()).cast(pa.string())
+    is_number_or_time = types.is_primitive(kind) or types.is_decimal(kind)
+    return column.cast(pa.string()) if is_number_or_time else column
 
 
 def _quoted(texts: pa.Array) -> pa.Array:

@@ -26,6 +26,8 @@ from protocol.records.record import Record
 if TYPE_CHECKING:
     import pyarrow
 
+    from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -287,10 +289,27 @@ class Consumer(Client):
                 while ahead:
                     yield ahead.popleft()
 
-    def batches(self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True) -> Iterator[Any]:
-        """Yield pyarrow.RecordBatch of one partition each; ends after `timeout` s without a record."""
+    def batches(
+        self,
+        max_rows: int = 100_000,
+        timeout: float | None = None,
+        *,
+        headers: bool = True,
+        value_format: ValueFormat = "binary",
+        value_schema: pyarrow.Schema | pyarrow.StructType | None = None,
+        malformed: Malformed = "raise",
+    ) -> Iterator[Any]:
+        """Yield pyarrow.RecordBatch of one partition each; see kbroker.client.consumer.Consumer.batches."""
+        from kbroker.client.arrow import typed_values
+
+        self._check()
+        return self._batches(max_rows, timeout, headers, typed_values(value_format, value_schema, malformed))
+
+    def _batches(
+        self, max_rows: int, timeout: float | None, headers: bool, values: TypedValues | None
+    ) -> Iterator[Any]:
         while True:
-            batch = self.run(self._client.next_batch(max_rows, timeout, headers=headers))
+            batch = self.run(self._client.next_batch(max_rows, timeout, headers=headers, values=values))
             if batch is None:
                 return
             yield batch

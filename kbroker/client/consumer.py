@@ -16,12 +16,12 @@ import contextlib
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.client.chunk_decoder import decode_columns, decode_records
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientClosed, ConfigurationError, error_for
+from kbroker.client.errors import ClientClosed, ConfigurationError, MalformedValue, error_for
 from kbroker.client.fetcher import COMMITTED, RESETS, Chunk, Fetcher, PartitionState
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit
 from kbroker.client.group.listener import RebalanceListener
@@ -37,6 +37,11 @@ from kbroker.client.types import (
 from protocol.errors import ErrorCode, KafkaError
 from protocol.records.columns import ColumnDecoder
 from protocol.records.record import Record
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat
 
 BATCH_BYTES = 8 << 20
 """Of a record batch, about: what stays in the processor's cache is decoded faster, and memory is used again."""
@@ -373,17 +378,44 @@ class Consumer:
             while ahead and not self.wants_poll():
                 yield ahead.popleft()
 
-    async def batches(
-        self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True
+    def batches(
+        self,
+        max_rows: int = 100_000,
+        timeout: float | None = None,
+        *,
+        headers: bool = True,
+        value_format: ValueFormat = "binary",
+        value_schema: pyarrow.Schema | pyarrow.StructType | None = None,
+        malformed: Malformed = "raise",
     ) -> AsyncIterator[Any]:
-        """Yield pyarrow.RecordBatch, each of one partition; ends after `timeout` s without a record (None: never)."""
+        """Yield pyarrow.RecordBatch, each of one partition; ends after `timeout` s without a record (None: never).
+
+        `value_format="string"` makes values text, "json" structs of JSON objects' fields: those of `value_schema`, else
+        those in the topic's first batch. A value that does not fit raises MalformedValue, after the records before it;
+        with malformed="null" what does not fit is null.
+        """
+        from kbroker.client.arrow import typed_values
+
+        values = typed_values(value_format, value_schema, malformed)
+        return self._batches(max_rows, timeout, headers, values)
+
+    async def _batches(
+        self, max_rows: int, timeout: float | None, headers: bool, values: TypedValues | None
+    ) -> AsyncIterator[Any]:
         while True:
-            batch = await self.next_batch(max_rows, timeout, headers=headers)
+            batch = await self.next_batch(max_rows, timeout, headers=headers, values=values)
             if batch is None:
                 return
             yield batch
 
-    async def next_batch(self, max_rows: int = 100_000, timeout: float | None = None, *, headers: bool = True) -> Any:
+    async def next_batch(
+        self,
+        max_rows: int = 100_000,
+        timeout: float | None = None,
+        *,
+        headers: bool = True,
+        values: TypedValues | None = None,
+    ) -> Any:
         """Return the next pyarrow.RecordBatch of 1 to max_rows rows, None after `timeout` s without a record."""
         from kbroker.client.arrow import RecordBatches
 
@@ -398,12 +430,14 @@ class Consumer:
                 if chunk is None:
                     return None
                 topic = chunk.partition.topic
-                decode_columns(self._fetcher.states[chunk.partition], chunk, decoder, self.config.check_crcs)
+                state = self._fetcher.states[chunk.partition]
+                decode_columns(state, chunk, decoder, self.config.check_crcs)
                 self._fetcher.wake()
                 if decoder.rows:
                     if topic not in self._wrappers:
                         self._wrappers[topic] = RecordBatches(topic)
-                    return self._wrappers[topic].wrap(decoder.finish())
+                    batch = self._wrappers[topic].wrap(decoder.finish())
+                    return batch if values is None else _typed(batch, chunk.partition, state, values)
 
     @contextlib.contextmanager
     def _polling(self) -> Iterator[None]:
@@ -433,6 +467,24 @@ class Consumer:
             self._is_closed = True
             await self._fetcher.close()
             await self.cluster.close()
+
+
+def _typed(batch: Any, partition: TopicPartition, state: PartitionState, values: TypedValues) -> Any:
+    """Parse a batch's values; what comes before a malformed one is delivered first, and reading goes on at it."""
+    first = batch["offset"][0].as_py()
+    try:
+        typed, malformed = values.parse(batch, partition.topic)
+    except ValueError as error:
+        state.move(first)
+        raise ValueError(f"{partition} from offset {first}: {error}") from None
+    if not malformed or not values.raises:
+        return typed
+    row = min(malformed)
+    offset = batch["offset"][row].as_py()
+    state.move(offset)
+    if row == 0:
+        raise MalformedValue(partition.topic, partition.partition, offset, f"the value is {malformed[0]}")
+    return typed.slice(0, row)
 
 
 def _topic_names(topics: Iterable[str]) -> list[str]:

@@ -98,6 +98,34 @@ class DeliveryTimeout(BrokerError):
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message, **place)
 
 
+class RowTooLarge(ValueError):
+    """A row of a table, counted from 0, that no request can hold; nothing of the table was sent."""
+
+    def __init__(self, row: int, size: int, limit: int) -> None:
+        self.row = row
+        self.size = size
+        self.limit = limit
+        super().__init__(f"row {row} has {size} bytes, max_request_size allows {limit}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowTooLarge, (self.row, self.size, self.limit)
+
+
+class MalformedValue(ValueError):
+    """A value that is not of the format it is read in."""
+
+    def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.reason = reason
+        how = f"seek to {offset + 1} to skip it, or take malformed='null'"
+        super().__init__(f"{topic}-{partition} at offset {offset}: {reason}; {how}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MalformedValue, (self.topic, self.partition, self.offset, self.reason)
+
+
 class ClientClosed(RuntimeError):
     """The client was closed before, or while, this was called."""
 

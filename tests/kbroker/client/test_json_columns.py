@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 pa = pytest.importorskip("pyarrow")
-json_columns = pytest.importorskip("spark_connector.json_columns")
+json_columns = pytest.importorskip("kbroker.client.json_columns")
 KIND = pa.struct(
     [
         ("a", pa.int64()),

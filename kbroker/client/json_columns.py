@@ -13,12 +13,14 @@ import datetime
 import decimal
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
+
+from kbroker.client.arrow import joined_lines
 
 AN_OBJECT = r"(?s)^\s*\{.*\}\s*$"
 CHUNK_ROWS = 256
@@ -30,10 +32,11 @@ class Misfit(ValueError):
 
 
 class JsonColumn:
-    """Parses values of one struct type; keep it for all batches of a task."""
+    """Parses values of one struct type; keep it for all batches. `strict`: fields that the type lacks are malformed."""
 
-    def __init__(self, kind: pa.StructType) -> None:
+    def __init__(self, kind: pa.StructType, *, strict: bool = False) -> None:
         self.kind = kind
+        self._strict = strict
         self._can_parse = _is_parsable(kind)
         self._schema = pa.schema([pa.field(field.name, _parsed_as(field.type)) for field in kind])
 
@@ -60,9 +63,9 @@ class JsonColumn:
             return pa.nulls(len(texts), self.kind)
         if not self._can_parse or not pc.all(pc.match_substring_regex(there, AN_OBJECT)).as_py():
             return None
-        all_of_them = pa.ListArray.from_arrays(pa.array([0, len(there)], pa.int32()), there.cast(pa.binary()))
-        lines = pc.binary_join(all_of_them, b"\n")[0].as_buffer()
-        parse = pj.ParseOptions(self._schema, newlines_in_values=True, unexpected_field_behavior="ignore")
+        lines = joined_lines(there)
+        others = "error" if self._strict else "ignore"
+        parse = pj.ParseOptions(self._schema, newlines_in_values=True, unexpected_field_behavior=others)
         read = pj.ReadOptions(use_threads=False, block_size=min(lines.size + 1, (1 << 31) - 1))
         try:
             table = pj.read_json(io.BytesIO(lines), read, parse)
@@ -97,7 +100,12 @@ class JsonColumn:
         if not isinstance(value, dict):
             return None, f"a JSON {type(value).__name__}, not an object"
         misfits: list[str] = []
-        return _struct(value, self.kind, misfits), "; ".join(misfits)
+        found = _struct(value, self.kind, misfits)
+        if self._strict:
+            misfits += [
+                f"{name}: not a field of the first values, a schema can name it" for name in _unknown(value, self.kind)
+            ]
+        return found, "; ".join(misfits)
 
 
 def _is_parsable(kind: pa.DataType) -> bool:
@@ -116,6 +124,20 @@ def _parsed_as(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, _parsed_as(field.type)) for field in kind])
     return pa.list_(_parsed_as(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def _unknown(value: Any, kind: pa.DataType) -> Iterator[str]:
+    """Name the fields that the type lacks, also inside others."""
+    if pa.types.is_list(kind) and isinstance(value, list):
+        for each in value:
+            yield from _unknown(each, kind.value_type)
+    elif pa.types.is_struct(kind) and isinstance(value, dict):
+        known = {field.name: field.type for field in kind}
+        for name, each in value.items():
+            if name in known:
+                yield from _unknown(each, known[name])
+            else:
+                yield name
 
 
 def _struct(value: dict[str, Any], kind: pa.StructType, misfits: list[str]) -> dict[str, Any]:
