@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t
 from protocol cimport memory
 from protocol.records cimport raw
 from protocol.records.batch cimport verify_crc
-from protocol.records.scanner cimport RecordScanner
+from protocol.records.reader cimport RecordReader
 
 cdef int64_t _KEY_VERSION, _VALUE_VERSION, _GROUP_START, _METADATA_START, _HEADER, _BEFORE_LENGTH, _NOT_PLAIN, _MAGIC
 cdef object CommittedOffset
@@ -17,7 +17,6 @@ cdef class CommitReader:
     cdef readonly Py_ssize_t records
     cdef readonly int64_t next_offset
     cdef dict topics
-    cdef RecordScanner scanner
 
     @cython.locals(
         view=memoryview, address="const unsigned char*", length=Py_ssize_t, size=int64_t, next_offset=int64_t,
@@ -25,9 +24,11 @@ cdef class CommitReader:
     cpdef Py_ssize_t read(self, bytes data, Py_ssize_t position, int64_t from_offset) except -1
 
     @cython.locals(
-        base_offset=int64_t, count=int64_t, _=int64_t, scanner=RecordScanner, start=Py_ssize_t, key=bytes, value=object,
+        base_offset=int64_t, last_delta=int64_t, reader=RecordReader, start=Py_ssize_t, key=bytes, value=object,
     )
-    cdef bint _take(self, const unsigned char* data, Py_ssize_t position, Py_ssize_t end) except -1
+    cdef bint _take(
+        self, memoryview view, const unsigned char* data, Py_ssize_t position, Py_ssize_t end
+    ) except -1
 
     cpdef resolve(self, object found)
 

@@ -21,7 +21,8 @@ from protocol.records.batch import (
     TRANSACTIONAL_BIT,
     verify_crc,
 )
-from protocol.records.scanner import RecordScanner
+from protocol.records.errors import InvalidRecord
+from protocol.records.reader import RecordReader
 
 _KEY_VERSION = 1
 _VALUE_VERSION = 3
@@ -41,10 +42,9 @@ Raw = tuple[bytes, tuple[bytes | None, int]]
 class CommitReader:
     """Of one partition."""
 
-    __slots__ = ("commits", "next_offset", "odd", "places", "records", "scanner", "topics")
+    __slots__ = ("commits", "next_offset", "odd", "places", "records", "topics")
 
     def __init__(self) -> None:
-        self.scanner = RecordScanner()
         self.commits: dict[bytes, tuple[bytes | None, int]] = {}
         """What `read` has found, by key."""
         self.records = 0
@@ -70,36 +70,33 @@ class CommitReader:
             if memory.load_int16(address, position + 21) & _NOT_PLAIN or not verify_crc(view, position, size):
                 break
             next_offset = memory.load_int64(address, position) + memory.load_int32(address, position + 23) + 1
-            if next_offset > from_offset and not self._take(address, position, position + size):
+            if next_offset > from_offset and not self._take(view, address, position, position + size):
                 break
             self.next_offset = next_offset
             position += size
         return position
 
-    def _take(self, data: memoryview, position: int, end: int) -> bool:
+    def _take(self, view: memoryview, data: memoryview, position: int, end: int) -> bool:
         """Take the commits of one batch; False when it holds anything else (then some of them may have been taken)."""
         base_offset = memory.load_int64(data, position)
-        count = memory.load_int32(data, position + 57)
-        scanner = self.scanner
-        position += _HEADER
-        for _ in range(count):
-            if not scanner.read(data, position, end):
-                return False
-            start = scanner.key_start
-            if scanner.key_length < 2 or memory.load_int16(data, start) != _KEY_VERSION:
-                return False
-            key = memory.load_bytes(data, start, start + scanner.key_length)
-            value = None
-            if scanner.value_length >= 0:
-                start = scanner.value_start
-                if scanner.value_length < 2 or memory.load_int16(data, start) != _VALUE_VERSION:
+        last_delta = memory.load_int32(data, position + 23)
+        try:
+            reader = RecordReader(view, position + _HEADER, end, memory.load_int32(data, position + 57), 0, last_delta)
+            while reader.next_record():
+                start = reader.key_start
+                if reader.key_length < 2 or memory.load_int16(data, start) != _KEY_VERSION:
                     return False
-                value = memory.load_bytes(data, start, start + scanner.value_length)
-            self.commits[key] = (value, base_offset + scanner.offset_delta)
-            position = scanner.end
-        if position != end:
+                key = memory.load_bytes(data, start, start + reader.key_length)
+                value = None
+                if reader.value_length >= 0:
+                    start = reader.value_start
+                    if reader.value_length < 2 or memory.load_int16(data, start) != _VALUE_VERSION:
+                        return False
+                    value = memory.load_bytes(data, start, start + reader.value_length)
+                self.commits[key] = (value, base_offset + reader.offset_delta)
+        except InvalidRecord:
             return False
-        self.records += count
+        self.records += reader.count
         return True
 
     def resolve(self, found: Sequence[Raw]) -> None:

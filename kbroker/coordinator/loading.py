@@ -9,10 +9,11 @@ whole partition then, and answer that its groups have no offsets.)
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import count, islice
 
 from kbroker.coordinator.any_group import AnyGroup, GroupMaker
 from kbroker.coordinator.commit_reader import CommitReader
@@ -42,6 +43,7 @@ log = logging.getLogger(__name__)
 
 RESOLVED_AT_ONCE = 4096
 """Commits; other threads run in between."""
+PORTIONS_PER_FREEZE = 8
 Pending = dict[Key, tuple[CommittedOffset | None, int]]
 
 
@@ -104,8 +106,13 @@ def _resolve_plain(loaded: LoadedOffsets, partition_log: Log) -> None:
     """Read the plain commits that nothing has replaced; then what is not as usual of them, one by one."""
     plain = loaded.plain
     commits = iter(plain.commits.items())
-    while some := list(islice(commits, RESOLVED_AT_ONCE)):
+    for number in count(1):
+        some = list(islice(commits, RESOLVED_AT_ONCE))
+        if not some:
+            break
         plain.resolve(some)
+        if number % PORTIONS_PER_FREEZE == 0:
+            gc.freeze()  # what is committed stays: to look at all of it again and again would take longer than reading
     for group, found in plain.places.items():
         loaded.of(group.decode()).load_all(*found)
     for raw_key, (raw_value, record_offset) in plain.odd:

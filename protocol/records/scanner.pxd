@@ -11,7 +11,6 @@ cdef class RecordScanner:
     cdef readonly int64_t offset_delta
     cdef readonly Py_ssize_t key_start
     cdef readonly int64_t key_length
-    cdef readonly Py_ssize_t value_start
     cdef readonly int64_t value_length
     cdef readonly Py_ssize_t body_start
     cdef readonly Py_ssize_t end

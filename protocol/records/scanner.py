@@ -1,5 +1,5 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""Finds keys, values and numbers in a row of records, for compaction, which copies the rest as it is, and the like.
+"""Finds keys, values' absence and numbers in a row of records, for compaction, which copies the rest as it is.
 
 What RecordReader does for whoever wants all of a record and an exception when it is damaged, this does without either,
 and so (compiled) without Python's lock. Headers are not looked at.
@@ -27,12 +27,11 @@ class RecordScanner:
         "offset_delta",
         "timestamp_delta",
         "value_length",
-        "value_start",
     )
 
     def __init__(self) -> None:
         self.timestamp_delta = self.offset_delta = 0
-        self.key_start = self.key_length = self.value_start = self.value_length = 0
+        self.key_start = self.key_length = self.value_length = 0
         self.body_start = 0
         """Where the offset delta begins: what follows the timestamp delta."""
         self.end = 0
@@ -76,6 +75,5 @@ class RecordScanner:
         position = raw.varint_end(data, position)
         if length > limit - position:
             return False
-        self.value_start = position
         self.value_length = length
         return True
