@@ -1,4 +1,4 @@
-"""`kbroker topic produce`: lines of standard input, or files, become records."""
+"""`kbroker topic produce`: lines of standard input, files, or rows of a file become records."""
 
 import sys
 from collections.abc import Iterator
@@ -7,9 +7,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
+from kbroker.cli.interrupts import INTERRUPTED
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
 
 if TYPE_CHECKING:
+    from kbroker.cli.table_input import TableInput
     from kbroker.client.accumulator import Delivery
 
 CHUNK_BYTES = 1 << 20
@@ -19,41 +22,130 @@ Record = tuple[bytes | None, bytes | None]
 """Key and value."""
 
 
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[FILE]...",
+        exists=True,
+        dir_okay=False,
+        help="Each file is one record. Default: each line of standard input is one.",
+    ),
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="FILE",
+        help="Each row of this Parquet, CSV or NDJSON file is a record, its value the row as a JSON object. "
+        "- is standard input.",
+    ),
+]
+Key = Annotated[
+    str | None, typer.Option("--key", "-k", help="Key of every record; with --from: the column that is the key.")
+]
+ValueColumn = Annotated[
+    str | None, typer.Option("--value", metavar="COLUMN", help="With --from: this column alone is the value.")
+]
+TimeColumn = Annotated[
+    str | None, typer.Option("--timestamp", metavar="COLUMN", help="With --from: the records' times. Default: now.")
+]
+ColumnTypes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="COLUMN=TYPE",
+        help="With --from, of CSV: string, int64, double, bool, date32, timestamp[ms]… Default: what the first rows "
+        "look like. May be repeated.",
+    ),
+]
+Skip = Annotated[int, typer.Option("--skip", min=0, help="With --from: leave out the first so many rows.")]
+InputFormat = Annotated[
+    FileFormat | None, typer.Option("--format", help="With --from: what the file's ending does not say.")
+]
+RecordHeaders = Annotated[
+    list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="Of every record; may be repeated.")
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Default: by the key's hash, else by turns.")
+]
+KeyDelimiter = Annotated[
+    str | None, typer.Option("--key-delimiter", "-K", help="Ends the key at the start of each record.")
+]
+Delimiter = Annotated[str, typer.Option("--delimiter", "-D", help="Between records on standard input.")]
+Lines = Annotated[bool, typer.Option("--lines", "-l", help="Each line of the files is a record.")]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="An empty key or value is null.")]
+Compression = Annotated[
+    Literal["none", "gzip", "snappy", "lz4", "zstd"], typer.Option("--compression", "-z", help="How to compress.")
+]
+Acks = Annotated[Literal["all", "1", "0"], typer.Option(help="Whose word to wait for.")]
+
+
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
-    files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE]...", exists=True, dir_okay=False, help="Each file is one record."),
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Key of every record.")] = None,
-    header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="May be repeated.")
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Default: by the key's hash, else by turns.")
-    ] = None,
-    key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="Ends the key at the start of each record.")
-    ] = None,
-    delimiter: Annotated[str, typer.Option("--delimiter", "-D", help="Between records on standard input.")] = r"\n",
-    lines: Annotated[bool, typer.Option("--lines", "-l", help="Each line of the files is a record.")] = False,
-    null: Annotated[bool, typer.Option("--null", "-Z", help="An empty key or value is null.")] = False,
-    compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"], typer.Option("--compression", "-z", help="How to compress.")
-    ] = "none",
-    acks: Annotated[Literal["all", "1", "0"], typer.Option(help="Whose word to wait for.")] = "all",
+    files: Files = None,
+    source: From = None,
+    key: Key = None,
+    value: ValueColumn = None,
+    timestamp: TimeColumn = None,
+    column_type: ColumnTypes = None,
+    skip: Skip = 0,
+    input_format: InputFormat = None,
+    header: RecordHeaders = None,
+    partition: Partition = None,
+    key_delimiter: KeyDelimiter = None,
+    delimiter: Delimiter = r"\n",
+    lines: Lines = False,
+    null: Null = False,
+    compression: Compression = "none",
+    acks: Acks = "all",
     setting: ClientSetting = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Write records; how many goes to standard error."""
+    """Write records: lines of standard input, files, or the rows of a table.
+
+    How many are written goes to standard error.
+
+    \b
+    echo 'UA:late' | kbroker topic produce flights -K :
+    kbroker topic produce flights --from flights.parquet --key carrier
+    kbroker topic produce flights --from flights.csv.gz --key tailnum --type tailnum=string
+    """
     options: dict[str, Any] = {**parse_settings(setting, "-X"), "compression": compression, "acks": acks}
     headers = [_header(text) for text in header or ()]
+    if source is not None:
+        if files or lines or null or key_delimiter is not None or delimiter != r"\n":
+            raise typer.BadParameter("files, -l, -Z, -K and -D go not with it: a row is a record", param_hint="--from")
+        if str(source) != "-" and not source.is_file():
+            raise typer.BadParameter(f"there is no file {source}", param_hint="--from")
+        columns = {"key": key, "value": value, "timestamp": timestamp}
+        chosen = {role: name for role, name in columns.items() if name is not None}
+        table_input = _table_input(source, file_format(source, input_format, "--from"), chosen, column_type)
+        from kbroker.cli.produce_table import send_file
+
+        send_file(table_input, topic, bootstrap, options, headers=headers, partition=partition, skip=skip)
+        return
+    if value is not None or timestamp is not None or column_type or skip or input_format is not None:
+        raise typer.BadParameter("is needed for --value, --timestamp, --type, --skip and --format", param_hint="--from")
     splitter = _delimiter(key_delimiter, "--key-delimiter") if key_delimiter is not None else None
     between = _delimiter(delimiter, "--delimiter")
     fixed_key = None if key is None else key.encode()
     texts = _texts(files or [], between, lines)
     records = (to_record(text, fixed_key, splitter, null) for text in texts)
     _send(records, topic, headers, partition, options, bootstrap)
+
+
+def _table_input(path: Path, kind: FileFormat, columns: dict[str, str], column_types: list[str] | None) -> "TableInput":
+    types = parse_settings(column_types, "--type")
+    if types and kind != "csv":
+        raise typer.BadParameter(f"{kind} files have types of their own", param_hint="--type")
+    need_pyarrow()
+    from kbroker.cli.table_input import TableInput, column_type
+
+    try:
+        parsed = {name: column_type(text) for name, text in types.items()}
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--type") from None
+    return TableInput(path, kind, columns, parsed)
 
 
 def _send(
@@ -67,17 +159,23 @@ def _send(
     from kbroker import Producer
 
     count = 0
+    interrupted = False
     futures: list[Delivery] = []
     with Producer(bootstrap, **{"client_id": "kbroker-cli", **options}) as producer:
-        for key, value in records:
-            futures.append(producer.send(topic, value=value, key=key, headers=headers, partition=partition))
-            count += 1
-            if len(futures) >= 10_000:
-                futures = _checked(futures)
+        try:
+            for key, value in records:
+                futures.append(producer.send(topic, value=value, key=key, headers=headers, partition=partition))
+                count += 1
+                if len(futures) >= 10_000:
+                    futures = _checked(futures)
+        except KeyboardInterrupt:
+            interrupted = True  # what was read is sent; only a second time gives it up
         producer.flush()
     for future in futures:
         future.result(RESULT_TIMEOUT_S)
     print(f"{count} record{'' if count == 1 else 's'} written to {topic}", file=sys.stderr)
+    if interrupted:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _checked(futures: "list[Delivery]") -> "list[Delivery]":
