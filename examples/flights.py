@@ -5,8 +5,9 @@
 1. starts an embedded ZooKeeper and three brokers, on free ports, with their data in a temporary folder;
 2. sends the 336,776 flights out of New York in 2013 as JSON, keyed by carrier, in order of departure, to a topic with
    three replicas; after a third of them one broker is killed (kill -9), and soon comes back;
-3. reads them back with our Consumer and with confluent-kafka, and accounts for every record;
-4. reads the topic as a Spark DataFrame, joins the airlines' names, prints and draws the delays.
+3. meanwhile a Spark streaming query keeps each carrier's delays per week, in a second topic and in Parquet;
+4. reads the flights back with our Consumer and with confluent-kafka, and accounts for every record;
+5. reads the topic as a Spark DataFrame: the same delays per week as the streaming query's; prints and draws them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from examples import flights_data, flights_spark
 from examples.flights_failure import Failure
+from examples.flights_live import LiveDelays
 from kbroker import Admin, Consumer, Producer
 from kbroker.dev import DevCluster
 
@@ -34,6 +36,7 @@ TOPIC = "flights"
 PARTITIONS = 6
 BROKERS = 3
 PORTION = 2_000
+AHEAD = 100_000
 OUTPUT = Path("demo-output")
 READ_LIMIT_S = 120
 
@@ -64,6 +67,14 @@ class Step:
         """So many more are done."""
         self.progress.advance(self.task, count)
 
+    def reach(self, count: int) -> None:
+        """So many are done in all."""
+        self.progress.update(self.task, completed=count)
+
+    def beside(self, text: str, total: int) -> Step:
+        """Return a second bar below this one."""
+        return Step(self.progress, self.progress.add_task(text, total=total), text)
+
     def note(self, text: str) -> None:
         """Say something beside the bar; an empty text takes it away."""
         self.progress.update(self.task, description=f"{self.text} ({text})" if text else self.text)
@@ -77,10 +88,10 @@ def step(text: str, total: int | None = None) -> Iterator[Step]:
         yield Step(progress, progress.add_task(text, total=total), text)
 
 
-def send(cluster: DevCluster, flights: pa.Table) -> list[str]:
+def send(cluster: DevCluster, flights: pa.Table, live: LiveDelays) -> list[str]:
     """Produce each flight as one JSON record; its key is the carrier, its timestamp the departure.
 
-    After a third of them a broker is killed; returns what became of that.
+    After a third of them a broker is killed; returns what became of that. Shows how far the streaming query is.
     """
     departures = flights["departure"].cast(pa.int64()).to_pylist()
     carriers = flights["carrier"].to_pylist()
@@ -89,6 +100,7 @@ def send(cluster: DevCluster, flights: pa.Table) -> list[str]:
         step("sending flights as JSON, keyed by carrier", len(rows)) as bar,
         Producer(cluster.bootstrap, acks="all", linger_ms=5, compression="zstd") as producer,
     ):
+        counted = bar.beside("counted by the streaming query meanwhile", len(rows))
         failure = Failure(cluster, TOPIC, bar.note)
         futures = []
         for number, (row, carrier, departure) in enumerate(zip(rows, carriers, departures, strict=True), 1):
@@ -96,9 +108,13 @@ def send(cluster: DevCluster, flights: pa.Table) -> list[str]:
             futures.append(producer.send(TOPIC, value=value, key=carrier.encode(), timestamp_ms=departure))
             if number % PORTION == 0:
                 bar.advance(PORTION)
+                # Live data is never a year ahead of its query: the first portion starts it, the others keep near it.
+                live.wait_until(max(1, number - AHEAD))
+                counted.reach(live.counted())
             if number == len(rows) // 3:
                 failure.begin(number)
         producer.flush()
+        live.production_has_ended()
         bar.advance(len(rows) % PORTION)
         for future in futures:
             future.result(timeout=READ_LIMIT_S)
@@ -165,19 +181,26 @@ def main() -> int:
     started = time.monotonic()
     console.print("[bold]A year of flights out of New York[/bold]: ZooKeeper, three brokers, clients, Spark")
     flights = flights_data.flights()
-    with running_cluster() as cluster:
+    with running_cluster() as cluster, flights_spark.session() as spark, tempfile.TemporaryDirectory() as checkpoint:
         console.print(f"  ZooKeeper and {BROKERS} brokers serve on {cluster.bootstrap}", soft_wrap=True)
         with Admin(cluster.bootstrap) as admin:
             # The records carry their departures of 2013: without this, retention would drop them as too old.
             configs = {"retention.ms": "-1", "min.insync.replicas": "2"}
             admin.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=BROKERS, configs=configs)
-        for line in send(cluster, flights):
+        live = LiveDelays(spark, cluster.bootstrap, TOPIC, OUTPUT)
+        live.start(Path(checkpoint))
+        for line in send(cluster, flights, live):
             console.print(f"  {line}", highlight=False, soft_wrap=True)
+        live.finish(flights.num_rows, console)
         ours = read_ours(cluster.bootstrap, flights.num_rows)
         theirs = read_theirs(cluster.bootstrap, flights.num_rows)
         account(flights, ours, theirs)
-        picture = flights_spark.report(cluster.bootstrap, TOPIC, flights.num_rows, OUTPUT, console)
-    console.print(f"\nThe picture: [bold]{picture}[/bold]   (all of it took {time.monotonic() - started:.0f} s)")
+        rows = flights_spark.read(spark, cluster.bootstrap, TOPIC, flights.num_rows, console)
+        live.compare(rows, console)
+        pictures = [flights_spark.report(spark, rows, OUTPUT, console), live.draw()]
+    console.print(f"\nThe pictures, drawn in {time.monotonic() - started:.0f} s from the start:")
+    for picture in pictures:
+        console.print(f"  [bold]{picture}[/bold]", soft_wrap=True)
     console.print(
         "\nTry next:\n"
         "  .venv/bin/kbroker dev --brokers 3        (from 127.0.0.1:9092 on)\n"

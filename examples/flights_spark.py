@@ -1,9 +1,11 @@
-"""The flights' topic as a Spark DataFrame: delays by carrier and by hour, as tables and as a picture."""
+"""The Spark session, and the flights' topic as a DataFrame: delays by carrier and hour, as tables and as a picture."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,33 +14,12 @@ from rich.table import Table
 
 from examples import flights_data
 
-FIELDS = "carrier string, origin string, dest string, hour int, dep_delay double, arr_delay double"
+FIELDS = "carrier string, hour int, dep_delay double, timestamp timestamp"
 
 
-def report(bootstrap: str, topic: str, expected: int, output: Path, console: Console) -> Path:
-    """Read the topic with Spark, print two tables, draw the picture; returns where it is.
-
-    Ends the run when Spark does not see exactly `expected` rows.
-    """
-    spark = _session()
-    try:
-        rows = spark.read.format("kbroker").option("kafka.bootstrap.servers", bootstrap)
-        rows = rows.option("subscribe", topic).load()
-        flights = _typed(spark, rows).cache()
-        count = flights.count()
-        if count != expected:
-            raise SystemExit(f"Spark read {count:,} rows of {expected:,}")
-        console.print(f"  {'Spark':<16} {count:,} rows in a DataFrame, {rows.rdd.getNumPartitions()} partitions")
-        by_carrier = _by_carrier(spark, flights)
-        by_hour = _by_hour(flights)
-    finally:
-        spark.stop()
-    console.print(_table("Delays by carrier", by_carrier, ("carrier", "name")))
-    console.print(_table("Delays by hour of departure", by_hour, ("hour",)))
-    return _draw(by_carrier, by_hour, output)
-
-
-def _session() -> Any:
+@contextmanager
+def session() -> Iterator[Any]:
+    """A Spark session of two cores in this process's JVM; it ends with the block."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -46,14 +27,32 @@ def _session() -> Any:
     builder = SparkSession.builder.master("local[2]").appName("flights")
     builder = builder.config("spark.ui.enabled", "false").config("spark.sql.shuffle.partitions", "2")
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.log.level", "ERROR")
-    return builder.config("spark.ui.showConsoleProgress", "true").getOrCreate()
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
-def _typed(spark: Any, rows: Any) -> Any:
-    from pyspark.sql import functions as f
+def read(spark: Any, bootstrap: str, topic: str, expected: int, console: Console) -> Any:
+    """Read the topic in a batch and return the flights, cached; ends the run when they are not exactly `expected`."""
+    rows = spark.read.format("kbroker").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+    flights = rows.option("valueFormat", "json").schema(FIELDS).load()
+    tasks, flights = flights.rdd.getNumPartitions(), flights.cache()
+    count = flights.count()
+    if count != expected:
+        raise SystemExit(f"Spark read {count:,} rows of {expected:,}")
+    console.print(f"  {'Spark, batch':<16} {count:,} rows in a DataFrame, {tasks} partitions")
+    return flights
 
-    parsed = rows.select(f.from_json(rows.value.cast("string"), FIELDS).alias("flight"), "timestamp")
-    return parsed.select("flight.*", "timestamp")
+
+def report(spark: Any, flights: Any, output: Path, console: Console) -> Path:
+    """Print two tables of delays and draw the picture; returns where it is."""
+    by_carrier, by_hour = _by_carrier(spark, flights), _by_hour(flights)
+    console.print(_table("Delays by carrier", by_carrier, ("carrier", "name")))
+    console.print(_table("Delays by hour of departure", by_hour, ("hour",)))
+    return _draw(by_carrier, by_hour, output)
 
 
 def _by_carrier(spark: Any, flights: Any) -> list[dict[str, Any]]:
