@@ -1,78 +1,103 @@
-"""`kbroker topic consume`: records to standard output, with kcat's habits."""
+"""`kbroker topic consume`: records to standard output, with kcat's habits, or as rows of a file."""
 
-import base64
-import json
-import signal
+import contextlib
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, OutputFormat, parse_settings
+from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
+from kbroker.cli.interrupts import interrupts
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.record_copy import Copy, Ends, Sink, TextSink
 
 if TYPE_CHECKING:
-    from kbroker import Consumer, TopicPartition
+    from kbroker import Consumer
     from kbroker.cli.positions import StartPosition
-    from protocol.records.record import Record
+    from kbroker.cli.record_text import Writer
 
-POLL_SECONDS = 0.2
-TABLE_COLUMNS = ("partition", "offset", "timestamp", "key", "value")
-TABLE_LINE = "{:>9}  {:>12}  {:<24}  {:<20}  {}"
-
-Writer = Callable[[Sequence["Record"]], bytes]
+Format = Literal["table", "json", "ndjson", "yaml", "csv", "parquet"]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; may be repeated.")
+]
+Offset = Annotated[
+    str, typer.Option("--offset", "-o", metavar="start|end|N|-N|@TIME", help="Where to begin; -N: N before the end.")
+]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many records.")]
+ExitAtEnd = Annotated[
+    bool,
+    typer.Option("--exit", "-e", help="End where the topic ends now; with --group, when this member's share is read."),
+]
+Template = Annotated[str | None, typer.Option("-f", metavar="FORMAT", help=r"As kcat's: '%t %p %o %T %k %v %h\n'.")]
+KeyDelimiter = Annotated[
+    str | None, typer.Option("--key-delimiter", "-K", help="Write the key and this before each value.")
+]
+Null = Annotated[bool, typer.Option("--null", "-Z", help="Write a null key or value as NULL.")]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", "-G", help="Read as a member of this group, from where it is; -o is for a new one."),
+]
+To = Annotated[
+    Path | None,
+    typer.Option("--to", metavar="FILE", help="Write to this file: .parquet, .csv or .ndjson, or as --format says."),
+]
+Unpack = Annotated[bool, typer.Option("--unpack", help="Values are JSON objects: their fields are the file's columns.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace the file of --to.")]
+OutputFormat = Annotated[
+    Format | None,
+    typer.Option("--format", help="Whole records as a table, JSON lines (json, ndjson), YAML, CSV or Parquet."),
+]
 
 
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
-    partition: Annotated[
-        list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; may be repeated.")
-    ] = None,
-    offset: Annotated[
-        str,
-        typer.Option("--offset", "-o", metavar="start|end|N|-N|@TIME", help="Where to begin; -N: N before the end."),
-    ] = "start",
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many records.")] = None,
-    exit_at_end: Annotated[bool, typer.Option("--exit", "-e", help="End where the topic ends now.")] = False,
-    template: Annotated[
-        str | None, typer.Option("-f", metavar="FORMAT", help=r"As kcat's: '%t %p %o %T %k %v %h\n'.")
-    ] = None,
-    key_delimiter: Annotated[
-        str | None, typer.Option("--key-delimiter", "-K", help="Write the key and this before each value.")
-    ] = None,
-    null: Annotated[bool, typer.Option("--null", "-Z", help="Write a null key or value as NULL.")] = False,
-    group: Annotated[
-        str | None,
-        typer.Option("--group", "-G", help="Read as a member of this group, from where it is; -o is for a new one."),
-    ] = None,
+    partition: Partitions = None,
+    offset: Offset = "start",
+    count: Count = None,
+    exit_at_end: ExitAtEnd = False,
+    template: Template = None,
+    key_delimiter: KeyDelimiter = None,
+    null: Null = False,
+    group: Group = None,
+    to: To = None,
+    unpack: Unpack = False,
+    overwrite: Overwrite = False,
     setting: ClientSetting = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    output_format: Annotated[
-        OutputFormat | None, typer.Option("--format", help="Whole records as table, JSON lines or YAML.")
-    ] = None,
+    output_format: OutputFormat = None,
 ) -> None:
-    """Read records and write their values to standard output, until Ctrl-C or the end that is asked for."""
+    """Read records and write their values to standard output, until Ctrl-C or the end that is asked for.
+
+    \b
+    kbroker topic consume flights -o -10 -f '%p %o %k %v\\n'
+    kbroker topic consume flights -e --to flights.parquet --unpack
+    kbroker topic consume flights --group billing --to billing.ndjson
+    """
     from kbroker.cli.positions import parse_position
 
     try:
         position = parse_position(offset)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--offset") from None
-    writer = _writer(output_format, template, key_delimiter, null)
+    plain = template is None and key_delimiter is None and not null
+    kind = _table_format(to, output_format, plain, unpack=unpack, overwrite=overwrite)
+    writer = _writer("json" if to else output_format, template, key_delimiter, null) if kind is None else None
     options: dict[str, Any] = dict(parse_settings(setting, "-X"))
+    if group is not None:
+        # What a file holds is committed once it is there, not when it was read.
+        options = {"enable_auto_commit": to is None, **group_options(group, partition, position), **options}
     from kbroker import Consumer
 
-    if group is not None:
-        options = {**group_options(group, partition, position), **options}
-    with Consumer(bootstrap, **{"client_id": "kbroker-cli", **options}) as consumer:
-        ends = begin(consumer, topic, partition, position) if group is None else join(consumer, topic)
-        if output_format == "table":
-            typer.echo(TABLE_LINE.format(*TABLE_COLUMNS))
-        # Ctrl-C is the usual way to end this: it ends the loop, and interrupts nothing.
-        stop: list[int] = []
-        signal.signal(signal.SIGINT, lambda number, frame: stop.append(number))
-        copy(consumer, writer, ends if exit_at_end else None, count, stop)
+    # Ctrl-C is the usual way to end this: it ends the loop, and interrupts nothing.
+    with Consumer(bootstrap, **{"client_id": "kbroker-cli", **options}) as consumer, interrupts() as stop:
+        job = Copy(consumer, stop, commits=group is not None and to is not None)
+        ends = job.join(topic, position) if group is not None else begin(consumer, topic, partition, position)
+        with _opened(to) as stream:
+            if output_format == "table":
+                typer.echo(_table_heading())
+            job.run(_sink(stream, kind, writer, unpack), ends if exit_at_end else None, count, topic, to)
 
 
 def group_options(group: str, partitions: Sequence[int] | None, position: "StartPosition") -> dict[str, Any]:
@@ -84,18 +109,7 @@ def group_options(group: str, partitions: Sequence[int] | None, position: "Start
     return {"group_id": group, "auto_offset_reset": "earliest" if position.kind == "start" else "latest"}
 
 
-def join(consumer: "Consumer", topic: str) -> "dict[TopicPartition, int]":
-    """Join the group; return where the topic ends now."""
-    from kbroker import TopicPartition
-
-    ends = consumer.end_offsets([TopicPartition(topic, number) for number in consumer.partitions_for(topic)])
-    consumer.subscribe([topic])
-    return ends
-
-
-def begin(
-    consumer: "Consumer", topic: str, partitions: Sequence[int] | None, position: "StartPosition"
-) -> "dict[TopicPartition, int]":
+def begin(consumer: "Consumer", topic: str, partitions: Sequence[int] | None, position: "StartPosition") -> Ends:
     """Assign the partitions and seek in each; return where each ends now."""
     from kbroker import TopicPartition
     from kbroker.cli.positions import start_offset
@@ -116,44 +130,61 @@ def begin(
     return ends
 
 
-def copy(
-    consumer: "Consumer",
-    writer: Writer,
-    ends: "dict[TopicPartition, int] | None",
-    count: int | None,
-    stop: Sequence[int] = (),
-) -> None:
-    """Write records until there were `count`, to each of `ends` (None: for ever), or until `stop` holds something.
+def _sink(stream: IO[bytes], kind: FileFormat | None, writer: "Writer | None", unpack: bool) -> Sink:
+    if writer is not None:
+        return TextSink(stream, writer)
+    assert kind is not None
+    from kbroker.cli.table_output import TableSink
 
-    A member of a group ends when what it has been given is read; it writes all of it, as all of it is committed.
-    """
-    out = sys.stdout.buffer
-    sys.stdout.flush()
-    left = count
-    while not stop and (ends is None or not _reached(consumer, ends)):
-        records: Sequence[Record] = consumer.poll(POLL_SECONDS, left)
-        if ends is not None and not consumer.in_group:
-            records = [record for record in records if record.offset < ends[(record.topic, record.partition)]]  # type: ignore[index]
-        out.write(writer(records))
-        out.flush()
-        if left is not None:
-            left -= len(records)
-            if left <= 0:
-                return
+    return TableSink(stream, kind, unpack=unpack)
 
 
-def _reached(consumer: "Consumer", ends: "dict[TopicPartition, int]") -> bool:
-    if not consumer.in_group:
-        return all(consumer.position(partition) >= end for partition, end in ends.items())
-    positions = consumer.positions
-    return bool(positions) and all(offset >= ends.get(partition, 0) for partition, offset in positions.items())
+@contextlib.contextmanager
+def _opened(to: Path | None) -> Iterator[IO[bytes]]:
+    if to is None:
+        yield sys.stdout.buffer
+        return
+    with to.open("wb") as stream:
+        yield stream
 
 
-def _writer(output_format: OutputFormat | None, template: str | None, key_delimiter: str | None, null: bool) -> Writer:
+def _table_format(
+    to: Path | None, output_format: Format | None, plain: bool, *, unpack: bool, overwrite: bool
+) -> FileFormat | None:
+    """Return the format of rows, None for lines of text or JSON; a usage error says what goes not together."""
+    if to is None and output_format not in ("csv", "parquet") and not unpack:
+        return None
+    if not plain:
+        raise typer.BadParameter("-f, -K and -Z write lines of text, not rows", param_hint="--to")
+    if output_format in ("table", "yaml"):
+        raise typer.BadParameter(
+            f"{output_format} is no format of rows: csv, parquet and ndjson are", param_hint="--format"
+        )
+    if to is None:
+        kind = file_format(Path("-"), output_format or "ndjson", "--format")
+        if kind == "parquet" and sys.stdout.isatty():
+            raise typer.BadParameter("a terminal cannot show Parquet: give --to FILE", param_hint="--format")
+    else:
+        kind = file_format(to, output_format, "--to")
+        if to.is_dir() or not to.absolute().parent.is_dir():
+            raise typer.BadParameter(f"{to} cannot be made: its folder is missing, or it is one", param_hint="--to")
+        if to.exists() and not overwrite:
+            raise typer.BadParameter(f"{to} is there already: --overwrite replaces it", param_hint="--to")
+    if kind == "ndjson" and not unpack:
+        return None
+    need_pyarrow()
+    return kind
+
+
+def _writer(output_format: Format | None, template: str | None, key_delimiter: str | None, null: bool) -> "Writer":
+    from kbroker.cli import record_text
+
     if output_format is not None:
         if template is not None:
             raise typer.BadParameter("-f and --format exclude each other", param_hint="-f")
-        return {"json": _json_lines, "yaml": _yaml_documents, "table": _table_lines}[output_format]
+        if output_format == "yaml":
+            return record_text.yaml_documents
+        return record_text.table_lines if output_format == "table" else record_text.json_lines
     from kbroker.cli.record_format import compile_format
 
     key = "" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%")
@@ -164,53 +195,7 @@ def _writer(output_format: OutputFormat | None, template: str | None, key_delimi
     return lambda records: b"".join([write(record) for record in records])
 
 
-def as_object(record: "Record") -> dict[str, Any]:
-    """Return a record as JSON can hold it: bytes that are no UTF-8 text come as {"base64": …}."""
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": _readable(record.key),
-        "value": _readable(record.value),
-        "headers": [[name, _readable(value)] for name, value in record.headers],
-    }
+def _table_heading() -> str:
+    from kbroker.cli.record_text import TABLE_COLUMNS, TABLE_LINE
 
-
-def _readable(value: bytes | None) -> Any:
-    if value is None:
-        return None
-    try:
-        return bytes(value).decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
-
-
-def _json_lines(records: "Iterable[Record]") -> bytes:
-    return b"".join([json.dumps(as_object(record), ensure_ascii=False).encode() + b"\n" for record in records])
-
-
-def _yaml_documents(records: "Iterable[Record]") -> bytes:
-    import yaml
-
-    objects = [as_object(record) for record in records]
-    if not objects:
-        return b""
-    text: str = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, explicit_start=True)
-    return text.encode()
-
-
-def _table_lines(records: "Iterable[Record]") -> bytes:
-    lines = []
-    for record in records:
-        moment = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
-        key, value = (_cell(_readable(part)) for part in (record.key, record.value))
-        lines.append(TABLE_LINE.format(record.partition, record.offset, moment.replace("+00:00", "Z"), key, value))
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "-"
-    text = value if isinstance(value, str) else json.dumps(value)
-    return text.replace("\n", "\\n")
+    return TABLE_LINE.format(*TABLE_COLUMNS)
