@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import threading
 import time
@@ -17,7 +18,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 from kbroker.client.client_config import ProducerConfig
-from kbroker.client.errors import error_for
+from kbroker.client.errors import ClientClosed, error_for
 from kbroker.client.types import RecordMetadata
 from protocol.errors import ErrorCode
 from protocol.records.builder import BatchBuilder, Headers
@@ -51,6 +52,7 @@ class Batch:
         "outcome",
         "partition",
         "parts",
+        "process",
         "size",
         "timestamp",
         "topic",
@@ -78,6 +80,8 @@ class Batch:
         """What `finish` will be told once everything sent before it has finished."""
         self.parts: list[Batch] = []
         """What it was split into, in order, because the broker found it too large."""
+        self.process = os.getpid()
+        """After a fork nobody sends it in the child."""
 
     def split_into(self, parts: list[Batch]) -> None:
         """These are sent instead; this one is done when all of them are."""
@@ -158,6 +162,8 @@ class Delivery:
         """Wait and return the error, None when the record was written."""
         batch = self._batch
         if not batch.done:
+            if os.getpid() != batch.process:
+                raise ClientClosed("sent before a fork: only the parent process learns what became of it")
             event = threading.Event()
             batch.when_done(event.set)
             if not event.wait(timeout):
@@ -196,6 +202,7 @@ class PartitionQueue:
     __slots__ = (
         "epoch",
         "in_flight",
+        "known_as",
         "next_sequence",
         "open",
         "partition",
@@ -219,11 +226,20 @@ class PartitionQueue:
         self.epoch = (-1, -1)
         """Producer id and epoch that the sequences count for."""
         self.next_sequence = 0
+        self.known_as = -1
+        """The producer id of which the leader has acknowledged something."""
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in it."""
         return self.open is None and not (self.ready or self.sent)
+
+    def take_back(self) -> None:
+        """What is to be sent again goes before everything else, in the order of its first sending."""
+        places = {id(batch): place for place, batch in enumerate(self.sent)}
+        self.retry.sort(key=lambda batch: places.get(id(batch), len(places)))
+        self.ready.extendleft(reversed(self.retry))
+        self.retry = []
 
     def replace(self, batch: Batch, parts: list[Batch]) -> None:
         """These are to be sent again instead of a batch that was sent."""
@@ -406,14 +422,16 @@ class Accumulator:
             self._wake_sender()
 
     def learn(self, topic: str, partitions: int) -> None:
-        """Make queues for a topic, or for the partitions that it has got besides."""
+        """Make queues for a topic, or for the partitions that it has got besides; a topic made again may have fewer."""
         with self.lock:
             known = self.topics.get(topic)
             if known is None:
                 self.topics[topic] = TopicQueues(topic, partitions)
-            elif partitions > known.count:
-                known.queues += [PartitionQueue(topic, index) for index in range(known.count, partitions)]
-                known.count = partitions
+                return
+            known.queues += [PartitionQueue(topic, index) for index in range(len(known.queues), partitions)]
+            known.count = partitions
+            if known.sticky.partition >= partitions:
+                known.sticky = known.queues[random.randrange(partitions)]
 
     def release(self, batch: Batch) -> None:
         """Give a finished batch's bytes back."""

@@ -3,7 +3,7 @@
 Order is kept: a partition whose batch failed sends nothing until all of its requests in flight have come back; then
 everything not acknowledged goes again, in the order and with the sequence numbers of the first time. The broker drops
 what it has already. After a batch was given up there is a gap in the sequences: the epoch is raised, and each partition
-starts at sequence 0 as soon as nothing of it is under way.
+starts at sequence 0 as soon as the broker has said of everything sent in the former epoch that it has it, or has not.
 """
 
 from __future__ import annotations
@@ -57,17 +57,26 @@ class Sender:
         self._opening: set[int] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._refreshing = False
+        self._is_closing = False
         self._threads: ThreadPoolExecutor | None = None
         self._is_slow = config.compression in SLOW_CODECS
         self._acks = config.required_acks
         self._backoff = config.retry_backoff_ms / 1000
         self._per_partition = config.max_in_flight if config.idempotent else 1
+        cluster.refreshed.append(self._learn_partitions)
         self._task = self._loop.create_task(self._run(), name="kbroker-producer-sender")
 
     def wake(self) -> None:
         """Have the queues looked at soon."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._event.set)
+
+    def _learn_partitions(self) -> None:
+        """The metadata is new: topics may have more partitions now."""
+        for topic in list(self.accumulator.topics):
+            known = self.cluster.metadata.topics.get(topic)
+            if known is not None:
+                self.accumulator.learn(topic, len(known.partitions))
 
     async def _run(self) -> None:
         """Serve until cancelled; a mistake of ours fails every record that waits, so that nobody waits for ever."""
@@ -83,6 +92,8 @@ class Sender:
             try:
                 if self.config.idempotent and self._epoch[0] < 0 and self.accumulator.active:
                     await self._init_producer_id()
+                if self.accumulator.topics and self.cluster.is_metadata_old:
+                    self._refresh_soon()
                 self._event.clear()
                 self.accumulator.sleeping_until = NEVER  # from here on, whoever opens a batch sets the event
                 wake_at = self._send_ready()
@@ -148,7 +159,8 @@ class Sender:
         next_deadline = NEVER
         for queue in list(self.accumulator.active):
             for batches in (queue.retry, queue.ready):
-                for batch in [batch for batch in batches if batch.deadline <= now]:
+                # Copies: other threads add ready batches meanwhile.
+                for batch in [batch for batch in list(batches) if batch.deadline <= now]:
                     batches.remove(batch)
                     self._give_up(queue, batch, self._too_late(batch, reason))
                 if batches:
@@ -170,11 +182,13 @@ class Sender:
                 if queue.retry_at > now:
                     wake_at = min(wake_at, queue.retry_at)
                     continue
-                queue.retry.sort(key=lambda batch: batch.created)
-                queue.ready.extendleft(reversed(queue.retry))
-                queue.retry = []
-            if queue.retry or not queue.ready or len(queue.in_flight) >= self._per_partition:
+                queue.take_back()
+            # A leader takes any sequence as the first of a producer: nothing may overtake what comes first.
+            limit = self._per_partition if queue.known_as == queue.epoch[0] else 1
+            if queue.retry or not queue.ready or len(queue.in_flight) >= limit:
                 continue
+            if not queue.ready[0].attempts and len(queue.sent) >= self._per_partition:
+                continue  # the leader knows the last five again: nothing it may have must be further back
             if not self._is_built(queue.ready[0]):
                 continue
             known = self.cluster.metadata.leader(queue.topic, queue.partition)
@@ -215,11 +229,12 @@ class Sender:
                 assert batch.builder is not None
                 batch.data = batch.builder.build()
             return True
-        if queue.epoch != self._epoch and not queue.in_flight:
+        may_be_written = batch.attempts > 0 and batch.base_sequence >= 0  # by its sequence the broker knows it again
+        if queue.epoch != self._epoch and not queue.in_flight and not may_be_written:
             if self._epoch[0] < 0:
                 return False
             queue.epoch, queue.next_sequence = self._epoch, 0
-            for waiting in queue.ready:
+            for waiting in list(queue.ready):
                 waiting.base_sequence = -1
         if batch.base_sequence < 0 and queue.epoch != self._epoch:
             return False
@@ -341,12 +356,17 @@ class Sender:
             queue.replace(batch, halves_of(batch, self.config.compression_level))
             self.statistics["retries"] += 1
             return None
-        is_behind_a_failure = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and bool(queue.retry)
+        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.epoch != self._epoch:
+            # Something before it was given up, so that it was not written: it goes on in the next epoch.
+            batch.base_sequence = -1
+            return self._again(queue, batch, error, at_once=True)
+        is_behind_a_failure = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.sent[0] is not batch
         if code.retriable or is_behind_a_failure:
             return self._again(queue, batch, error, at_once=is_told_where)
         if code is ErrorCode.UNKNOWN_PRODUCER_ID and batch.attempts < 3:
             # The log's beginning was deleted and the producer's state with it: start anew, nothing was written.
             self._raise_epoch(queue.epoch, with_new_id=False)
+            batch.base_sequence = -1
             return self._again(queue, batch, error)
         return self._give_up(queue, batch, error)
 
@@ -378,6 +398,7 @@ class Sender:
         self._settle(queue, batch, -1, -1, error)
 
     def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, timestamp: int) -> None:
+        queue.known_as = queue.epoch[0]
         self.statistics["records"] += batch.count
         self.statistics["bytes"] += len(batch.data or b"")
         self._settle(queue, batch, base_offset, timestamp, None)
@@ -389,7 +410,7 @@ class Sender:
             self.accumulator.release(finished)
 
     def _refresh_soon(self) -> None:
-        if not self._refreshing:
+        if not self._refreshing and not self._is_closing:
             self._refreshing = True
             self._spawn(self._refresh())
 
@@ -432,6 +453,7 @@ class Sender:
         except TimeoutError:
             log.warning("the producer was closed before all records were acknowledged")
         finally:
+            self._is_closing = True
             for task in (self._task, *self._tasks):
                 task.cancel()
             await asyncio.gather(self._task, *self._tasks, return_exceptions=True)
