@@ -14,7 +14,7 @@ from kbroker.client import consumer as asyncio_consumer
 from kbroker.client import producer as asyncio_producer
 from kbroker.client.accumulator import Delivery, OnDelivery
 from kbroker.client.blocking_client import Client, call
-from kbroker.client.errors import BufferFull, ClientClosed
+from kbroker.client.errors import BufferFull, ClientClosed, UnknownTopicOrPartitionError
 from kbroker.client.group.group_consumer import OnCommit
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
 from kbroker.client.table_delivery import TableDelivery
@@ -58,7 +58,11 @@ class Producer(Client):
     ) -> Delivery:
         """Put a record into its partition's batch and return its future, at once unless the buffer is full."""
         if not self._closed and self._accumulator.closed is None and os.getpid() == self._process:
-            delivery = self._append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+            try:
+                delivery = self._append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+            except UnknownTopicOrPartitionError:
+                self.run(self._client.learn(topic))
+                delivery = None
             if delivery is not None:
                 return delivery
         return self._send_slowly(topic, value, key, partition, timestamp_ms, headers, on_delivery)
@@ -216,8 +220,8 @@ class Consumer(Client):
         result: GroupMetadata = self.run(call(self._client.group_metadata))
         return result
 
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Go on from an offset."""
+    def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
+        """Go on from an offset; a committed one's leader epoch tells whether the log is still the same up to there."""
         self.run(call(lambda: self._client.seek(partition, offset)))
 
     def seek_to_beginning(self, *partitions: Partition) -> None:

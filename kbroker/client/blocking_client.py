@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from kbroker.client.errors import ClientClosed
+from kbroker.client.errors import AFTER_FORK, ClientClosed
 
 T = TypeVar("T")
 
@@ -94,12 +94,16 @@ class Client:
         if self._closed:
             raise ClientClosed("this client is closed")
         if os.getpid() != self._process:
-            raise ClientClosed("this client was made before a fork: make another one in the child process")
+            raise ClientClosed(AFTER_FORK)
+        if threading.current_thread() is self._thread:
+            text = "a callback on the client's own thread waits for that thread for ever"
+            raise RuntimeError(f"{text}: call the client from another one")
 
     def close(self, timeout: float | None = 30.0) -> None:
         """Close the client and end its thread; safe to call again."""
         if self._closed or os.getpid() != self._process:
             return
+        self._check()
         try:
             self.run(self._close(timeout))
         finally:

@@ -6,7 +6,7 @@ What comes before a batch that cannot be read is delivered first; then the error
 from __future__ import annotations
 
 from kbroker.client.errors import error_for
-from kbroker.client.fetcher import Chunk, PartitionState
+from kbroker.client.partition_state import Chunk, PartitionState
 from protocol.errors import KafkaError
 from protocol.records.batch import HEADER_SIZE, read_header
 from protocol.records.columns import ColumnDecoder

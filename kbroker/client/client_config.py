@@ -70,6 +70,11 @@ class ClientConfig:
             if field.name.endswith(("_ms", "_bytes", "_size")):
                 _check_at_least(field.name, getattr(self, field.name), field.metadata.get("minimum", 0))
 
+    @property
+    def pool_bytes(self) -> int:
+        """How much memory for answers is kept to be used again."""
+        return 64 << 20
+
     def addresses(self) -> list[tuple[str, int]]:
         """Host and port of each bootstrap broker."""
         return [_address(text.strip()) for text in self.bootstrap.split(",") if text.strip()]
@@ -154,7 +159,7 @@ class ConsumerConfig(ClientConfig):
     max_partition_fetch_bytes: int = 4_194_304
     max_poll_records: int = 10_000
     prefetch_bytes: int = 67_108_864
-    """Fetched and not yet delivered: no more is asked for beyond this (one answer may overshoot it)."""
+    """Of answers that wait to be delivered: no more is asked for beyond this (one of each leader may overshoot it)."""
     check_crcs: bool = True
     client_rack: str = ""
     """Where this consumer stands: brokers with a rack-aware `replica.selector.class` let it read from that rack."""
@@ -192,6 +197,11 @@ class ConsumerConfig(ClientConfig):
         given = self.partition_assignment_strategy
         names = given.split(",") if isinstance(given, str) else given
         return tuple(name.strip() for name in names if name.strip())
+
+    @property
+    def pool_bytes(self) -> int:
+        """Answers that wait, those on their way, each rounded up to a power of two; and the columns in the making."""
+        return (32 << 20) + 2 * (self.prefetch_bytes + self.fetch_max_bytes)
 
     @property
     def read_committed(self) -> bool:

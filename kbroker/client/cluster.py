@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import ClientConfig
 from kbroker.client.connection import Connection
-from kbroker.client.errors import ClientClosed, error_for
+from kbroker.client.errors import AFTER_FORK, ClientClosed, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.metadata import MetadataRequest
@@ -38,10 +39,11 @@ class Cluster:
     def __init__(self, config: ClientConfig) -> None:
         self.config = config
         self.metadata = ClusterMetadata()
-        self.pool = BufferPool(max_bytes=256 << 20)
+        self.pool = BufferPool(max_bytes=config.pool_bytes)
         self.refreshed: list[Callable[[], None]] = []
         """Called whenever the metadata is new."""
         self._loop = asyncio.get_running_loop()
+        self._process = os.getpid()
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._bootstrap: Connection | None = None
@@ -86,7 +88,18 @@ class Cluster:
             raise
         return connection
 
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a child process: what it sent or read would disturb its parent."""
+        return os.getpid() != self._process
+
+    def check_process(self) -> None:
+        """Raise ClientClosed in a child process."""
+        if os.getpid() != self._process:
+            raise ClientClosed(AFTER_FORK)
+
     def _check_open(self) -> None:
+        self.check_process()
         if self._closed:
             raise ClientClosed("this client is closed")
 

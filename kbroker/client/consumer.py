@@ -22,10 +22,11 @@ from kbroker.client.chunk_decoder import decode_columns, decode_records
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientClosed, ConfigurationError, MalformedValue, error_for
-from kbroker.client.fetcher import COMMITTED, RESETS, Chunk, Fetcher, PartitionState
+from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.offset_lookup import list_offsets
+from kbroker.client.partition_state import COMMITTED, RESETS, Chunk, PartitionState
 from kbroker.client.types import (
     EARLIEST,
     LATEST,
@@ -58,6 +59,7 @@ class Consumer:
         self._group: GroupConsumer | None = None
         if self.config.group_id is not None:
             self._group = GroupConsumer(self.config, self.cluster, self._fetcher, self._delivered, self._drop)
+        self._fetcher.give_back = self._forget_ahead
         self._ahead: deque[Record] = deque()
         """Decoded for the iterator and not yielded yet."""
         self._decoder: ColumnDecoder | None = None
@@ -164,20 +166,28 @@ class Consumer:
             self._ahead.clear()
             self._ahead.extend(kept)
 
+    def _forget_ahead(self, key: TopicPartition) -> int:
+        """Forget what is decoded of a partition; returns the next offset to deliver."""
+        offset = self._delivered()[key]
+        self._drop([key])
+        return offset
+
     def _give_back(self, partitions: Iterable[TopicPartition]) -> None:
         """Have what is decoded and not delivered fetched again."""
         if self._ahead:
             chosen = set(partitions)
             for key, offset in self._delivered().items():
-                if key in chosen and offset != self._fetcher.states[key].offset:
-                    self._fetcher.states[key].move(offset)
+                state = self._fetcher.states.get(key)
+                if key in chosen and state is not None and offset != state.offset:
+                    state.move(offset, epoch=state.epoch_before(offset))
             self._drop(chosen)
 
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Go on from an offset."""
-        if type(offset) is not int or offset < 0:
+    def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
+        """Go on from an offset; a committed one's leader epoch tells whether the log is still the same up to there."""
+        place = OffsetAndMetadata(offset) if type(offset) is int else offset
+        if not isinstance(place, OffsetAndMetadata) or place.offset < 0:
             raise ValueError(f"an offset is a whole number from 0 on, not {offset!r}")
-        self._state(partition).move(offset)
+        self._state(partition).move(place.offset, epoch=place.leader_epoch)
         self._drop([TopicPartition(*partition)])
         self._fetcher.wake()
 
@@ -297,6 +307,7 @@ class Consumer:
 
     async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Record]:
         """Return up to max_records records of one partition or several; an empty list after `timeout` s without one."""
+        self.cluster.check_process()
         limit = self.config.max_poll_records if max_records is None else max_records
         if limit < 1:
             raise ValueError(f"max_records is at least 1, not {limit}")
@@ -325,14 +336,19 @@ class Consumer:
                 chunk = self._ready_chunk()
         return records
 
-    def _ready_chunk(self) -> Chunk | None:
-        """Return what is to be delivered next, partitions in turn."""
+    def _ready_chunk(self, *, raises: bool = False) -> Chunk | None:
+        """Return what is to be delivered next, partitions in turn; `raises`: or say why one cannot be read on."""
         states = self._fetcher.states
         for key, state in states.items():
-            if state.chunks and not state.paused:
-                if len(states) > 1:
-                    states[key] = states.pop(key)
+            if state.paused or not (state.chunks or (raises and state.problem is not None)):
+                continue
+            if len(states) > 1:
+                states[key] = states.pop(key)
+            if state.chunks:
                 return state.chunks[0]
+            problem, state.problem = state.problem, None
+            assert problem is not None
+            raise problem
         return None
 
     async def _next_chunk(self, deadline: float | None) -> Chunk | None:
@@ -345,7 +361,7 @@ class Consumer:
                 raise self._fetcher.problems.popleft()
             self._fetcher.refuse_nowhere()
             if may_read:
-                chunk = self._ready_chunk()
+                chunk = self._ready_chunk(raises=not self._ahead)
                 if chunk is not None or self._ahead:
                     return chunk
             self._fetcher.arrived.clear()
@@ -419,6 +435,7 @@ class Consumer:
         """Return the next pyarrow.RecordBatch of 1 to max_rows rows, None after `timeout` s without a record."""
         from kbroker.client.arrow import RecordBatches
 
+        self.cluster.check_process()
         decoder = self._decoder
         if decoder is None or decoder.row_limit != max_rows or decoder.with_headers != headers:
             decoder = self._decoder = ColumnDecoder(max_rows, BATCH_BYTES, headers, self.cluster.pool)
@@ -451,12 +468,13 @@ class Consumer:
                 self._group.polling(False)
 
     def _check(self) -> None:
+        self.cluster.check_process()
         if self._is_closed:
             raise ClientClosed("the consumer is closed")
 
     async def close(self, timeout: float | None = 10.0) -> None:
         """Commit (if that is automatic) and leave the group, for at most `timeout` s; close all connections."""
-        if self._is_closing:
+        if self._is_closing or self.cluster.is_forked:
             return
         self._is_closing = True
         self._fetcher.arrived.set()
@@ -475,13 +493,13 @@ def _typed(batch: Any, partition: TopicPartition, state: PartitionState, values:
     try:
         typed, malformed = values.parse(batch, partition.topic)
     except ValueError as error:
-        state.move(first)
+        state.move(first, epoch=state.epoch_before(first))
         raise ValueError(f"{partition} from offset {first}: {error}") from None
     if not malformed or not values.raises:
         return typed
     row = min(malformed)
     offset = batch["offset"][row].as_py()
-    state.move(offset)
+    state.move(offset, epoch=state.epoch_before(offset))
     if row == 0:
         raise MalformedValue(partition.topic, partition.partition, offset, f"the value is {malformed[0]}")
     return typed.slice(0, row)

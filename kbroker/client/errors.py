@@ -126,6 +126,9 @@ class MalformedValue(ValueError):
         return MalformedValue, (self.topic, self.partition, self.offset, self.reason)
 
 
+AFTER_FORK = "this client was made before a fork: make another one in the child process"
+
+
 class ClientClosed(RuntimeError):
     """The client was closed before, or while, this was called."""
 

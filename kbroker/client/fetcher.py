@@ -1,7 +1,9 @@
 """Fetches ahead: keeps some answers of each partition in memory, so that decoding never waits for the network.
 
-One request at a time per leader, for all of its partitions that have room. No more is asked for while `prefetch_bytes`
-wait to be delivered; at most one answer per leader is under way beyond that.
+One request at a time per leader, for all of its partitions that have room. No more is asked for while answers of
+`prefetch_bytes` are in memory; at most one answer per leader is under way beyond that.
+
+A new leader is first asked whether it has what was read up to here (KIP-320): if not, the log was truncated.
 """
 
 from __future__ import annotations
@@ -10,26 +12,21 @@ import asyncio
 import logging
 import re
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import DATA, Cluster
 from kbroker.client.errors import error_for
-from kbroker.client.offset_lookup import list_offsets
+from kbroker.client.metadata import PartitionMetadata
+from kbroker.client.offset_lookup import EpochEnd, ask_for_epochs, list_offsets
+from kbroker.client.partition_state import COMMITTED, NOWHERE, RESETS, Chunk, PartitionState
 from kbroker.client.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.records.batch import HEADER_SIZE, read_header
 from protocol.records.control import AbortedTransactions
 
 log = logging.getLogger(__name__)
-
-COMMITTED = -100
-"""Where a group has been before: `reset_to` of partitions that are new here."""
-NOWHERE = -101
-"""Nowhere to begin, as auto_offset_reset is none: an error, once."""
-RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": NOWHERE}
 
 NEWEST_FETCH = 12
 """The last version that names topics by name: a topic made again under its name is then read on."""
@@ -39,67 +36,12 @@ CHUNKS_AHEAD = 2
 Committed = Callable[[Iterable[TopicPartition]], Awaitable[Mapping[TopicPartition, OffsetAndMetadata | None]]]
 
 
-class Chunk:
-    """The batches of one partition out of one answer; `position` is the next byte to decode."""
+class Asked(NamedTuple):
+    """What a Fetch asks for of one partition."""
 
-    __slots__ = ("aborted", "partition", "position", "records")
-
-    def __init__(self, partition: TopicPartition, records: Any, aborted: AbortedTransactions | None) -> None:
-        self.partition = partition
-        self.records = records
-        self.aborted = aborted
-        self.position = 0
-
-
-class PartitionState:
-    """Where a partition is read."""
-
-    __slots__ = (
-        "chunks",
-        "fetch_offset",
-        "generation",
-        "is_fetching",
-        "offset",
-        "paused",
-        "replica",
-        "replica_epoch",
-        "replica_until",
-        "reset_to",
-    )
-
-    def __init__(self, offset: int | None = None, reset_to: int | None = None) -> None:
-        self.offset = -1 if offset is None else offset
-        """Of the next record to deliver."""
-        self.fetch_offset = self.offset
-        """Of the next record to fetch."""
-        self.reset_to = reset_to
-        """A wanted timestamp, EARLIEST, LATEST or COMMITTED: look its offset up first. None: it waits for a seek."""
-        self.chunks: deque[Chunk] = deque()
-        self.is_fetching = False
-        self.paused = False
-        self.generation = 0
-        """Counts the seeks: answers to what was asked before one are dropped."""
-        self.replica = -1
-        self.replica_epoch = -1
-        self.replica_until = 0.0
-        """The follower that the leader of that epoch wants us to read from (KIP-392), and until when."""
-
-    def prefer(self, replica: int, leader_epoch: int, until: float) -> None:
-        """Read from a follower from now on."""
-        self.replica, self.replica_epoch, self.replica_until = replica, leader_epoch, until
-
-    def source(self, leader: int, leader_epoch: int, nodes: Container[int], now: float) -> int:
-        """Return the broker to read from: the leader, once the follower is gone, its time over or the leader new."""
-        if self.replica in nodes and self.replica_epoch == leader_epoch and now < self.replica_until:
-            return self.replica
-        return leader
-
-    def move(self, offset: int | None, reset_to: int | None = None) -> None:
-        """Go on elsewhere."""
-        self.generation += 1
-        self.chunks.clear()
-        self.offset = self.fetch_offset = -1 if offset is None else offset
-        self.reset_to = reset_to
+    generation: int
+    offset: int
+    leader_epoch: int
 
 
 class Fetcher:
@@ -115,6 +57,8 @@ class Fetcher:
         """What made these topics match: others that do are read too."""
         self.committed: Committed | None = None
         """Asks for a group's committed offsets."""
+        self.give_back: Callable[[TopicPartition], int] = lambda key: self.states[key].offset
+        """Has what is decoded of a partition forgotten that the application has not got; returns its next offset."""
         self._topic_ids: dict[str, bytes] = {}
         self.problems: deque[Exception] = deque()
         self.arrived = asyncio.Event()
@@ -130,8 +74,9 @@ class Fetcher:
         self._wanted.set()
 
     def buffered_bytes(self) -> int:
-        """How many bytes wait to be delivered."""
-        return sum(len(c.records) - c.position for state in self.states.values() for c in state.chunks)
+        """How many bytes are in memory: an answer counts as a whole as long as any of it waits to be delivered."""
+        frames = {id(chunk.frame): len(chunk.frame) for state in self.states.values() for chunk in state.chunks}
+        return sum(frames.values())
 
     async def _run(self) -> None:
         while True:
@@ -199,7 +144,7 @@ class Fetcher:
         for key, item in found.items():
             state = self.states.get(key)
             if state is not None and state.generation == asked[key][0]:
-                state.move(item.offset)
+                state.move(item.offset, epoch=item.leader_epoch)
 
     def refuse_nowhere(self) -> None:
         """Raise for a partition that has no position to begin from, once."""
@@ -218,31 +163,110 @@ class Fetcher:
             state = self.states.get(key)
             if state is not None and state.generation == asked[key]:
                 if committed is not None:
-                    state.move(committed.offset)
+                    state.move(committed.offset, epoch=committed.leader_epoch)
                 else:
                     state.move(None, RESETS[self.config.auto_offset_reset])
 
     def _fetch_all(self) -> None:
         """Ask each leader that is not busy."""
-        if self.buffered_bytes() >= self.config.prefetch_bytes:
-            return
+        has_room = self._has_room()
         per_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        unchecked: dict[int, list[TopicPartition]] = defaultdict(list)
         lost: set[str] = set()
         for key, state in self.states.items():
-            if state.paused or state.is_fetching or state.offset < 0 or len(state.chunks) >= CHUNKS_AHEAD:
+            if state.paused or state.is_fetching or state.offset < 0 or state.problem is not None:
                 continue
             known = self.cluster.metadata.leader(*key)
             if known is None:
                 lost.add(key.topic)
-                continue
-            source = state.source(known.leader, known.leader_epoch, self.cluster.metadata.nodes, self._loop.time())
-            if source not in self._busy:
-                per_leader[source].append(key)
+            elif not self._is_checked(state, known):
+                unchecked[known.leader].append(key)
+            elif has_room and len(state.chunks) < CHUNKS_AHEAD:
+                nodes = self.cluster.metadata.nodes
+                source = state.source(known.leader, known.leader_epoch, nodes, self._loop.time())
+                if source not in self._busy:
+                    per_leader[source].append(key)
+        for leader, keys in unchecked.items():
+            self._spawn(self._check_positions(leader, keys))
         for leader, keys in per_leader.items():
             self._busy.add(leader)
             self._spawn(self._fetch(leader, keys))
         if lost:
             self._spawn(self._refresh(lost))
+
+    def _has_room(self) -> bool:
+        """Whether more may be fetched; what waits in paused partitions makes way for others."""
+        if self.buffered_bytes() < self.config.prefetch_bytes:
+            return True
+        for state in self.states.values():
+            if state.paused and state.chunks:
+                state.fetch_again()
+        return self.buffered_bytes() < self.config.prefetch_bytes
+
+    # --- leaders that are new ---------------------------------------------------------------------------------
+
+    def _is_checked(self, state: PartitionState, known: PartitionMetadata) -> bool:
+        """Whether the leader is known to have what was read before; nothing can be asked where no epoch is known."""
+        if state.leader_epoch == known.leader_epoch:
+            return True
+        if known.leader_epoch >= 0 and state.epoch_before(state.fetch_offset) >= 0:
+            return False
+        state.leader_epoch = known.leader_epoch
+        return True
+
+    async def _check_positions(self, leader: int, keys: list[TopicPartition]) -> None:
+        """Ask a leader where the epochs end that were read last, and see whether its log is another than was read."""
+        asked = {key: self.states[key] for key in keys}
+        wanted = {key: state.epoch_before(state.fetch_offset) for key, state in asked.items()}
+        before = {key: state.generation for key, state in asked.items()}
+        for state in asked.values():
+            state.is_fetching = True
+        lost: set[str] = set()
+        try:
+            for key, end in (await ask_for_epochs(self.cluster, leader, wanted)).items():
+                state = asked[key]
+                if self.states.get(key) is not state or state.generation != before[key]:
+                    continue
+                if end.error is ErrorCode.NONE:
+                    self._compare(key, state, end)
+                elif end.error.retriable:
+                    lost.add(key.topic)
+                else:
+                    self._stop(state, error_for(end.error, topic=key.topic, partition=key.partition, broker=leader))
+        except (OSError, KafkaError) as error:
+            log.info("broker %d does not say where leader epochs end: %s", leader, error)
+            lost |= {key.topic for key in keys}
+        finally:
+            for state in asked.values():
+                state.is_fetching = False
+        if lost:
+            await self._refresh(lost)
+        self._wanted.set()
+
+    def _compare(self, key: TopicPartition, state: PartitionState, end: EpochEnd) -> None:
+        """Go on behind what both have; what was delivered and is gone is an error unless auto_offset_reset allows."""
+        if end.offset >= state.fetch_offset:
+            state.leader_epoch = end.asked_leader_epoch
+            return
+        delivered = self.give_back(key)
+        if 0 <= delivered <= end.offset:
+            state.move(delivered, epoch=state.epoch_before(delivered))  # only what was fetched ahead is gone
+            return
+        gone = f"the log was truncated: offset {delivered - 1} of leader epoch {state.epoch_before(delivered)} is gone"
+        where = f"it agrees up to offset {end.offset}" if end.offset >= 0 else "it has nothing of that epoch"
+        if self.config.auto_offset_reset == "none":
+            text = f"{gone}, {where}, and auto_offset_reset is none: seek"
+            error = error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text, topic=key.topic, partition=key.partition)
+            state.move(delivered, epoch=state.epoch_before(delivered))
+            self._stop(state, error)
+        elif end.offset >= 0:
+            log.warning("%s: %s; reading goes on at offset %d", key, gone, end.offset)
+            state.move(end.offset, epoch=end.epoch)
+        else:
+            log.warning("%s: %s, %s", key, gone, where)
+            state.move(None, RESETS[self.config.auto_offset_reset])
+
+    # --- records ----------------------------------------------------------------------------------------------
 
     def _spawn(self, coroutine: Any) -> None:
         task = self._loop.create_task(coroutine)
@@ -259,7 +283,8 @@ class Fetcher:
 
     async def _fetch(self, leader: int, keys: list[TopicPartition]) -> None:
         """One request and its answer."""
-        asked = {key: (self.states[key].generation, self.states[key].fetch_offset) for key in keys}
+        asked = {key: Asked(state.generation, state.fetch_offset, state.leader_epoch)
+                 for key, state in ((key, self.states[key]) for key in keys)}  # fmt: skip
         for key in keys:
             self.states[key].is_fetching = True
         lost: set[str] = set()
@@ -267,7 +292,7 @@ class Fetcher:
             connection = await self.cluster.connection(leader, DATA)
             timeout = (self.config.fetch_max_wait_ms + self.config.request_timeout_ms) / 1000
             version = connection.version_for(FetchRequest, NEWEST_FETCH)
-            answer = await connection.request(fetch_request(self.config, self.cluster, asked), version, timeout=timeout)
+            answer = await connection.request(fetch_request(self.config, asked), version, timeout=timeout)
             for topic in answer.responses:
                 for item in topic.partitions:
                     if self._take(TopicPartition(topic.topic, item.partition_index), item, asked, leader):
@@ -291,39 +316,51 @@ class Fetcher:
         self,
         key: TopicPartition,
         item: FetchResponse.PartitionData,
-        asked: dict[TopicPartition, tuple[int, int]],
+        asked: dict[TopicPartition, Asked],
         leader: int,
     ) -> bool:
         """Keep one partition's records; True when its leader must be looked up again."""
         state = self.states.get(key)
-        if state is None or key not in asked or state.generation != asked[key][0]:
+        if state is None or key not in asked or state.generation != asked[key].generation:
             return False
         code = item.error_code
         if item.preferred_read_replica >= 0:
-            known = self.cluster.metadata.leader(*key)
             until = self._loop.time() + self.config.metadata_max_age_ms / 1000
-            state.prefer(item.preferred_read_replica, -1 if known is None else known.leader_epoch, until)
+            state.prefer(item.preferred_read_replica, asked[key].leader_epoch, until)
         elif code is not ErrorCode.NONE and state.replica == leader:
             state.replica = -1  # the follower may be behind, or none any more: ask the leader before believing it
             return code.refreshes_metadata
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
-            self._reset(key, state)
-            return False
         if code is not ErrorCode.NONE:
-            if not code.retriable:
-                self._fail(error_for(code, topic=key.topic, partition=key.partition, broker=leader))
-                state.paused = True
-            return code.retriable
+            return self._refused(key, state, item, leader)
         if item.records is None or len(item.records) == 0:
             return False
         aborted = None
         if self.config.read_committed:
             pairs = ((one.producer_id, one.first_offset) for one in item.aborted_transactions or ())
             aborted = AbortedTransactions(pairs)
-        state.fetch_offset = max(next_offset(item.records, state.fetch_offset), state.fetch_offset)
-        state.chunks.append(Chunk(key, item.records, aborted))
+        state.add(Chunk(key, item.records, aborted))
         self.arrived.set()
         return False
+
+    def _refused(
+        self, key: TopicPartition, state: PartitionState, item: FetchResponse.PartitionData, leader: int
+    ) -> bool:
+        """Deal with an error; True when the leader must be looked up again."""
+        code = item.error_code
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._reset(key, state)
+            return False
+        if code is ErrorCode.CORRUPT_MESSAGE:
+            text = f"offset {state.fetch_offset} cannot be read: its batch is damaged on the broker; seek behind it"
+            self._stop(state, error_for(code, text, topic=key.topic, partition=key.partition, broker=leader))
+            return False
+        if not code.retriable:
+            self._stop(state, error_for(code, topic=key.topic, partition=key.partition, broker=leader))
+            return False
+        named = item.current_leader
+        if named.leader_id >= 0:
+            self.cluster.metadata.new_leader(key.topic, key.partition, named.leader_id, named.leader_epoch)
+        return True
 
     def _reset(self, key: TopicPartition, state: PartitionState) -> None:
         """The wanted offset does not exist (any more): do as auto_offset_reset says."""
@@ -331,8 +368,12 @@ class Fetcher:
             state.move(None, RESETS[self.config.auto_offset_reset])
             return
         text = f"offset {state.fetch_offset} does not exist, and auto_offset_reset is none"
-        self._fail(error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text, topic=key.topic, partition=key.partition))
-        state.paused = True
+        self._stop(state, error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text, topic=key.topic, partition=key.partition))
+
+    def _stop(self, state: PartitionState, problem: Exception) -> None:
+        """Fetch no more of a partition until polling has said why, or a seek leads elsewhere."""
+        state.problem = problem
+        self.arrived.set()
 
     async def close(self) -> None:
         """Stop all tasks."""
@@ -343,33 +384,15 @@ class Fetcher:
         self.states.clear()
 
 
-def next_offset(records: Any, offset: int) -> int:
-    """Return the offset behind the last whole batch; a batch that makes no sense is left for the decoder to name."""
-    position = 0
-    try:
-        while len(records) - position >= HEADER_SIZE:
-            header = read_header(records, position)
-            position += header.size
-            if position > len(records):
-                break
-            offset = header.next_offset
-    except KafkaError:
-        pass
-    return offset
-
-
-def fetch_request(
-    config: ConsumerConfig, cluster: Cluster, offsets: dict[TopicPartition, tuple[int, int]]
-) -> FetchRequest:
-    """Return a request without a session for (generation, offset) by partition."""
+def fetch_request(config: ConsumerConfig, wanted: Mapping[TopicPartition, Asked]) -> FetchRequest:
+    """Return a request without a session."""
     topics: dict[str, list[FetchRequest.FetchPartition]] = {}
-    for key, (_, offset) in offsets.items():
-        known = cluster.metadata.leader(*key)
+    for key, asked in wanted.items():
         topics.setdefault(key.topic, []).append(
             FetchRequest.FetchPartition(
                 partition=key.partition,
-                current_leader_epoch=known.leader_epoch if known else -1,
-                fetch_offset=offset,
+                current_leader_epoch=asked.leader_epoch,
+                fetch_offset=asked.offset,
                 partition_max_bytes=config.max_partition_fetch_bytes,
             )
         )

@@ -1,16 +1,20 @@
-"""Offsets asked from the partitions' leaders: one ListOffsets request per broker, repeated where leaders moved."""
+"""Offsets asked from the partitions' leaders: one ListOffsets request per broker, repeated where leaders moved.
+
+And where a leader epoch ends on the leader (OffsetForLeaderEpoch): how a consumer finds out that a log was truncated.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.types import OffsetAndTimestamp, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest
 
 Wanted = Mapping[TopicPartition, int]
 
@@ -119,3 +123,56 @@ def read_offsets(
                     error_for(item.error_code, topic=topic.name, partition=item.partition_index, broker=leader)
                 )
     return problems
+
+
+FIRST_EPOCHS_FOR_CONSUMERS = 3
+"""The version of OffsetForLeaderEpoch that needs no rights of a broker's."""
+ENDLESS = 1 << 62
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader's records of an epoch end; `epoch` is the largest it has up to the one asked for.
+
+    Both -1 when the leader has no such epoch at all; `offset` is ENDLESS where a broker cannot be asked.
+    """
+
+    error: ErrorCode
+    asked_leader_epoch: int
+    epoch: int
+    offset: int
+
+
+async def ask_for_epochs(
+    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, EpochEnd]:
+    """Ask the partitions' leader where its records of the given epochs end; raises OSError and KafkaError."""
+    of = OffsetForLeaderEpochRequest
+    led = {key: cluster.metadata.require(*key).leader_epoch for key in wanted}
+    connection = await cluster.connection(leader)
+    try:
+        version = connection.version_for(of)
+    except KafkaError:
+        version = 0
+    if version < FIRST_EPOCHS_FOR_CONSUMERS:
+        return {key: EpochEnd(ErrorCode.NONE, led[key], epoch, ENDLESS) for key, epoch in wanted.items()}
+    topics = []
+    for topic, partitions in by_topic(wanted).items():
+        asked = []
+        for partition in partitions:
+            key = TopicPartition(topic, partition)
+            asked.append(
+                of.OffsetForLeaderPartition(
+                    partition=partition, current_leader_epoch=led[key], leader_epoch=wanted[key]
+                )
+            )
+        topics.append(of.OffsetForLeaderTopic(topic=topic, partitions=asked))
+    answer = await connection.request(
+        of(replica_id=-1, topics=topics), version, timeout=cluster.config.request_timeout_ms / 1000
+    )
+    found = {}
+    for answered in answer.topics:
+        for item in answered.partitions:
+            key = TopicPartition(answered.topic, item.partition)
+            if key in wanted:
+                found[key] = EpochEnd(item.error_code, led[key], item.leader_epoch, item.end_offset)
+    return found

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.client.accumulator import Delivery, OnDelivery
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import BufferFull
+from kbroker.client.errors import BufferFull, UnknownTopicOrPartitionError
 from kbroker.client.sender import Sender
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import TableJob
@@ -57,13 +57,25 @@ class Producer:
         Returns at once, but for a topic that is new here or a full buffer: for these it waits up to max_block_ms.
         Raises what is wrong with the record itself: types, partition, size.
         """
+        is_new = False
         while True:
-            if self.accumulator.closed is not None:
-                raise self.accumulator.closed
-            delivery = self.accumulator.append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+            self._check()
+            try:
+                delivery = self.accumulator.append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+            except UnknownTopicOrPartitionError:
+                if is_new:
+                    raise
+                is_new = True
+                await self.learn(topic)
+                continue
             if delivery is not None:
                 return delivery
             await self.prepare(topic)
+
+    def _check(self) -> None:
+        self.cluster.check_process()
+        if self.accumulator.closed is not None:
+            raise self.accumulator.closed
 
     async def send_and_wait(self, topic: str, value: bytes | None = None, **arguments: Any) -> RecordMetadata:
         """Send a record and wait until it is acknowledged."""
@@ -90,8 +102,7 @@ class Producer:
         from kbroker.client.arrow import TableRows
 
         rows = TableRows(table, key, value, headers, partition, timestamp)
-        if self.accumulator.closed is not None:
-            raise self.accumulator.closed
+        self._check()
         while not isinstance(topic, str) or topic not in self.accumulator.topics:
             await self.prepare(topic)
         job = TableJob(self.accumulator, self.config, topic, rows)
@@ -135,7 +146,10 @@ class Producer:
         return f"buffer_memory={memory} is used up, and no room came within max_block_ms={waited}"
 
     async def learn(self, topic: str) -> None:
-        """Find a topic's partitions (it is created where the broker does so)."""
+        """Find a topic's partitions (it is created where the broker does so), or what it has got besides."""
+        if topic in self.accumulator.topics:
+            await self.cluster.refresh([topic])
+            return
         known = await self.cluster.topic(topic, self.config.max_block_ms)
         self.accumulator.learn(topic, len(known.partitions))
 
@@ -145,6 +159,7 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything now and wait until each record is acknowledged or given up."""
+        self.cluster.check_process()
         async with asyncio.timeout(timeout):
             await self.sender.flush()
 
@@ -155,6 +170,6 @@ class Producer:
 
     async def close(self, timeout: float | None = 30.0) -> None:
         """Send what is there for at most `timeout` s, give up the rest, close all connections."""
-        if not self._is_closed:
+        if not self._is_closed and not self.cluster.is_forked:
             self._is_closed = True
             await self.sender.close(timeout)

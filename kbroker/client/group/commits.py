@@ -23,6 +23,8 @@ WORTH_RETRYING = MOVED | {
     ErrorCode.UNSTABLE_OFFSET_COMMIT,
     ErrorCode.STALE_MEMBER_EPOCH,
 }
+WORTH_ASKING_AGAIN = WORTH_RETRYING | {ErrorCode.UNKNOWN_MEMBER_ID}
+"""A member that the group has gone on without asks again as what it is by then."""
 WHY_REFUSED = {
     ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced and given this partition away",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has gone on without this member; longer than max_poll_interval_ms or "
@@ -43,13 +45,18 @@ class Commits:
         instance_id: str | None = None,
         identity: Callable[[], Identity] = Identity,
         refused: Callable[[ErrorCode, Identity], None] = lambda code, identity: None,
+        reader: Callable[[], Identity] = Identity,
     ) -> None:
-        """`identity()` says as which member to commit; `refused` is told which errors came."""
+        """`identity()` says as which member to commit; `refused` is told which errors came.
+
+        `reader()` says as which member to ask: nobody, unless the group is of the newer protocol.
+        """
         self._coordinator = coordinator
         self._cluster = coordinator.cluster
         self._instance_id = instance_id
         self._identity = identity
         self._refused = refused
+        self._reader = reader
 
     async def commit(self, offsets: Offsets, timeout_ms: int | None = None) -> None:
         """Store offsets, trying again as long as that may help; raises the first partition's error."""
@@ -135,7 +142,7 @@ class Commits:
                 problem = error
                 if error.code in MOVED:
                     self._coordinator.forget()
-                if error.code not in WORTH_RETRYING:
+                if error.code not in WORTH_ASKING_AGAIN:
                     raise
             else:
                 return found if wanted is None else {key: found.get(key) for key in wanted}
@@ -147,9 +154,12 @@ class Commits:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         version = await self._coordinator.version_for(OffsetFetchRequest)
         grouped = None if wanted is None else by_topic(wanted)
-        answer = await self._coordinator.ask(self._fetch_request(grouped, version), timeout_ms, version=version)
+        reader = self._reader()
+        request = self._fetch_request(grouped, version, reader)
+        answer = await self._coordinator.ask(request, timeout_ms, version=version)
         group: Any = answer if version < FIRST_BATCHED else answer.groups[0]
         if group.error_code is not ErrorCode.NONE:
+            self._refused(group.error_code, reader)
             raise error_for(group.error_code, f"offsets of group {self._coordinator.key}")
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
         for topic in group.topics:
@@ -160,7 +170,9 @@ class Commits:
                 found[TopicPartition(topic.name, item.partition_index)] = offset if offset.offset >= 0 else None
         return found
 
-    def _fetch_request(self, grouped: dict[str, list[int]] | None, version: int) -> OffsetFetchRequest:
+    def _fetch_request(
+        self, grouped: dict[str, list[int]] | None, version: int, reader: Identity
+    ) -> OffsetFetchRequest:
         group_id = self._coordinator.key
         if version < FIRST_BATCHED:
             one = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -168,6 +180,7 @@ class Commits:
             return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True)
         of = OffsetFetchRequest.OffsetFetchRequestTopics
         named = None if grouped is None else [of(name=t, partition_indexes=p) for t, p in grouped.items()]
-        return OffsetFetchRequest(
-            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=named)], require_stable=True
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(
+            group_id=group_id, member_id=reader.member_id or None, member_epoch=reader.generation, topics=named
         )
+        return OffsetFetchRequest(groups=[group], require_stable=True)

@@ -13,7 +13,7 @@ from typing import Any
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
-from kbroker.client.fetcher import COMMITTED, Fetcher, PartitionState
+from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.assignors import ASSIGNORS
 from kbroker.client.group.classic_member import ClassicMember
 from kbroker.client.group.commits import Commits
@@ -22,6 +22,7 @@ from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.driver import Driver
 from kbroker.client.group.events import GiveUp, Identity, MemberSettings, Work
 from kbroker.client.group.listener import tell
+from kbroker.client.partition_state import COMMITTED, UNKNOWN_EPOCH, PartitionState
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from protocol.errors import ErrorCode, KafkaError
 
@@ -56,7 +57,9 @@ class GroupConsumer:
         self._drop = drop
         self._listener: Any = None
         self._coordinator = Coordinator(cluster, self.group_id)
-        self._commits = Commits(self._coordinator, config.group_instance_id, self._identity, self._refused)
+        self._commits = Commits(
+            self._coordinator, config.group_instance_id, self._identity, self._refused, self._reader
+        )
         self._loop = asyncio.get_running_loop()
         self._watching: asyncio.Task[None] | None = None
         self._committing: set[asyncio.Task[None]] = set()
@@ -224,6 +227,11 @@ class GroupConsumer:
             raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, f"not a member of group {self.group_id} now: poll first")
         return identity
 
+    def _reader(self) -> Identity:
+        """Return as which member to ask for offsets: in a classic group nobody need say that."""
+        member = None if self.driver is None or not self.is_subscribed else self.driver.member
+        return member.identity if isinstance(member, ConsumerMember) else Identity()
+
     def _refused(self, code: ErrorCode, identity: Identity) -> None:
         if self.driver is not None and self.is_subscribed:
             self.driver.commit_refused(code, identity)
@@ -236,7 +244,8 @@ class GroupConsumer:
     def offsets(self, given: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what to commit: what is given, checked, or the positions."""
         if given is None:
-            return {key: OffsetAndMetadata(offset) for key, offset in self._positions().items() if offset >= 0}
+            positions = {key: offset for key, offset in self._positions().items() if offset >= 0}
+            return {key: OffsetAndMetadata(offset, "", self._epoch(key, offset)) for key, offset in positions.items()}
         offsets = {}
         for key, value in given.items():
             found = OffsetAndMetadata(value) if type(value) is int else value
@@ -244,6 +253,11 @@ class GroupConsumer:
                 raise TypeError(f"{key}: an offset from 0 on or an OffsetAndMetadata is committed, not {value!r}")
             offsets[TopicPartition(*key)] = found
         return offsets
+
+    def _epoch(self, key: TopicPartition, offset: int) -> int:
+        """Return the leader epoch of what was read before: who goes on here can see whether the log was truncated."""
+        state = self._fetcher.states.get(key)
+        return UNKNOWN_EPOCH if state is None else state.epoch_before(offset)
 
     async def commit(self, given: Mapping[Any, Any] | None, timeout_ms: int | None = None) -> None:
         """Commit behind all commits that are under way."""

@@ -57,10 +57,8 @@ async def test_records_that_an_iterator_did_not_yield_are_not_committed(bootstra
         assert await consumer.position((topic, 0)) == 5
         assert [record.offset for record in await consumer.poll(10, 2)] == [5, 6]
     async with member(bootstrap, topic) as consumer:
-        assert await consumer.committed(keys(topic, 0, 1)) == {
-            TopicPartition(topic, 0): OffsetAndMetadata(7),
-            TopicPartition(topic, 1): OffsetAndMetadata(0),
-        }
+        found = await consumer.committed(keys(topic, 0, 1))
+        assert [item and item.offset for item in found.values()] == [7, 0]
 
 
 async def test_manual_commits_are_found_again(bootstrap: str, topic: str) -> None:

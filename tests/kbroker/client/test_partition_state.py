@@ -1,0 +1,64 @@
+from kbroker.client.partition_state import Chunk, PartitionState, look_through
+from kbroker.client.types import TopicPartition
+from protocol.records.batch import stamp
+from protocol.records.builder import BatchBuilder
+
+KEY = TopicPartition("t", 0)
+
+
+def batch(base_offset: int, count: int, epoch: int = 0) -> bytearray:
+    builder = BatchBuilder()
+    for index in range(count):
+        builder.append(None, b"%d" % (base_offset + index))
+    made = builder.build(base_offset=base_offset)
+    stamp(made, 0, base_offset, epoch)
+    return made
+
+
+def test_the_next_offset_is_behind_the_last_whole_batch() -> None:
+    assert look_through(batch(5, 3) + batch(8, 2) + batch(10, 4)[:-1], 5) == (10, [(5, 0)])
+
+
+def test_an_epoch_is_known_of_every_offset_that_was_fetched() -> None:
+    state = PartitionState()
+    state.move(7, epoch=1)
+    assert [state.epoch_before(offset) for offset in (6, 7)] == [-1, 1]
+    state.add(Chunk(KEY, bytes(batch(5, 5, 1) + batch(10, 2, 3)), None))
+    state.add(Chunk(KEY, bytes(batch(12, 1, 3) + batch(13, 1, 4)), None))
+    assert [state.epoch_before(offset) for offset in (7, 10, 11, 13, 14)] == [1, 1, 3, 3, 4]
+    assert (state.offset, state.fetch_offset) == (7, 14)
+
+
+def test_epochs_of_what_was_delivered_long_ago_are_forgotten() -> None:
+    state = PartitionState(0)
+    for epoch in range(10):
+        state.add(Chunk(KEY, bytes(batch(epoch, 1, epoch)), None))
+        state.offset = epoch + 1
+    assert state.epochs == [(8, 8), (9, 9)]
+
+
+def test_moving_forgets_what_was_known() -> None:
+    state = PartitionState(0)
+    state.add(Chunk(KEY, bytes(batch(0, 3, 2)), None))
+    state.problem, state.leader_epoch = ValueError(), 2
+    state.offset = 2
+    state.fetch_again()
+    assert (state.offset, state.fetch_offset, state.epoch_before(2)) == (2, 2, 2)
+    assert (list(state.chunks), state.problem, state.leader_epoch, state.generation) == ([], None, -1, 1)
+    state.move(0)
+    assert state.epoch_before(0) == -1
+
+
+def test_a_chunk_keeps_its_whole_answer_in_memory() -> None:
+    frame = bytearray(1000)
+    assert Chunk(KEY, memoryview(frame)[10:20], None).frame is frame
+
+
+def test_a_preferred_replica_is_read_from_while_it_is_there_and_its_time_lasts() -> None:
+    state = PartitionState(0)
+    assert state.source(1, 7, {1, 2}, 5.0) == 1
+    state.prefer(2, 7, 10.0)
+    assert state.source(1, 7, {1, 2}, 5.0) == 2
+    assert state.source(1, 7, {1}, 5.0) == 1
+    assert state.source(1, 7, {1, 2}, 10.0) == 1
+    assert state.source(3, 8, {1, 2, 3}, 5.0) == 3, "a new leader may choose otherwise"
