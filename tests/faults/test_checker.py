@@ -9,7 +9,7 @@ import pytest
 from protocol.records.batch import HEADER, split_batches
 from tests.faults.checker import Account, Replica, check_history, check_replicas, identify
 from tests.system.wire import one_batch
-from tests.system.writers import value_of
+from tests.system.writers import UNKNOWN_OFFSET, value_of
 
 SENT = {0: 0, 1: 1, 2: 0, 3: 1, 4: 0}
 GOOD = Account("w", SENT, {0: (0, 0), 1: (1, 0), 2: (0, 1), 3: (1, 1), 4: (0, 2)})
@@ -58,6 +58,15 @@ def test_what_was_never_acknowledged_may_be_there_or_not_but_the_writer_must_hav
 def test_acknowledgements_of_a_partition_come_in_the_order_of_sending() -> None:
     turned = replace(GOOD, acknowledged={2: (0, 1), 0: (0, 0), 1: (1, 0), 3: (1, 1), 4: (0, 2)})
     assert check_history([turned], STORED) == ["w 0: acknowledged out of order in partition 0, at offset 0"]
+
+
+def test_what_was_acknowledged_at_an_unknown_offset_must_be_in_its_partition() -> None:
+    untold = replace(GOOD, acknowledged={**GOOD.acknowledged, 4: (0, UNKNOWN_OFFSET)})
+    assert check_history([untold], STORED) == []
+    (told,) = check_history([untold], {0: values(0, 2), 1: values(1, 3)})
+    assert told == "w 4: acknowledged at (0, -1), and missing"
+    elsewhere = replace(untold, acknowledged={**GOOD.acknowledged, 4: (1, UNKNOWN_OFFSET)})
+    assert check_history([elsewhere], STORED) == ["w 4: acknowledged in partition 1, found at [(0, 2)]"]
 
 
 def test_a_writer_without_idempotence_may_repeat_itself_but_not_lose() -> None:

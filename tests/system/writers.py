@@ -16,6 +16,7 @@ from tests.system.wire import Peer, one_batch, produce
 
 VALUE_BYTES = 300
 MOST_IN_FLIGHT = 1000
+UNKNOWN_OFFSET = -1
 
 
 def value_of(name: str, number: int) -> bytes:
@@ -133,7 +134,9 @@ class ConfluentWriter(Writer):
     def _delivered(self, number: int) -> Any:
         def delivered(error: Any, message: Any) -> None:
             if error is None:
-                self.acknowledged[number] = (message.partition(), message.offset())
+                # Of a batch that the broker has already, librdkafka may not learn where.
+                offset = UNKNOWN_OFFSET if message.offset() is None else message.offset()
+                self.acknowledged[number] = (message.partition(), offset)
             else:
                 self.errors.append(f"{number}: {error}")
 
