@@ -9,6 +9,7 @@ pytest loads this module in every run of everybody who installed kbroker: so not
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,9 +21,18 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer `--kbroker-brokers` and the ini key of that name."""
+    """Offer `--kbroker-brokers`, and the ini keys kbroker_brokers and kbroker_properties."""
     parser.addoption("--kbroker-brokers", type=int, default=None, help="brokers of the kbroker_cluster fixture")
     parser.addini("kbroker_brokers", default="1", help="brokers of the kbroker_cluster fixture")
+    parser.addini(
+        "kbroker_properties", type="linelist", help="Kafka's broker keys of these brokers, a key=value a line"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker, for --strict-markers."""
+    text = "kbroker_topic(partitions=1, replication_factor=1, configs=None): how its topic is made"
+    config.addinivalue_line("markers", text)
 
 
 @pytest.fixture(scope="session")
@@ -30,19 +40,36 @@ def kbroker_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     """A cluster of real processes for the whole session: `.bootstrap`, `.brokers`, `.zookeeper_connect`."""
     from kbroker.testing import Cluster
 
-    wanted = request.config.getoption("--kbroker-brokers") or int(request.config.getini("kbroker_brokers"))
-    with Cluster(brokers=wanted) as cluster:
+    config = request.config
+    wanted = config.getoption("--kbroker-brokers") or int(config.getini("kbroker_brokers"))
+    with Cluster(brokers=wanted, properties=_properties(config.getini("kbroker_properties"))) as cluster:
         yield cluster
 
 
 @pytest.fixture
 def kbroker_topic(kbroker_cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of a fresh topic of one partition, deleted after the test."""
+    """The name of a fresh topic, deleted after the test; of one partition, or as the marker kbroker_topic says."""
     from kbroker import Admin
+    from kbroker.client.errors import UnknownTopicOrPartitionError
     from kbroker.testing import unique_topic_name
 
+    marker = request.node.get_closest_marker("kbroker_topic")
+    how = {"partitions": 1, "replication_factor": 1, "configs": None, **(marker.kwargs if marker is not None else {})}
+    if len(how) > 3 or (marker is not None and marker.args):
+        raise pytest.UsageError("the marker kbroker_topic takes partitions=, replication_factor= and configs=")
     name = unique_topic_name(request.node.name)
     with Admin(kbroker_cluster.bootstrap) as admin:
-        admin.create_topic(name, partitions=1)
-        yield name
-        admin.delete_topic(name)
+        admin.create_topic(name, **how)
+    yield name
+    with contextlib.suppress(UnknownTopicOrPartitionError), Admin(kbroker_cluster.bootstrap) as admin:
+        admin.delete_topic(name)  # unless the test has done so
+
+
+def _properties(lines: list[str]) -> dict[str, str]:
+    properties = {}
+    for line in lines:
+        key, equals, value = line.partition("=")
+        if not equals:
+            raise pytest.UsageError(f"kbroker_properties: {line!r} is not key=value")
+        properties[key.strip()] = value.strip()
+    return properties

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kbroker import Consumer, TopicPartition
 
 BATCH_ROWS = 100_000
-GROUP_BYTES = 64 << 20
+GROUP_BYTES = 32 << 20
 
 
 class BatchReader:

@@ -1,13 +1,20 @@
 """The pytest plugin, in a pytest run of its own as a user's project has it."""
 
 import os
+import re
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
+
+import pytest
 
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
+ROOT = str(Path(__file__).resolve().parents[2])
+PAGE = Path(ROOT) / "docs" / "testing.md"
 USERS_TESTS = """
+import pytest
 from kbroker import Admin, Consumer, Producer
 
 def test_mine(kbroker_cluster, kbroker_topic):
@@ -20,22 +27,72 @@ def test_mine(kbroker_cluster, kbroker_topic):
 
 def test_each_test_has_a_topic_of_its_own(kbroker_cluster, kbroker_topic):
     with Admin(kbroker_cluster.bootstrap) as admin:
-        assert admin.list_topics() == [kbroker_topic]
+        assert kbroker_topic in admin.list_topics()
+        admin.delete_topic(kbroker_topic)
+
+@pytest.mark.kbroker_topic(partitions=3, configs={"retention.ms": "1234567"})
+def test_a_marker_says_how_the_topic_is_made(kbroker_cluster, kbroker_topic):
+    with Admin(kbroker_cluster.bootstrap) as admin:
+        assert len(admin.describe_topics([kbroker_topic])[kbroker_topic].partitions) == 3
+        broker = admin.describe_configs("BROKER", ["1"])["1"]
+    assert broker["message.max.bytes"].value == "12345"
 """
 
 
-def test_a_users_test_has_a_cluster_and_a_fresh_topic(tmp_path: Path) -> None:
-    skip_without_embedded_zookeeper()
-    (tmp_path / "test_users.py").write_text(USERS_TESTS)
-    root = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "kbroker.pytest_plugin", str(tmp_path)],
+def run_pytest(folder: Path, *arguments: str, plugins: bool) -> "subprocess.CompletedProcess[str]":
+    """Run a user's tests; `plugins`: those that installed packages bring, as usual."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")}
+    if not plugins:
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *arguments, str(folder)],
         capture_output=True,
         text=True,
         timeout=100,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": root, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+        cwd=folder,
+        env={**environment, "PYTHONPATH": ROOT},
         check=False,
     )
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "test_users.py").write_text(USERS_TESTS)
+    (tmp_path / "test_docs.py").write_text(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
+    (tmp_path / "pytest.ini").write_text("[pytest]\nkbroker_properties =\n    message.max.bytes = 12345\n")
+    return tmp_path
+
+
+def test_a_users_test_has_a_cluster_and_a_fresh_topic(project: Path) -> None:
+    skip_without_embedded_zookeeper()
+    done = run_pytest(project, "--strict-markers", "-p", "kbroker.pytest_plugin", plugins=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "4 passed" in done.stdout
+
+
+def test_the_installed_package_brings_the_plugin(project: Path) -> None:
+    if "kbroker" not in {each.name for each in entry_points(group="pytest11")}:
+        pytest.skip("kbroker is not installed here")
+    done = run_pytest(project, "--fixtures", plugins=True)
+    assert "kbroker_cluster [session scope]" in done.stdout, done.stdout + done.stderr
+    assert "kbroker_topic --" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("ini", "test", "reason"),
+    [
+        ("kbroker_properties = oops", "def test_x(kbroker_cluster): pass", "'oops' is not key=value"),
+        (
+            "kbroker_brokers = 1",
+            "@pytest.mark.kbroker_topic(size=3)\ndef test_x(kbroker_topic): pass",
+            "takes partitions=",
+        ),
+    ],
+)
+def test_a_wrong_setting_is_told(tmp_path: Path, ini: str, test: str, reason: str) -> None:
+    skip_without_embedded_zookeeper()
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
+    (tmp_path / "test_users.py").write_text(f"import pytest\n{test}\n")
+    done = run_pytest(tmp_path, "-p", "kbroker.pytest_plugin", plugins=False)
+    assert done.returncode != 0
+    assert reason in done.stdout

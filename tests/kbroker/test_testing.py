@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,16 @@ def test_a_cluster_that_cannot_start_leaves_nothing_behind() -> None:
     with pytest.raises(RuntimeError, match=r"num\.partitions"):
         cluster.start()
     assert not cluster.directory.exists()
+
+
+def test_the_docs_cluster_loses_a_broker_and_gets_it_back() -> None:
+    skip_without_embedded_zookeeper()
+    page = Path(__file__).parents[2] / "docs" / "testing.md"
+    snippet = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)[1]
+    names: dict[str, Any] = {}
+    exec(compile(snippet, str(page), "exec"), names)
+    assert not names["second"].is_running
+    assert not names["cluster"].directory.exists()
 
 
 def test_topic_names_are_legal_and_unique() -> None:
