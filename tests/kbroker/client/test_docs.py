@@ -25,7 +25,12 @@ def test_every_snippet_of_the_page_runs(broker: BrokerProcess, capsys: pytest.Ca
                 exec(compile(snippet, str(PAGE), "exec"), names)
     finally:
         with Admin(broker.bootstrap) as admin:
-            admin.delete_topic("flights")
+            admin.delete_topics([name for name in ("flights", "notes") if name in admin.list_topics()])
     printed = capsys.readouterr().out
     assert "3000 rows:" in printed
+    assert "100 rows refused" in printed
+    assert "MESSAGE_TOO_LARGE" in printed
     assert "carrier: string" in printed
+    assert "value.carrier" in printed, "pandas"
+    for library, said in (("polars", "shape: (3, 2)"), ("duckdb", "('B6', ")):
+        assert said in printed or importlib.util.find_spec(library) is None, library
