@@ -60,9 +60,14 @@ class Cluster:
         task = self._opening.get(key)
         if task is None:
             task = self._opening[key] = self._loop.create_task(self._connect(key))
-            task.add_done_callback(lambda done: self._opening.pop(key, None))
+            task.add_done_callback(lambda done: self._opened(key, done))
         # Several wait for one connection: that one of them is cancelled does not concern the others.
         return await asyncio.shield(task)
+
+    def _opened(self, key: tuple[int, str], done: asyncio.Task[Connection]) -> None:
+        self._opening.pop(key, None)
+        if not done.cancelled():
+            done.exception()  # whoever waited may have been cancelled: that nobody looks at it is no mistake
 
     def open_connection(self, node_id: int, channel: str = CONTROL) -> Connection | None:
         """Return the connection to a broker if there is an open one."""

@@ -98,8 +98,18 @@ class Links:
 
     async def _listen(self, target: Node, host: str, port: int, who: Callable[[int], Node | None]) -> int:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            source = await asyncio.to_thread(who, writer.get_extra_info("peername")[1])
-            await self._serve(source, target, (host, port), reader, writer)
+            task = asyncio.current_task()
+            assert task is not None
+            self._connections[task] = (-1, target)
+            try:
+                source = await asyncio.to_thread(who, writer.get_extra_info("peername")[1])
+                self._connections[task] = pair = (-1 if source is None else source, target)
+                await self._serve(pair, (host, port), reader, writer)
+            except asyncio.CancelledError:
+                pass
+            finally:
+                del self._connections[task]
+                writer.transport.abort()
 
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         self._servers.append(server)
@@ -107,16 +117,11 @@ class Links:
 
     async def _serve(
         self,
-        source: Node | None,
-        target: Node,
+        pair: tuple[Node, Node],
         address: tuple[str, int],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        pair = (-1 if source is None else source, target)
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections[task] = pair
         onward: asyncio.StreamWriter | None = None
         try:
             if frozenset(pair) not in self._refused:
@@ -124,13 +129,11 @@ class Links:
                 await asyncio.gather(
                     self._carry(reader, onward, pair), self._carry(answers, writer, (pair[1], pair[0]))
                 )
-        except (OSError, asyncio.CancelledError):
+        except OSError:
             pass
         finally:
-            del self._connections[task]
-            for each in (writer, onward):
-                if each is not None:
-                    each.transport.abort()
+            if onward is not None:
+                onward.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: tuple[Node, Node]) -> None:
         """Carry bytes one way to the end; the end itself is held back by a cut like the rest."""
