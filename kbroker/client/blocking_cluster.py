@@ -94,13 +94,18 @@ class BlockingCluster:
 
         def ask() -> None:
             wanted = [place for place in partitions if place not in found]
-            self.partitions({topic for topic, _ in wanted})
-            for leader, places in self._by_leader(wanted).items():
-                answer = self.connection(leader).request(_list_offsets(places, times, self.config.read_committed))
-                for topic in answer.topics:
-                    for result in topic.partitions:
-                        self._raise_for(result.error_code, topic.name, result.partition_index)
-                        found[topic.name, result.partition_index] = result.offset
+            self.partitions({topic for topic, number in wanted if (topic, number) not in self._leaders})
+            try:
+                for leader, places in self._by_leader(wanted).items():
+                    answer = self.connection(leader).request(_list_offsets(places, times, self.config.read_committed))
+                    for topic in answer.topics:
+                        for result in topic.partitions:
+                            self._raise_for(result.error_code, topic.name, result.partition_index)
+                            found[topic.name, result.partition_index] = result.offset
+            except (KafkaError, OSError):
+                for place in wanted:
+                    self._leaders.pop(place, None)  # another one may lead now
+                raise
 
         self._retry(ask)
         return found

@@ -79,3 +79,13 @@ def test_each_partition_may_have_a_time_of_its_own(broker: BrokerProcess, topic_
     with BlockingCluster(broker.bootstrap) as cluster:
         times = {(topic_name, 0): 1_001, (topic_name, 1): 5_000}
         assert cluster.offsets(times, times) == {(topic_name, 0): 1, (topic_name, 1): -1}
+
+
+def test_a_leader_known_wrongly_is_looked_up_again(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    with BlockingCluster(broker.bootstrap, retry_for=30) as cluster:
+        place = (topic_name, 0)
+        cluster.partitions([topic_name])
+        cluster._leaders[place] = 99
+        assert cluster.offsets([place], LATEST) == {place: 0}
+        assert cluster._leaders[place] != 99
