@@ -15,6 +15,7 @@ from spark_connector.filters import Pushed, push
 from spark_connector.offset_ranges import plan_ranges
 from spark_connector.read_options import ReadOptions
 from spark_connector.tasks import RangePartition, new_cluster, read_range
+from spark_connector.worker_heap import keep_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the offset ranges, one Spark partition for each."""
         options, pushed = self.options, self.pushed
+        keep_loaded()
         with new_cluster(options, options.offset_timeout_ms) as cluster:
             every_place = planning.find_partitions(cluster, options)
             bounds = planning.find_bounds(cluster, planning.needed_places(cluster, every_place, options, pushed))

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from spark_connector.options import OptionError
 from spark_connector.sink_layout import SinkLayout
+from spark_connector.worker_heap import keep_loaded
 from spark_connector.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def send_rows(options: WriteOptions, layout: SinkLayout, batches: Iterable[pa.Re
     """Send all rows and wait until they are acknowledged; raises RowsNotWritten."""
     from kbroker import Producer
 
+    keep_loaded()
     written = RowsWritten()
     waiting: deque[TableDelivery] = deque()
     try:

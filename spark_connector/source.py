@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from spark_connector.columns import plan_columns, schema_ddl
 from spark_connector.options import OptionError
 from spark_connector.read_options import ReadOptions, read_options
+from spark_connector.worker_heap import keep_loaded
 from spark_connector.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ class KbrokerDataSource(DataSource):
     def schema(self) -> str:
         """Return the columns; `headers` only with includeHeaders=true, as in Spark's Kafka source."""
         options = read_options(self.options, streaming=None)
+        keep_loaded()
         key = _struct_type("key", options.key_format, options.key_schema, options)
         return schema_ddl(options, key, _struct_type("value", options.value_format, options.value_schema, options))
 

@@ -18,6 +18,7 @@ from spark_connector.filters import Pushed
 from spark_connector.offset_ranges import OffsetRange
 from spark_connector.options import OptionError
 from spark_connector.read_options import ReadOptions
+from spark_connector.worker_heap import keep_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,6 +66,7 @@ def read_range(
     from kbroker.client.range_reader import RangeReader
     from spark_connector.typed_rows import TypedRows
 
+    keep_loaded()
     share = partition.range
     reader = RangeReader(
         _cluster(options),
