@@ -175,6 +175,16 @@ class Admin(GroupAdmin, AclAdmin):
             found += requests.log_dirs(broker, answer, wanted)
         return found
 
+    async def alter_replica_log_dirs(self, broker: int, directories: Mapping[TopicPartition, str]) -> None:
+        """Move a broker's replicas to other log directories of its own (describe_log_dirs shows how far they are)."""
+        answer = await self._ask_resource(requests.alter_replica_log_dirs(directories), broker)
+        for topic in answer.results:
+            for item in topic.partitions:
+                if item.error_code is not ErrorCode.NONE:
+                    raise error_for(
+                        item.error_code, topic=topic.topic_name, partition=item.partition_index, broker=broker
+                    )
+
     async def list_offsets(
         self, wanted: Mapping[TopicPartition, int] | Iterable[TopicPartition], *, read_committed: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp]:

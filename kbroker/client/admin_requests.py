@@ -28,7 +28,7 @@ from protocol.messages.configs import (
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
+from protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest, DescribeLogDirsResponse
 from protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
 from protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -260,6 +260,22 @@ def log_dirs(broker: int, answer: DescribeLogDirsResponse, topics: set[str] | No
         )
         for item in answer.results
     ]
+
+
+def alter_replica_log_dirs(directories: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
+    """AlterReplicaLogDirs."""
+    grouped: dict[str, dict[str, list[int]]] = {}
+    for (topic, partition), path in directories.items():
+        grouped.setdefault(path, {}).setdefault(topic, []).append(partition)
+    one_topic = AlterReplicaLogDirsRequest.AlterReplicaLogDirTopic
+    return AlterReplicaLogDirsRequest(
+        dirs=[
+            AlterReplicaLogDirsRequest.AlterReplicaLogDir(
+                path=path, topics=[one_topic(name=name, partitions=indexes) for name, indexes in topics.items()]
+            )
+            for path, topics in grouped.items()
+        ]
+    )
 
 
 def elect_leaders(

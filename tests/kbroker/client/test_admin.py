@@ -1,9 +1,24 @@
+"""Admin, on our broker and on Kafka's; groups and access rules have files of their own."""
+
+import asyncio
+import time
+
 import pytest
 
 from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.producer import Producer
-from kbroker.client.types import NewTopic, TopicPartition
+from kbroker.client.types import (
+    EARLIEST,
+    LATEST,
+    MAX_TIMESTAMP,
+    ElectionType,
+    NewTopic,
+    ResourceType,
+    TopicDescription,
+    TopicPartition,
+)
+from tests.fixtures.brokers import MakeCluster
 
 
 async def test_topics_come_grow_and_go(bootstrap: str, topic_name: str) -> None:
@@ -42,3 +57,147 @@ async def test_records_are_deleted_and_counted(bootstrap: str, topic: str) -> No
         assert described.controller_id in {broker.id for broker in described.brokers}
         sizes = {r.partition: r.size for d in await admin.describe_log_dirs(topics=[topic]) for r in d.replicas}
         assert sizes[0] > 0
+
+
+async def test_a_topic_is_described_as_it_was_made(bootstrap: str, topic_name: str) -> None:
+    async with Admin(bootstrap) as admin:
+        (broker,) = (await admin.describe_cluster()).brokers
+        checked = await admin.create_topic(topic_name, 2, 1, validate_only=True)
+        assert (checked.name, checked.partitions, checked.replication_factor) == (topic_name, 2, 1)
+        assert topic_name not in await admin.list_topics()
+        created = await admin.create_topic(topic_name, assignments={0: [broker.id], 1: [broker.id]})
+        assert (created.partitions, created.replication_factor, len(created.topic_id)) == (2, 1, 16)
+        described = await described_with_leaders(admin, topic_name, 2)
+        assert (described.name, described.topic_id, described.is_internal) == (topic_name, created.topic_id, False)
+        for number, partition in enumerate(described.partitions):
+            assert (partition.partition, partition.leader) == (number, broker.id)
+            assert partition.replicas == partition.isr == (broker.id,)
+            assert partition.offline_replicas == ()
+        await admin.create_partitions({topic_name: 3}, validate_only=True)
+        await admin.create_partitions({topic_name: 4})
+        assert len((await described_with_leaders(admin, topic_name, 4)).partitions) == 4
+        with pytest.raises(errors.InvalidPartitionsError, match=topic_name):
+            await admin.create_partitions({topic_name: 2})
+        with pytest.raises(errors.InvalidReplicationFactorError):
+            await admin.create_topic(f"{topic_name}-2", 1, 9)
+        with pytest.raises(errors.UnknownTopicOrPartitionError, match="no-such"):
+            await admin.describe_topics(["no-such"])
+        await admin.delete_topic(topic_name)
+
+
+async def described_with_leaders(admin: Admin, topic: str, partitions: int) -> TopicDescription:
+    """A controller tells its brokers a moment later."""
+    deadline = time.monotonic() + 30
+    while True:
+        found = (await admin.describe_topics([topic]))[topic]
+        if len(found.partitions) == partitions and all(each.leader is not None for each in found.partitions):
+            return found
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.1)
+
+
+async def test_lists_of_values_and_brokers_are_configured(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        (broker,) = (await admin.describe_cluster()).brokers
+        await admin.alter_configs(ResourceType.TOPIC, topic, {}, append={"cleanup.policy": "compact"})
+        policy = (await admin.describe_configs(ResourceType.TOPIC, [topic], ["cleanup.policy"]))[topic]
+        assert list(policy) == ["cleanup.policy"]
+        assert set((policy["cleanup.policy"].value or "").split(",")) == {"compact", "delete"}
+        await admin.alter_configs("topic", topic, {}, subtract={"cleanup.policy": "delete"})
+        policy = (await admin.describe_configs("topic", [topic], ["cleanup.policy"]))[topic]
+        assert policy["cleanup.policy"].value == "compact"
+        await admin.alter_configs("topic", topic, {"segment.ms": "777"}, validate_only=True)
+        with pytest.raises(errors.BrokerError, match=topic):
+            await admin.alter_configs("topic", topic, {"segment.ms": "soon"})
+        key = "log.cleaner.delete.retention.ms"
+        await admin.alter_configs("broker", broker.id, {key: "12345678"})
+        try:
+            deadline = time.monotonic() + 30
+            while True:  # a broker hears of its own settings from ZooKeeper
+                entry = (await admin.describe_configs("broker", [broker.id], [key]))[str(broker.id)][key]
+                if not entry.is_default or time.monotonic() > deadline:
+                    break
+                await asyncio.sleep(0.1)
+            assert (entry.value, entry.source) == ("12345678", "DYNAMIC_BROKER_CONFIG")
+            assert not entry.is_default
+            assert not entry.is_read_only
+        finally:
+            await admin.alter_configs("broker", broker.id, {key: None})
+        with pytest.raises(errors.BrokerNotAvailableError, match="no such broker"):
+            await admin.describe_configs("broker", [broker.id + 77])
+
+
+async def test_offsets_are_found_by_time(bootstrap: str, topic: str) -> None:
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    async with Producer(bootstrap) as producer:
+        for timestamp in (1_000, 3_000, 2_000):
+            await producer.send_and_wait(topic, b"x", partition=0, timestamp_ms=timestamp)
+    async with Admin(bootstrap) as admin:
+        for wanted, offset in ((EARLIEST, 0), (LATEST, 3), (MAX_TIMESTAMP, 1), (1_500, 1), (9_000, -1)):
+            found = await admin.list_offsets({first: wanted, second: wanted})
+            assert found[first].offset == offset, wanted
+            assert found[second].offset in (0, -1)
+        assert (await admin.list_offsets({first: 1_500}))[first].timestamp == 3_000
+
+
+async def test_log_directories_are_described(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap) as producer:
+        await producer.send_and_wait(topic, b"x" * 1000, partition=1)
+    async with Admin(bootstrap) as admin:
+        (broker,) = (await admin.describe_cluster()).brokers
+        (directory,) = await admin.describe_log_dirs([broker.id], [topic])
+        assert (directory.broker_id, directory.error) == (broker.id, None)
+        assert directory.total_bytes >= directory.usable_bytes > 0
+        sizes = {replica.partition: replica for replica in directory.replicas}
+        assert sorted(sizes) == [0, 1, 2]
+        assert {replica.topic for replica in sizes.values()} == {topic}
+        assert sizes[1].size > 1000 > sizes[0].size
+        assert not any(replica.is_future or replica.offset_lag for replica in sizes.values())
+        await admin.alter_replica_log_dirs(broker.id, {TopicPartition(topic, 0): directory.path})  # is there already
+        with pytest.raises(errors.LogDirNotFoundError, match=rf"{topic}-0 at broker {broker.id}"):
+            await admin.alter_replica_log_dirs(broker.id, {TopicPartition(topic, 0): "/no/such/directory"})
+
+
+async def test_elections_and_moves_are_answered_per_partition(bootstrap: str, topic: str) -> None:
+    first, missing = TopicPartition(topic, 0), TopicPartition(topic, 9)
+    async with Admin(bootstrap) as admin:
+        (broker,) = (await admin.describe_cluster()).brokers
+        await described_with_leaders(admin, topic, 3)
+        outcome = await admin.elect_leaders([first, missing])
+        assert outcome[first] is None
+        assert isinstance(outcome[missing], errors.UnknownTopicOrPartitionError)
+        assert first not in {key for key, error in (await admin.elect_leaders()).items() if error is not None}
+        unclean = await admin.elect_leaders([first], ElectionType.UNCLEAN)
+        assert unclean[first] is None
+        await admin.alter_reassignments({first: [broker.id]})
+        assert first not in await admin.list_reassignments()
+        assert await admin.list_reassignments([first]) == {}
+        with pytest.raises(errors.NoReassignmentInProgressError, match=str(first)):
+            await admin.alter_reassignments({first: None})
+        with pytest.raises(errors.InvalidReplicaAssignmentError, match=str(first)):
+            await admin.alter_reassignments({first: [broker.id, broker.id + 77]})
+
+
+@pytest.mark.slow
+async def test_replicas_move_and_leaders_return(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    key = TopicPartition("t", 0)
+    async with Admin(cluster.bootstrap) as admin:
+        await admin.create_topic("t", assignments={0: [1, 2]})
+        await admin.alter_reassignments({key: [3, 2]})
+        deadline = time.monotonic() + 60
+        while moving := await admin.list_reassignments([key]):
+            assert set(moving[key].adding) <= {3}
+            assert set(moving[key].removing) <= {1}
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        (partition,) = (await described_with_leaders(admin, "t", 1)).partitions
+        assert partition.replicas == (3, 2)
+        await admin.alter_reassignments({key: [2, 3]})
+        while await admin.list_reassignments([key]):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+        assert await admin.elect_leaders([key]) == {key: None}
+        while (await admin.describe_topics(["t"]))["t"].partitions[0].leader != 2:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
