@@ -12,6 +12,9 @@ Buffer = bytes | bytearray | memoryview
 _MAX_BUFFERS = 128
 """Of a pool: looking for a free one stays cheap when everything is lent."""
 
+_FINE_SIZES = 1 << 20
+"""From this size on there are eight sizes between a power of two and the next: rounding up takes memory too."""
+
 
 @dataclass(frozen=True, slots=True)
 class BinaryColumn:
@@ -67,11 +70,18 @@ class BufferPool:
         self._total_bytes = 0
 
     def borrow(self, size: int) -> bytearray:
-        """A bytearray of at least `size` bytes (the next power of two), its contents whatever they were."""
-        size = 1 << max(size - 1, 63).bit_length()
-        for buffer in self._by_size.get(size, ()):
-            if _is_free(buffer):
-                return buffer
+        """A bytearray of at least `size` bytes (less than twice as many, but for the smallest), whatever is in it."""
+        step = 1 << max(size - 1, 63).bit_length()
+        smallest, largest = step, step + 1
+        if step > _FINE_SIZES:
+            step //= 16
+            smallest = (size + step - 1) // step * step
+            largest = 2 * smallest
+        for size in range(smallest, largest, step):
+            for buffer in self._by_size.get(size, ()):
+                if _is_free(buffer):
+                    return buffer
+        size = smallest
         buffer = bytearray(size)
         self._make_room(size)
         self._buffers.append(buffer)

@@ -15,8 +15,21 @@ def test_a_buffer_nobody_looks_into_is_lent_again() -> None:
 
 def test_what_is_lent_is_as_large_as_was_asked() -> None:
     pool = BufferPool()
-    for size in (0, 1, 64, 65, 1000, 1024, 1025):
+    for size in (0, 1, 64, 65, 1000, 1024, 1025, (1 << 20) + 1, (1 << 21) - 1, 1 << 21):
         assert len(pool.borrow(size)) >= size
+
+
+def test_a_large_buffer_takes_little_more_than_was_asked() -> None:
+    pool = BufferPool()
+    for size in range((1 << 20) + 1, 1 << 24, 999_999):
+        assert size <= len(pool.borrow(size)) <= size * 9 / 8 + 1
+
+
+def test_a_large_buffer_is_lent_again_for_somewhat_less() -> None:
+    pool = BufferPool()
+    first = pool.borrow(17_000_000)
+    assert pool.borrow(9_500_000) is first
+    assert pool.borrow(8_000_000) is not first
 
 
 def test_the_oldest_buffers_are_forgotten_when_there_are_too_many_bytes() -> None:
