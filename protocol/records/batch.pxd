@@ -4,7 +4,8 @@ from protocol cimport memory
 from protocol.records cimport raw
 from protocol.records.reader cimport RecordReader
 
-cdef int64_t _LAST_BASE_OFFSET
+cdef int64_t _LAST_BASE_OFFSET, _LARGE
+cdef list _ZEROS
 
 cdef object _INT64, _INT32, _UINT32, _INT16, _PRODUCER, _LENGTH_TO_MAGIC
 cdef object crc32c, decompress
@@ -50,6 +51,12 @@ cpdef RecordsSummary validate_records(
 
 @cython.locals(batch_length=int64_t, magic=int, size=int64_t, position=Py_ssize_t, length=Py_ssize_t)
 cpdef list split_batches(object buffer)
+
+@cython.locals(power=Py_ssize_t)
+cpdef unsigned int followed_by(unsigned int crc, Py_ssize_t count)
+
+@cython.locals(product=cython.uint, bit=cython.uint)
+cdef unsigned int _product(unsigned int a, unsigned int b)
 
 cdef int _check_magic_and_length(int magic, int batch_length, Py_ssize_t position) except -1
 

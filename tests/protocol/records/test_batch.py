@@ -105,6 +105,23 @@ def test_lying_counts_are_refused(batch, count):
 
 
 @both
+@pytest.mark.parametrize("records", [1, 50, 200, 201, 999])
+def test_a_producer_written_afterwards_gets_the_crc_of_the_whole_batch(batch, records):
+    behind = b"behind"
+    builder = BatchBuilder(1 << 20)
+    for index in range(records):
+        builder.append(None, b"value %d" % index * 20, (), 1000)
+    data = b"before" + builder.build() + behind
+    written, anew = bytearray(data), bytearray(data)
+    batch.set_producer(written, 6, 1 << 40, 7, 2**31 - 1)
+    anew[6 + 43 : 6 + 57] = (1 << 40).to_bytes(8, "big") + (7).to_bytes(2, "big") + (2**31 - 1).to_bytes(4, "big")
+    batch.write_crc(anew, 6)
+    assert written == anew
+    batch.set_producer(written, 6, -1, -1, -1)
+    assert written == data
+
+
+@both
 def test_batches_are_split_and_a_cut_tail_left_out(batch):
     one = a_batch()
     size = len(one)
