@@ -292,6 +292,8 @@ class Accumulator:
         """When the sender wakes by itself; 0 while it is awake or has been woken."""
         self.is_flushing = 0
         self.waiting_for_room = 0
+        self._awaited_levels: list[int] = []
+        """To which `used` must fall before somebody in `wait_below` goes on."""
         self.closed: Exception | None = None
         self._wake_sender = wake_sender
         self._limit = config.buffer_memory
@@ -437,11 +439,20 @@ class Accumulator:
         """Give a finished batch's bytes back."""
         with self.room:
             self.used -= batch.size
-            if self.waiting_for_room:
+            if self.waiting_for_room or any(self.used < level for level in self._awaited_levels):
                 self.room.notify_all()
             listeners, self.room_listeners = self.room_listeners, []
         for listener in listeners:
             listener()
+
+    def wait_below(self, level: int, timeout: float) -> None:
+        """Wait until fewer bytes are under way, but for no longer than `timeout` s."""
+        with self.room:
+            self._awaited_levels.append(level)
+            try:
+                self.room.wait_for(lambda: self.used < level, timeout)
+            finally:
+                self._awaited_levels.remove(level)
 
     def unfinished(self) -> list[Batch]:
         """Every batch that is not done; the open ones become ready."""

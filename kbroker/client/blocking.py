@@ -18,7 +18,7 @@ from kbroker.client.errors import BufferFull, ClientClosed, UnknownTopicOrPartit
 from kbroker.client.group.group_consumer import OnCommit
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
 from kbroker.client.table_delivery import TableDelivery
-from kbroker.client.table_sender import TableJob
+from kbroker.client.table_sender import AHEAD_BYTES, PAUSE_S, TableJob
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
 from protocol.records.builder import Headers
 from protocol.records.record import Record
@@ -111,6 +111,8 @@ class Producer(Client):
             try:
                 if self._accumulator.used >= config.buffer_memory:
                     self._wait_for_room(time.monotonic() + config.max_block_ms / 1000)
+                elif job.is_far_ahead:
+                    self._accumulator.wait_below(AHEAD_BYTES // 2, PAUSE_S)
             except (BufferFull, ClientClosed) as error:
                 job.stop(error)
                 break

@@ -95,6 +95,8 @@ class ProducerConfig(ClientConfig):
     linger_ms: int = 5
     batch_size: int = 131_072
     """Bytes after which a partition's batch is sent, before compression."""
+    arrow_batch_size: int = 524_288
+    """The same for the rows of send_arrow: larger, as they need not wait for each other."""
     max_request_size: int = 1_048_576
     """Largest record, and largest request unless one batch is larger."""
     buffer_memory: int = 67_108_864

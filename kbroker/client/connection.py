@@ -11,6 +11,7 @@ flight fail with ConnectionError; a closed connection is never used again.
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 NEWEST_API_VERSIONS = 3
 DEFAULT_TIMEOUT_S = 30.0
+MOST_PARTS = 1024
+"""So many buffers a system call takes."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -36,6 +39,7 @@ class Connection(asyncio.BufferedProtocol):
         self.session = Session(client_id, max_frame, pool)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
+        self._descriptor = -1
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._closed = self._loop.create_future()
         self._failure: Exception | None = None
@@ -134,8 +138,24 @@ class Connection(asyncio.BufferedProtocol):
         return self.session.version_for(request_type, highest)
 
     def _write(self, parts: Sequence[Any]) -> None:
-        assert self._transport is not None
-        self._transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        transport = self._transport
+        assert transport is not None
+        if len(parts) > 1 and not transport.get_write_buffer_size() and not transport.is_closing():
+            parts = self._write_now(parts)
+        if parts:
+            transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+
+    def _write_now(self, parts: Sequence[Any]) -> Sequence[Any]:
+        """Hand the parts to the socket as they lie: putting together what is large costs more; returns what is left."""
+        try:
+            sent = os.writev(self._descriptor, parts[:MOST_PARTS])
+        except OSError:
+            return parts  # full, or broken: the transport meets the same and knows what to do
+        for number, part in enumerate(parts):
+            if sent < len(part):
+                return [memoryview(part)[sent:], *parts[number + 1 :]]
+            sent -= len(part)
+        return ()
 
     def _time_out(self, future: asyncio.Future[Any], name: str, timeout: float) -> None:
         if not future.done():
@@ -172,6 +192,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         sock = transport.get_extra_info("socket")
         if sock is not None:
+            self._descriptor = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -17,7 +17,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BufferFull, UnknownTopicOrPartitionError
 from kbroker.client.sender import Sender
 from kbroker.client.table_delivery import TableDelivery
-from kbroker.client.table_sender import TableJob
+from kbroker.client.table_sender import PAUSE_S, TableJob
 from kbroker.client.types import RecordMetadata
 from protocol.records.builder import Headers
 
@@ -108,7 +108,7 @@ class Producer:
         job = TableJob(self.accumulator, self.config, topic, rows)
         for _ in job.steps():
             try:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_S / 10 if job.is_far_ahead else 0)
                 while self.accumulator.used >= self.config.buffer_memory:  # each batch that leaves wakes all who wait
                     await self.prepare(topic)
             except BufferFull as error:

@@ -1,7 +1,7 @@
 """Sends a table: slices of rows through the column encoder into the producer's queues, while there is room.
 
 job = TableJob(accumulator, config, topic, rows)
-for _ in job.steps():         # after each step: wait until the buffer has room
+for _ in job.steps():         # after each step: wait until the buffer has room, pause where it is far ahead
     ...
 job.delivery                  # one future for the whole table
 """
@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 RECORD_OVERHEAD = 61 + 40
 BATCHES_PER_SLICE = 4
 """Of rows without keys: so many batches go to one partition before the next one has its turn."""
+AHEAD_BYTES = 16 << 20
+"""Of what is encoded and not acknowledged: enough for several brokers. More would leave the processor's caches before
+it is sent, and memory that is used again stays warm."""
+PAUSE_S = 0.05
+"""How long the encoder waits for the sender to catch up: while there is room it must not wait for a broker."""
 
 
 class TableJob:
@@ -43,13 +48,13 @@ class TableJob:
         rows.check_partitions(self._count)
         rows.check_sizes(self._largest)
         compression = int(CompressionType.of_name(config.compression))
-        size = min(config.batch_size, config.max_request_size)
-        self._encoder = ColumnEncoder(self._count, size, compression, config.compression_level)
+        self._batch_size = min(config.arrow_batch_size, config.max_request_size)
+        self._encoder = ColumnEncoder(self._count, self._batch_size, compression, config.compression_level)
         self._constants: dict[int, bytes] = {}
 
     def steps(self) -> Iterator[None]:
         """Encode and queue slice after slice. What goes wrong on the way fails the rows that are left."""
-        slice_bytes = self._config.batch_size * BATCHES_PER_SLICE
+        slice_bytes = self._batch_size * BATCHES_PER_SLICE
         try:
             for some in self._rows.slices(slice_bytes):
                 if some.largest > self._largest:
@@ -68,6 +73,11 @@ class TableJob:
             self._end(error)
             return
         self._end(None)
+
+    @property
+    def is_far_ahead(self) -> bool:
+        """Whether it is worth a pause to let the sender catch up."""
+        return self._accumulator.used >= AHEAD_BYTES
 
     def stop(self, error: Exception) -> None:
         """Send what is encoded, fail the rest."""

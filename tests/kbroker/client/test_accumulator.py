@@ -1,3 +1,5 @@
+import threading
+
 from kbroker.client.accumulator import Accumulator
 from kbroker.client.client_config import ProducerConfig
 
@@ -27,3 +29,18 @@ def test_callbacks_come_once_even_when_one_raises() -> None:
     accumulator.append("t", b"x", None, 0, 1, (), lambda metadata, error: seen.append(metadata))
     accumulator.unfinished()[0].finish(40)
     assert [getattr(metadata, "offset", None) for metadata in seen] == [41]
+
+
+def test_waiting_for_fewer_bytes_ends_when_there_are_or_when_the_time_is_over() -> None:
+    accumulator = Accumulator(ProducerConfig.read({"bootstrap": "a:1"}), lambda: None)
+    accumulator.learn("t", 1)
+    accumulator.append("t", b"x" * 100, None, 0, 1, ())
+    accumulator.wait_below(100, 0.01)
+    assert accumulator.used > 100
+    waiting = threading.Thread(target=accumulator.wait_below, args=(100, 60))
+    waiting.start()
+    (batch,) = accumulator.unfinished()
+    batch.finish(7)
+    accumulator.release(batch)
+    waiting.join(30)
+    assert not waiting.is_alive()

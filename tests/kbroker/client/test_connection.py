@@ -68,3 +68,24 @@ async def test_garbage_ends_the_connection_and_fails_what_waits() -> None:
         with pytest.raises(ConnectionError, match="announces"):
             await connection.request(MetadataRequest(topics=[]), 9, timeout=5)
         await connection.close()
+
+
+async def test_parts_arrive_whole_and_in_order_when_the_peer_reads_slowly() -> None:
+    received = bytearray()
+    done = asyncio.Event()
+    parts = [bytes([number % 251]) * (1 << 18) for number in range(40)]
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.1)
+        while len(received) < 2 * sum(map(len, parts)):
+            received.extend(await reader.read(1 << 16))
+        done.set()
+
+    async with peer(slow) as address:
+        connection = await Connection.open(*address)
+        connection._write(parts)
+        connection._write(parts)
+        async with asyncio.timeout(60):
+            await done.wait()
+        await connection.close()
+    assert received == b"".join(parts) * 2
