@@ -46,16 +46,7 @@ class AclAdmin:
 
     async def describe_acls(self, which: AccessRuleFilter = AccessRuleFilter()) -> list[AccessRule]:  # noqa: B008
         """Return the rules that match, by default all."""
-        request = DescribeAclsRequest(
-            resource_type_filter=which.resource,
-            resource_name_filter=which.name,
-            pattern_type_filter=which.pattern,
-            principal_filter=which.principal,
-            host_filter=which.host,
-            operation=which.operation,
-            permission_type=which.permission,
-        )
-        answer = await self.cluster.ask(request)
+        answer = await self.cluster.ask(DescribeAclsRequest(**_filter_fields(which)))
         if answer.error_code is not ErrorCode.NONE:
             raise error_for(answer.error_code, answer.error_message)
         return [
@@ -66,18 +57,7 @@ class AclAdmin:
 
     async def delete_acls(self, filters: Iterable[AccessRuleFilter]) -> list[AccessRule]:
         """Delete the rules that match one of the filters; returns them."""
-        wanted = [
-            DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=which.resource,
-                resource_name_filter=which.name,
-                pattern_type_filter=which.pattern,
-                principal_filter=which.principal,
-                host_filter=which.host,
-                operation=which.operation,
-                permission_type=which.permission,
-            )
-            for which in filters
-        ]
+        wanted = [DeleteAclsRequest.DeleteAclsFilter(**_filter_fields(which)) for which in filters]
         answer = await self.cluster.ask(DeleteAclsRequest(filters=wanted))
         deleted = []
         for result in answer.filter_results:
@@ -86,6 +66,19 @@ class AclAdmin:
                     raise error_for(item.error_code, item.error_message)
             deleted += [_rule(i.resource_type, i.resource_name, i.pattern_type, i) for i in result.matching_acls]
         return deleted
+
+
+def _filter_fields(which: AccessRuleFilter) -> dict[str, Any]:
+    """Return the fields by which both DescribeAcls and DeleteAcls say what they mean."""
+    return {
+        "resource_type_filter": which.resource,
+        "resource_name_filter": which.name,
+        "pattern_type_filter": which.pattern,
+        "principal_filter": which.principal,
+        "host_filter": which.host,
+        "operation": which.operation,
+        "permission_type": which.permission,
+    }
 
 
 def _rule(resource: int, name: str, pattern: int, item: Any) -> AccessRule:
