@@ -1,18 +1,17 @@
 """librdkafka's Python client as a member of groups: sharing, static members, commits, administration."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from kbroker.broker_process import BrokerProcess
+from tests.system.librdkafka import TIMEOUT, MakeMember, create_topic, members, poll_until, produce
 
 pytestmark = pytest.mark.slow
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin_module = pytest.importorskip("confluent_kafka.admin")
 
-TIMEOUT = 30.0
 PARTITIONS = 4
 ASSIGNORS = ("range", "roundrobin", "cooperative-sticky")
 
@@ -23,56 +22,17 @@ def admin(broker: BrokerProcess) -> Any:
 
 
 @pytest.fixture
-def topic(admin: Any, topic_name: str) -> Iterator[str]:
-    new = admin_module.NewTopic(topic_name, num_partitions=PARTITIONS, replication_factor=1)
-    admin.create_topics([new])[topic_name].result(TIMEOUT)
+def topic(broker: BrokerProcess, admin: Any, topic_name: str) -> Iterator[str]:
+    create_topic(broker.bootstrap, topic_name, PARTITIONS)
     yield topic_name
     admin.delete_topics([topic_name])[topic_name].result(TIMEOUT)
 
 
 @pytest.fixture
-def member(broker: BrokerProcess, topic: str) -> Iterator[Callable[..., Any]]:
-    """A factory of consumers in the group that is called like the topic."""
-    made: list[Any] = []
-
-    def make(**settings: Any) -> Any:
-        consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": topic,
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 200,
-                **settings,
-            }
-        )
-        made.append(consumer)
-        consumer.subscribe([topic])
-        return consumer
-
-    yield make
-    for consumer in made:
-        consumer.close()
-
-
-def produce(broker: BrokerProcess, topic: str, per_partition: int) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
-    for number in range(per_partition):
-        for partition in range(PARTITIONS):
-            producer.produce(topic, value=b"%d" % number, partition=partition)
-    assert producer.flush(TIMEOUT) == 0
-
-
-def poll_until(condition: Callable[[], bool], *consumers: Any) -> list[Any]:
-    """Poll all consumers in turn; return what they read when the condition holds."""
-    read: list[Any] = []
-    deadline = time.monotonic() + TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, [consumer.assignment() for consumer in consumers]
-        for consumer in consumers:
-            read += consumer.consume(100, timeout=0.1)
-    return read
+def member(broker: BrokerProcess, topic: str) -> Iterator[MakeMember]:
+    timing = {"session.timeout.ms": 6000, "heartbeat.interval.ms": 200}
+    with members(broker.bootstrap, topic, **timing) as make:
+        yield make
 
 
 def partitions_of(consumer: Any) -> set[int]:
@@ -81,9 +41,9 @@ def partitions_of(consumer: Any) -> set[int]:
 
 @pytest.mark.parametrize("assignor", ASSIGNORS)
 def test_two_members_share_a_topic_and_one_takes_over(
-    member: Callable[..., Any], broker: BrokerProcess, topic: str, assignor: str
+    member: MakeMember, broker: BrokerProcess, topic: str, assignor: str
 ) -> None:
-    produce(broker, topic, 10)
+    produce(broker.bootstrap, topic, PARTITIONS, 10)
     settings = {"partition.assignment.strategy": assignor}
     first = member(**settings)
     read = poll_until(lambda: len(partitions_of(first)) == PARTITIONS, first)
@@ -92,7 +52,7 @@ def test_two_members_share_a_topic_and_one_takes_over(
     assert partitions_of(first) | partitions_of(second) == set(range(PARTITIONS))
     second.close()
     read += poll_until(lambda: len(partitions_of(first)) == PARTITIONS, first)
-    seen = {(message.partition(), message.value()) for message in read if message.error() is None}
+    seen = {(message.partition(), message.value()) for message in read}
 
     def all_read() -> bool:
         seen.update((message.partition(), message.value()) for message in first.consume(100, timeout=0.1))
@@ -102,9 +62,9 @@ def test_two_members_share_a_topic_and_one_takes_over(
 
 
 def test_a_committed_offset_is_where_the_next_member_begins(
-    member: Callable[..., Any], broker: BrokerProcess, topic: str
+    member: MakeMember, broker: BrokerProcess, topic: str
 ) -> None:
-    produce(broker, topic, 10)
+    produce(broker.bootstrap, topic, PARTITIONS, 10)
     first = member()
     poll_until(lambda: len(partitions_of(first)) == PARTITIONS, first)
     offsets = [
@@ -129,7 +89,7 @@ def test_a_committed_offset_is_where_the_next_member_begins(
 
 
 def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
-    member: Callable[..., Any], admin: Any, topic: str
+    member: MakeMember, admin: Any, topic: str
 ) -> None:
     first = member(**{"group.instance.id": "one"})
     second = member(**{"group.instance.id": "two"})
@@ -142,7 +102,7 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
     assert partitions_of(first) == set(range(PARTITIONS)) - before
 
 
-def test_a_second_consumer_of_the_same_instance_fences_the_first(member: Callable[..., Any]) -> None:
+def test_a_second_consumer_of_the_same_instance_fences_the_first(member: MakeMember) -> None:
     first = member(**{"group.instance.id": "one"})
     poll_until(lambda: len(partitions_of(first)) == PARTITIONS, first)
     second = member(**{"group.instance.id": "one"})
@@ -161,7 +121,7 @@ def test_a_second_consumer_of_the_same_instance_fences_the_first(member: Callabl
     poll_until(fenced)
 
 
-def test_groups_are_listed_described_altered_and_deleted(member: Callable[..., Any], admin: Any, topic: str) -> None:
+def test_groups_are_listed_described_altered_and_deleted(member: MakeMember, admin: Any, topic: str) -> None:
     consumer = member(**{"client.id": "reader"})
     poll_until(lambda: len(partitions_of(consumer)) == PARTITIONS, consumer)
     described = admin.describe_consumer_groups([topic])[topic].result(TIMEOUT)

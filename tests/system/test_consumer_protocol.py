@@ -11,12 +11,12 @@ from controller.znodes import BrokerRegistration, Endpoint
 from controller.zookeeper import ZooKeeper
 from kbroker.broker_process import BrokerProcess
 from tests.fixtures.zookeeper import ZooKeeperAddress
+from tests.system.librdkafka import TIMEOUT, MakeMember, create_topic, members, poll_until, produce
 
 pytestmark = pytest.mark.slow
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin_module = pytest.importorskip("confluent_kafka.admin")
 
-TIMEOUT = 60.0
 PARTITIONS = 6
 BROKER = {"group.consumer.heartbeat.interval.ms": "500", "group.consumer.session.timeout.ms": "5000"}
 
@@ -29,60 +29,24 @@ def served(make_broker: Callable[..., BrokerProcess]) -> BrokerProcess:
 
 @pytest.fixture
 def topic(served: BrokerProcess, topic_name: str) -> str:
-    admin = admin_module.AdminClient({"bootstrap.servers": served.bootstrap})
-    new = admin_module.NewTopic(topic_name, num_partitions=PARTITIONS, replication_factor=1)
-    admin.create_topics([new])[topic_name].result(TIMEOUT)
-    producer = confluent_kafka.Producer({"bootstrap.servers": served.bootstrap})
-    for number in range(600):
-        producer.produce(topic_name, str(number), partition=number % PARTITIONS)
-    assert producer.flush(TIMEOUT) == 0
+    create_topic(served.bootstrap, topic_name, PARTITIONS)
+    produce(served.bootstrap, topic_name, PARTITIONS, 100)
     return topic_name
 
 
 @pytest.fixture
-def member(served: BrokerProcess, topic: str) -> Iterator[Callable[..., Any]]:
-    """A factory of consumers in the group that is called like the topic."""
-    made: list[Any] = []
-
-    def make(**settings: Any) -> Any:
-        consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": served.bootstrap,
-                "group.id": topic,
-                "group.protocol": "consumer",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "earliest",
-                **settings,
-            }
-        )
-        made.append(consumer)
-        consumer.subscribe([topic])
-        return consumer
-
-    yield make
-    for consumer in made:
-        consumer.close()
-
-
-def poll_until(condition: Callable[[], bool], *members: Any) -> int:
-    """Poll all members until the condition holds; returns how many records came."""
-    deadline = time.monotonic() + TIMEOUT
-    count = 0
-    while not condition():
-        assert time.monotonic() < deadline, [len(each.assignment()) for each in members]
-        for each in members:
-            message = each.poll(0.05)
-            count += message is not None and not message.error()
-    return count
+def member(served: BrokerProcess, topic: str) -> Iterator[MakeMember]:
+    with members(served.bootstrap, topic, **{"group.protocol": "consumer"}) as make:
+        yield make
 
 
 def shares(*members: Any) -> list[int]:
     return [len(each.assignment()) for each in members]
 
 
-def test_members_share_commit_and_take_over(served: BrokerProcess, topic: str, member: Callable[..., Any]) -> None:
+def test_members_share_commit_and_take_over(served: BrokerProcess, topic: str, member: MakeMember) -> None:
     first = member()
-    assert poll_until(lambda: shares(first) == [PARTITIONS], first) <= 600
+    assert len(poll_until(lambda: shares(first) == [PARTITIONS], first)) <= 600
     committed = [confluent_kafka.TopicPartition(topic, partition, 100) for partition in range(PARTITIONS)]
     first.commit(offsets=committed, asynchronous=False)
     second = member()
@@ -106,7 +70,7 @@ def test_members_share_commit_and_take_over(served: BrokerProcess, topic: str, m
 
 
 def test_a_group_goes_on_after_its_coordinator_was_killed(
-    served: BrokerProcess, topic: str, member: Callable[..., Any]
+    served: BrokerProcess, topic: str, member: MakeMember
 ) -> None:
     first, second = member(), member()
     poll_until(lambda: shares(first, second) == [3, 3], first, second)
@@ -120,18 +84,16 @@ def test_a_group_goes_on_after_its_coordinator_was_killed(
     poll_until(lambda: shares(first, second, third) == [2, 2, 2], first, second, third)
 
 
-def test_topics_that_appear_are_found_by_pattern(served: BrokerProcess, topic: str, member: Callable[..., Any]) -> None:
+def test_topics_that_appear_are_found_by_pattern(served: BrokerProcess, topic: str, member: MakeMember) -> None:
     consumer = member()
     consumer.subscribe([f"^{topic}.*"])
     poll_until(lambda: shares(consumer) == [PARTITIONS], consumer)
-    admin = admin_module.AdminClient({"bootstrap.servers": served.bootstrap})
-    later = f"{topic}-later"
-    admin.create_topics([admin_module.NewTopic(later, num_partitions=2, replication_factor=1)])[later].result(TIMEOUT)
+    create_topic(served.bootstrap, f"{topic}-later", 2)
     poll_until(lambda: shares(consumer) == [PARTITIONS + 2], consumer)
 
 
 def test_a_classic_group_without_members_becomes_one_of_the_newer_protocol_and_back(
-    topic: str, member: Callable[..., Any]
+    topic: str, member: MakeMember
 ) -> None:
     partition = confluent_kafka.TopicPartition(topic, 1, 42)
     for protocol in ("classic", "consumer", "classic"):
@@ -144,9 +106,7 @@ def test_a_classic_group_without_members_becomes_one_of_the_newer_protocol_and_b
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_members_are_moved_from_protocol_to_protocol_while_the_group_runs(
-    member: Callable[..., Any], assignor: str
-) -> None:
+def test_members_are_moved_from_protocol_to_protocol_while_the_group_runs(member: MakeMember, assignor: str) -> None:
     classic = {
         "group.protocol": "classic",
         "partition.assignment.strategy": assignor,
