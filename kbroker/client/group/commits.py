@@ -29,6 +29,7 @@ WHY_REFUSED = {
     ErrorCode.ILLEGAL_GENERATION: "the group has rebalanced and given this partition away",
     ErrorCode.UNKNOWN_MEMBER_ID: "the group has gone on without this member; longer than max_poll_interval_ms or "
     "session_timeout_ms away?",
+    ErrorCode.GROUP_ID_NOT_FOUND: "the group does not exist (any more)",
     ErrorCode.REBALANCE_IN_PROGRESS: "the group is rebalancing: poll, then commit again",
     ErrorCode.FENCED_INSTANCE_ID: "another member has taken over this group_instance_id",
 }
