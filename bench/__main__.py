@@ -20,6 +20,8 @@ COMPARED = {
     "groups": "The group coordinator",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
+SCALED = ("client", "compaction")
+"""Sections whose `main` takes a scale."""
 RESULTS = Path("build")
 
 
@@ -61,6 +63,8 @@ def main() -> int:
         console.rule(section)
         if section in COMPARED:
             compare(section, arguments.scale, console)
+        elif section in SCALED:
+            importlib.import_module(f"bench.{section}").main(["--scale", str(arguments.scale)])
         else:
             importlib.import_module(f"bench.{section}").main()
     return 0

@@ -1,44 +1,105 @@
-"""Our clients beside others in one process: 200-byte messages, four partitions, one broker, one table.
+"""Our clients beside others in one process: one broker, four partitions, 200-byte messages and others.
 
-python -m bench client                        against a kbroker, and a Kafka where one can be started
-python -m bench.client BOOTSTRAP [MESSAGES]   against a broker that runs
+python -m bench client                          against a Kafka where one can be started, and a kbroker
+python -m bench.client BOOTSTRAP [--scale 0.1]  against a broker that runs
 
-All producers: acks=all, idempotent (but kafka-python), linger 5 ms, batches of 128 KiB, no compression. All consumers
-read all partitions from the beginning without a group. Slow clients get fewer messages: rates are compared.
+All producers: acks=all, idempotent (but kafka-python), linger 5 ms, batches of 128 KiB (of tables: 512 KiB).
+All consumers read all partitions from the beginning without a group. Slow clients get fewer messages: rates are
+compared. Tables that are sent exist before. Then messages of 1 KB and 10 KB, and compressed ones; last, how fast our
+clients are where no C compiler was found: from a copy without compiled modules.
 """
 
+import argparse
 import asyncio
+import functools
+import json
+import os
+import random
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-VALUE = b"x" * 200
+if TYPE_CHECKING:
+    import pyarrow
+
 CHECK_S = 60.0
-MESSAGES = 2_000_000
+BYTES = 800_000_000
+"""Of values: what the fastest client reads."""
+INTERPRETED_SHARE = 0.01
+DIFFERENT_VALUES = 1_000
+ROOT = Path(__file__).parent.parent
+ROOMS = ("protocol", "segment", "controller", "kbroker", "bench")
+RESULTS = Path("build") / "bench-client.json"
 
 
-def produce_ours(bootstrap: str, topic: str, count: int) -> None:
+class Case(NamedTuple):
+    """What is sent and read."""
+
+    value_bytes: int
+    compression: str = "none"
+
+    def __str__(self) -> str:
+        """Say it in words."""
+        size = f"{self.value_bytes} B" if self.value_bytes < 1000 else f"{self.value_bytes >> 10} KB"
+        return size if self.compression == "none" else f"{size}, {self.compression}"
+
+
+USUAL = Case(200)
+CASES = (USUAL, Case(1024), Case(10_240), Case(200, "lz4"), Case(200, "zstd"))
+
+
+@functools.cache
+def values_of(case: Case) -> list[bytes]:
+    """Return the different values: words, where compression should find something to do."""
+    if case.compression == "none":
+        return [b"x" * case.value_bytes]
+    rng = random.Random(case.value_bytes)
+    words = [rng.randbytes(rng.randint(2, 5)).hex() for _ in range(2_000)]
+    texts = (" ".join(rng.choices(words, k=case.value_bytes // 4)) for _ in range(DIFFERENT_VALUES))
+    return [text[: case.value_bytes].encode() for text in texts]
+
+
+def values(case: Case, count: int) -> Iterator[bytes]:
+    """Give so many values."""
+    return islice(cycle(values_of(case)), count)
+
+
+@functools.lru_cache(maxsize=1)
+def table_of(case: Case, count: int) -> "pyarrow.Table":
+    """Return so many values (a whole number of times the different ones) as a column."""
+    import pyarrow as pa
+
+    different = values_of(case)
+    if len(different) == 1:
+        return pa.table({"value": pa.repeat(different[0], count)})
+    return pa.table({"value": pa.concat_arrays([pa.array(different)] * (count // len(different)))})
+
+
+def produce_ours(bootstrap: str, topic: str, count: int, case: Case) -> None:
     from kbroker import Producer
 
-    with Producer(bootstrap, linger_ms=5) as producer:
-        for _ in range(count):
-            producer.send(topic, VALUE)
+    with Producer(bootstrap, linger_ms=5, compression=case.compression) as producer:
+        for value in values(case, count):
+            producer.send(topic, value)
         producer.flush(CHECK_S)
         assert producer.statistics()["records"] == count
 
 
-def produce_arrow(bootstrap: str, topic: str, count: int) -> None:
-    import pyarrow as pa
-
+def produce_arrow(bootstrap: str, topic: str, count: int, case: Case) -> None:
     from kbroker import Producer
 
-    table = pa.table({"value": pa.repeat(VALUE, count)})
-    with Producer(bootstrap, linger_ms=5) as producer:
-        assert producer.send_arrow(topic, table, value="value").result(CHECK_S).rows == count
+    table = table_of(case, count)
+    with Producer(bootstrap, linger_ms=5, compression=case.compression) as producer:
+        assert producer.send_arrow(topic, table, value="value").result(CHECK_S).rows == table.num_rows
 
 
-def produce_confluent(bootstrap: str, topic: str, count: int) -> None:
+def produce_confluent(bootstrap: str, topic: str, count: int, case: Case) -> None:
     import confluent_kafka
 
     producer = confluent_kafka.Producer(
@@ -47,15 +108,16 @@ def produce_confluent(bootstrap: str, topic: str, count: int) -> None:
             "enable.idempotence": True,
             "linger.ms": 5,
             "batch.size": 131_072,
+            "compression.type": case.compression,
             "queue.buffering.max.messages": 2_000_000,
         }
     )
-    for _ in range(count):
-        producer.produce(topic, VALUE)
+    for value in values(case, count):
+        producer.produce(topic, value)
     assert producer.flush(CHECK_S) == 0
 
 
-def produce_aiokafka(bootstrap: str, topic: str, count: int) -> None:
+def produce_aiokafka(bootstrap: str, topic: str, count: int, case: Case) -> None:
     import aiokafka
 
     async def run() -> None:
@@ -64,8 +126,8 @@ def produce_aiokafka(bootstrap: str, topic: str, count: int) -> None:
         )
         await producer.start()
         try:
-            for _ in range(count):
-                await producer.send(topic, VALUE)
+            for value in values(case, count):
+                await producer.send(topic, value)
             await producer.flush()
         finally:
             await producer.stop()
@@ -73,17 +135,17 @@ def produce_aiokafka(bootstrap: str, topic: str, count: int) -> None:
     asyncio.run(run())
 
 
-def produce_kafka_python(bootstrap: str, topic: str, count: int) -> None:
+def produce_kafka_python(bootstrap: str, topic: str, count: int, case: Case) -> None:
     import kafka
 
     producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, linger_ms=5, batch_size=131072, acks="all")
-    for _ in range(count):
-        producer.send(topic, VALUE)
+    for value in values(case, count):
+        producer.send(topic, value)
     producer.flush(CHECK_S)
     producer.close()
 
 
-def consume_ours(bootstrap: str, topic: str, count: int) -> None:
+def consume_ours(bootstrap: str, topic: str, count: int, case: Case) -> None:
     from kbroker import Consumer
 
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
@@ -92,7 +154,7 @@ def consume_ours(bootstrap: str, topic: str, count: int) -> None:
             count -= len(consumer.poll(CHECK_S))
 
 
-def consume_arrow(bootstrap: str, topic: str, count: int) -> None:
+def consume_arrow(bootstrap: str, topic: str, count: int, case: Case) -> None:
     from kbroker import Consumer
 
     with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
@@ -103,7 +165,7 @@ def consume_arrow(bootstrap: str, topic: str, count: int) -> None:
                 return
 
 
-def consume_confluent(bootstrap: str, topic: str, count: int, **settings: object) -> None:
+def consume_confluent(bootstrap: str, topic: str, count: int, case: Case, **settings: object) -> None:
     import confluent_kafka
 
     consumer = confluent_kafka.Consumer(
@@ -114,17 +176,17 @@ def consume_confluent(bootstrap: str, topic: str, count: int, **settings: object
         beginning = confluent_kafka.OFFSET_BEGINNING
         consumer.assign([confluent_kafka.TopicPartition(topic, index, beginning) for index in partitions])
         while count > 0:
-            count -= len(consumer.consume(10_000, CHECK_S))
+            count -= len(consumer.consume(min(count, 10_000), CHECK_S))
     finally:
         consumer.close()
 
 
-def consume_confluent_tuned(bootstrap: str, topic: str, count: int) -> None:
+def consume_confluent_tuned(bootstrap: str, topic: str, count: int, case: Case) -> None:
     """By default it pauses for a second whenever it is far enough ahead."""
-    consume_confluent(bootstrap, topic, count, **{"fetch.queue.backoff.ms": 5})
+    consume_confluent(bootstrap, topic, count, case, **{"fetch.queue.backoff.ms": 5})
 
 
-def consume_aiokafka(bootstrap: str, topic: str, count: int) -> None:
+def consume_aiokafka(bootstrap: str, topic: str, count: int, case: Case) -> None:
     import aiokafka
 
     async def run(count: int) -> None:
@@ -140,7 +202,7 @@ def consume_aiokafka(bootstrap: str, topic: str, count: int) -> None:
     asyncio.run(run(count))
 
 
-def consume_kafka_python(bootstrap: str, topic: str, count: int) -> None:
+def consume_kafka_python(bootstrap: str, topic: str, count: int, case: Case) -> None:
     import kafka
 
     consumer = kafka.KafkaConsumer(topic, bootstrap_servers=bootstrap, auto_offset_reset="earliest")
@@ -158,77 +220,160 @@ class Rate(NamedTuple):
     cpu: float
 
 
-Run = Callable[[str, str, int], None]
-GROUPS: dict[str, dict[str, tuple[Run, int]]] = {
+Run = Callable[[str, str, int, Case], None]
+Rates = dict[str, dict[str, Rate]]
+"""produce, consume -> client -> rate"""
+CONFLUENT, TUNED, OURS, ARROW, AIOKAFKA = "confluent-kafka", "confluent, tuned", "kbroker", "kbroker Arrow", "aiokafka"
+CLIENTS: dict[str, dict[str, tuple[Run, int]]] = {
     "produce": {
-        "confluent-kafka": (produce_confluent, 2),
-        "kbroker": (produce_ours, 2),
-        "kbroker Arrow": (produce_arrow, 1),
-        "aiokafka": (produce_aiokafka, 10),
-        "kafka-python": (produce_kafka_python, 10),
+        CONFLUENT: (produce_confluent, 4),
+        OURS: (produce_ours, 4),
+        ARROW: (produce_arrow, 2),
+        AIOKAFKA: (produce_aiokafka, 20),
+        "kafka-python": (produce_kafka_python, 20),
     },
     "consume": {
-        "confluent-kafka": (consume_confluent, 2),
-        "confluent, tuned": (consume_confluent_tuned, 2),
-        "kbroker": (consume_ours, 2),
-        "kbroker Arrow": (consume_arrow, 1),
-        "aiokafka": (consume_aiokafka, 10),
-        "kafka-python": (consume_kafka_python, 10),
+        CONFLUENT: (consume_confluent, 4),
+        TUNED: (consume_confluent_tuned, 4),
+        OURS: (consume_ours, 4),
+        ARROW: (consume_arrow, 1),
+        AIOKAFKA: (consume_aiokafka, 20),
+        "kafka-python": (consume_kafka_python, 20),
     },
 }
 """What runs, and by what its messages are divided."""
+SLOW = (AIOKAFKA, "kafka-python")
+"""Compared in the usual case only."""
+GOALS = (
+    ("consume", ARROW, CONFLUENT, 10.0),
+    ("consume", OURS, CONFLUENT, 1.0),
+    ("produce", ARROW, CONFLUENT, 5.0),
+    ("produce", OURS, AIOKAFKA, 3.0),
+)
+"""Whose rate is to be how many times whose."""
 
 
-def measure(run: Run, bootstrap: str, topic: str, count: int) -> Rate:
+def measure(run: Run, bootstrap: str, topic: str, count: int, case: Case) -> Rate:
     """Return the better of two runs: the first also warms up."""
     best = Rate(0.0, 0.0)
     for _ in range(2):
         started, cpu = time.perf_counter(), time.process_time()
-        run(bootstrap, topic, count)
+        run(bootstrap, topic, count, case)
         wall, cpu = time.perf_counter() - started, time.process_time() - cpu
         best = max(best, Rate(count / wall / 1e6, count / cpu / 1e6))
     return best
 
 
-def compare(bootstrap: str, count: int) -> dict[str, dict[str, Rate]]:
-    """Measure all clients against one broker; a topic is filled first, so that consumers never run dry."""
+def compare(bootstrap: str, case: Case, scale: float, only: Sequence[str] = ()) -> Rates:
+    """Measure clients against one broker; consumers read whole topics, so that nothing is fetched in vain."""
     from kbroker import Admin
     from kbroker.testing import unique_topic_name
 
-    results: dict[str, dict[str, Rate]] = {}
+    whole = 20 * DIFFERENT_VALUES
+    most = max(whole, int(BYTES / case.value_bytes * scale) // whole * whole)
+    results: Rates = {}
     with Admin(bootstrap) as admin:
-        for group, clients in GROUPS.items():
+        for group, clients in CLIENTS.items():
             results[group] = {}
-            topic = unique_topic_name("bench")
-            admin.create_topic(topic, partitions=4, replication_factor=1)
-            if group == "consume":
-                produce_arrow(bootstrap, topic, count)
+            topics: dict[int, str] = {}
             for name, (run, divisor) in clients.items():
-                results[group][name] = measure(run, bootstrap, topic, count // divisor)
-            admin.delete_topic(topic)
+                if name not in only and (only or (name in SLOW and case != USUAL)):
+                    continue
+                count = most // divisor
+                if count not in topics:
+                    topic = topics[count] = unique_topic_name("bench")
+                    admin.create_topic(topic, partitions=4, replication_factor=1)
+                    if group == "consume":
+                        produce_arrow(bootstrap, topic, count, case)
+                results[group][name] = measure(run, bootstrap, topics[count], count, case)
+            admin.delete_topics(topics.values())
+            table_of.cache_clear()
     return results
 
 
-def show(broker: str, results: dict[str, dict[str, Rate]]) -> None:
-    """Print one table, ratios to confluent-kafka's."""
-    print(f"{'clients of ' + broker:26}{'M/s':>8}{'ratio':>9}{'M/s of CPU':>13}{'ratio':>9}")
+def interpreted(bootstrap: str, scale: float) -> Rates:
+    """Measure our clients from a copy without compiled modules, with fewer messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        for room in ROOMS:
+            shutil.copytree(
+                ROOT / room, Path(folder) / room, ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+            )
+        results = Path(folder) / "results.json"
+        command = [sys.executable, "-m", "bench.client", bootstrap, "--scale", str(scale * INTERPRETED_SHARE)]
+        subprocess.run(
+            [*command, "--only-ours", "--results", str(results)],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": folder},
+            stdout=subprocess.DEVNULL,
+            timeout=600,
+            check=True,
+        )
+        found = json.loads(results.read_text())[bootstrap][str(USUAL)]
+    return {group: {name: Rate(*rate) for name, rate in rates.items()} for group, rates in found.items()}
+
+
+def show(broker: str, case: Case, results: Rates) -> None:
+    """Print one table: ratios to the better of confluent-kafka's, and what is asked of them."""
+    print(f"{f'clients of {broker}, {case}':36}{'M/s':>8}{'ratio':>9}{'M/s of CPU':>13}{'ratio':>9}  asked")
     for group, rates in results.items():
-        base = rates["confluent-kafka"]
+        base = max((rate for name, rate in rates.items() if name in (CONFLUENT, TUNED)), default=None)
         for name, found in rates.items():
-            ratios = found.wall / base.wall, found.cpu / base.cpu
-            print(f"{group:9}{name:17}{found.wall:8.3f}{ratios[0]:8.2f}x{found.cpu:13.3f}{ratios[1]:8.2f}x", flush=True)
+            ratios = f"{'':9}", f"{'':9}"
+            if base is not None:
+                ratios = f"{found.wall / base.wall:8.2f}x", f"{found.cpu / base.cpu:8.2f}x"
+            asked = [
+                f"{found.wall / (base if than == CONFLUENT and base else rates[than]).wall:.2f} x {than}, of {goal:g}"
+                for goal_group, who, than, goal in GOALS
+                if (goal_group, who) == (group, name) and case == USUAL and than in rates
+            ]
+            print(f"{group:9}{name:27}{found.wall:8.3f}{ratios[0]}{found.cpu:13.3f}{ratios[1]}  {', '.join(asked)}")
+    print(flush=True)
+
+
+def show_interpreted(broker: str, compiled: Rates, plain: Rates) -> None:
+    """Print how much slower our clients are without compiled modules."""
+    print(f"{f'clients of {broker}, not compiled':36}{'M/s':>8}{'M/s of CPU':>22}{'compiled is faster by':>24}")
+    for group, rates in plain.items():
+        for name, found in rates.items():
+            times = compiled[group][name].cpu / found.cpu
+            print(f"{group:9}{name:27}{found.wall:8.3f}{found.cpu:22.3f}{times:23.0f}x")
+    print(flush=True)
+
+
+def run_all(broker: str, bootstrap: str, scale: float) -> dict[str, Any]:
+    """Measure every case against one broker and print it."""
+    results: dict[str, Any] = {}
+    for case in CASES:
+        results[str(case)] = compare(bootstrap, case, scale)
+        show(broker, case, results[str(case)])
+    results["not compiled"] = interpreted(bootstrap, scale)
+    show_interpreted(broker, results[str(USUAL)], results["not compiled"])
+    return results
 
 
 def main(arguments: Sequence[str] = ()) -> int:
     """Measure against the given broker, else against brokers started here."""
-    if arguments:
-        show(arguments[0], compare(arguments[0], int(arguments[1]) if len(arguments) > 1 else MESSAGES))
-        return 0
-    from bench.systems import systems
+    parser = argparse.ArgumentParser(prog="python -m bench.client", description=__doc__)
+    parser.add_argument("bootstrap", nargs="?", help="a broker that runs; default: some are started")
+    parser.add_argument("--scale", type=float, default=1.0, help="shrink the numbers of messages")
+    parser.add_argument("--only-ours", action="store_true", help="no other clients, and only the usual messages")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="a JSON file to write the rates to")
+    given = parser.parse_args(arguments)
+    results: dict[str, Any] = {}
+    if given.only_ours:
+        found = compare(given.bootstrap, USUAL, given.scale, only=(OURS, ARROW))
+        show(given.bootstrap, USUAL, found)
+        results[given.bootstrap] = {str(USUAL): found}
+    elif given.bootstrap:
+        results[given.bootstrap] = run_all(given.bootstrap, given.bootstrap, given.scale)
+    else:
+        from bench.systems import systems
 
-    for kind in systems():
-        with kind() as system:
-            show(kind.name, compare(system.bootstrap, MESSAGES))
+        for kind in systems():
+            with kind() as system:
+                results[kind.name] = run_all(kind.name, system.bootstrap, given.scale)
+    given.results.parent.mkdir(exist_ok=True)
+    given.results.write_text(json.dumps(results, indent=2))
     return 0
 
 

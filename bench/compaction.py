@@ -6,12 +6,14 @@ A log of many keys written again and again is compacted in this process by our c
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -39,13 +41,13 @@ CASES = [
 ]
 
 
-def write(log: Log, value_bytes: int, repeats: int, compression: CompressionType) -> None:
+def write(log: Log, value_bytes: int, repeats: int, compression: CompressionType, total_bytes: int) -> None:
     """Fill a log so that each key is there about `repeats` times."""
     rng = random.Random(1)
     value = rng.randbytes(value_bytes // 2) * 2
-    keys = max(TOTAL_BYTES // (value_bytes + 20) // repeats, 1)
+    keys = max(total_bytes // (value_bytes + 20) // repeats, 1)
     written = 0
-    while written < TOTAL_BYTES:
+    while written < total_bytes:
         builder = BatchBuilder(BATCH_BYTES, compression)
         while builder.append(b"key-%012d" % rng.randrange(keys), value, (), 1_700_000_000_000):
             pass
@@ -86,8 +88,11 @@ def compact_kafka(data: Path, class_path: str) -> tuple[float, float, int]:
     return float(cpu), float(seconds), int(kept)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] = ()) -> None:
     """Measure and print a table."""
+    parser = argparse.ArgumentParser(prog="python -m bench compaction", description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="shrink the logs")
+    total_bytes = max(3 * SEGMENT_BYTES // 2, int(TOTAL_BYTES * parser.parse_args(arguments).scale))
     console = Console(width=None if os.isatty(1) else 120)
     class_path = kafka_class_path()
     table = Table(title="Compaction: MB of log per second of processor time", title_justify="left")
@@ -100,7 +105,7 @@ def main() -> None:
             manager.open(1, "bench-compaction-id---")
             manager.load()
             log = manager.create("table", 0, bytes(range(16)), CONFIG)
-            write(log, value_bytes, repeats, compression)
+            write(log, value_bytes, repeats, compression, total_bytes)
             size = sum(segment.size for segment in log.segments[:-1]) / 1e6
             manager.shutdown()
             theirs = None
