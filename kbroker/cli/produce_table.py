@@ -85,8 +85,11 @@ def send_file(
         try:
             pieces = source.pieces()
             while not stop and outcome.failure is None:
-                with stop.raising():
-                    piece = next(pieces, None)
+                try:
+                    with stop.raising():
+                        piece = next(pieces, None)
+                except KeyboardInterrupt:
+                    break
                 if piece is None:
                     break
                 skip = _send(producer, source, topic, piece, outcome, headers, partition, skip)
@@ -96,8 +99,6 @@ def send_file(
             outcome.failure = one_line(error)
             if outcome.failure is None:
                 raise
-        except KeyboardInterrupt:
-            pass  # while it read
         producer.flush()
         outcome.settle(source.row_word, wait=True)
     _report(source, topic, outcome, skip, interrupted=bool(stop))
