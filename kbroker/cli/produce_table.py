@@ -15,7 +15,7 @@ from kbroker.cli.errors import CommandFailed, one_line
 from kbroker.cli.interrupts import INTERRUPTED, interrupts
 from kbroker.cli.progress import progress_bar
 from kbroker.client.errors import RowTooLarge
-from kbroker.client.table_delivery import TableDelivery
+from kbroker.client.table_delivery import RowRange, TableDelivery
 
 if TYPE_CHECKING:
     from kbroker import Producer
@@ -57,9 +57,16 @@ class Outcome:
             part, reason = min(error.failures, key=lambda failure: failure[0].first)
             if self.first_failed is None:
                 self.first_failed = before + part.first
-            rows = f"{row_word}s {first + part.first} to {first + part.last}"
-            place = rows if part.partition is None else f"{rows} of partition {part.partition}"
-            self.failure = self.failure or f"{error.failed_rows} rows are not written, first of {place}: {reason}"
+            self.failure = self.failure or f"{_place(row_word, first, error.failed_rows, part)}: {reason}"
+
+
+def _place(row_word: str, first: int, failed: int, part: RowRange) -> str:
+    """Say which rows are not written, as well as that is known."""
+    if failed == 1 and part.first == part.last:
+        return f"{row_word} {first + part.first} is not written"
+    rows = f"{row_word}s {first + part.first} to {first + part.last}"
+    place = rows if part.partition is None else f"{rows} that belong to partition {part.partition}"
+    return f"{failed} {row_word}s are not written, first {part.rows} of {place}"
 
 
 def send_file(

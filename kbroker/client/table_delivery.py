@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
 from kbroker.client.accumulator import Batch
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class RowRange(NamedTuple):
-    """Rows `first` to `last` of the table that belong to `partition` (None: all of them); `rows` is their number."""
+    """`rows` of the rows `first` to `last` of the table, those that belong to `partition` (None: all of them)."""
 
     partition: int | None
     first: int
@@ -146,9 +146,9 @@ class TableDelivery:
         failures = list(self._failures)
         places: dict[int, PartitionOffsets] = {}
         rows = 0
-        for batch, part in ((leaf, part) for sent, part in self._parts for leaf in sent.leaves()):
+        for batch, part in self._leaves():
             if batch.error is not None:
-                failures.append((part._replace(rows=batch.count), batch.error))
+                failures.append((part, batch.error))
                 continue
             rows += batch.count
             first = batch.base_offset
@@ -159,6 +159,15 @@ class TableDelivery:
             places[batch.partition] = PartitionOffsets(first, last, batch.count + (known.rows if known else 0))
         metadata = TableMetadata(self.topic, rows, places)
         return metadata, TableNotWritten(metadata, failures) if failures else None
+
+    def _leaves(self) -> Iterator[tuple[Batch, RowRange]]:
+        """Yield what was sent in the end with its rows, as narrow as a batch's share of them allows."""
+        for sent, part in self._parts:
+            before = 0
+            for leaf in sent.leaves():
+                behind = part.rows - before - leaf.count
+                yield leaf, RowRange(part.partition, part.first + before, part.last - behind, leaf.count)
+                before += leaf.count
 
 
 def _call(listener: Callable[[], None]) -> None:

@@ -40,3 +40,19 @@ async def test_it_can_be_awaited_and_pickled_with_its_failures() -> None:
         await delivery
     assert caught.value.failed_rows == 7
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_the_rows_of_a_batch_that_was_split_are_named_each() -> None:
+    delivery = TableDelivery("t")
+    whole, shared = batch(0), batch(1)
+    delivery.add(whole, RowRange(0, 20, 29, 10))
+    delivery.add(shared, RowRange(1, 30, 59, 10))
+    delivery.seal()
+    for one in (whole, shared):
+        parts = [batch(one.partition, count) for count in (4, 1, 5)]
+        one.split_into(parts)
+        for number, part in enumerate(parts):
+            part.finish(7, error=ValueError("too large") if number == 1 else None)
+    failed = [rows for rows, _ in delivery.exception(0).failures]  # type: ignore[union-attr]
+    assert failed == [RowRange(0, 24, 24, 1), RowRange(1, 34, 54, 1)]
+    assert delivery.exception(0).failed_rows == 2  # type: ignore[union-attr]
