@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import concurrent.futures
 import os
 import queue
 import threading
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 from kbroker.client.errors import AFTER_FORK, ClientClosed
 
 T = TypeVar("T")
+Calls = queue.SimpleQueue[Callable[[], None] | None]
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
@@ -26,15 +28,18 @@ _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 class Client:
     """A background loop and the asyncio client that lives on it.
 
-    What the client asks of its user's code (rebalance listeners) runs in the thread that waits here, not on the loop:
-    there it may call the client again.
+    What the client asks of its user's code (rebalance listeners) runs in a thread that waits here, not on the loop:
+    there it may call the client again. Several threads may wait at a time.
     """
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        """What the waiting thread has to do; None only wakes it."""
+        self._waiting: list[Calls] = []
+        """Of each thread that waits in `run`: what it has to do; None only wakes it."""
+        self._left: list[Callable[[], None]] = []
+        """What nobody has done yet, as nobody waits."""
+        self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kbroker-client", daemon=True)
         self._thread.start()
         self._closed = False
@@ -53,16 +58,45 @@ class Client:
             coroutine.close()
             raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        future.add_done_callback(lambda done: self._calls.put(None))
+        calls: Calls = queue.SimpleQueue()
+        self._wait_with(calls)
+        future.add_done_callback(lambda done: calls.put(None))
         try:
             while not future.done():
-                call = self._calls.get()
+                call = calls.get()
                 if call is not None:
                     call()
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClientClosed("this client was closed meanwhile") from None
         except BaseException:
             future.cancel()
             raise
+        finally:
+            self._wait_no_more(calls)
+
+    def _wait_with(self, calls: Calls) -> None:
+        with self._lock:
+            self._waiting.append(calls)
+            left, self._left = self._left, []
+        for call in left:
+            calls.put(call)
+
+    def _wait_no_more(self, calls: Calls) -> None:
+        with self._lock:
+            self._waiting.remove(calls)
+        while not calls.empty():
+            call = calls.get()
+            if call is not None:
+                self._hand_over(call)
+
+    def _hand_over(self, call: Callable[[], None]) -> None:
+        """Have a function called by the thread that has begun to wait last, else by the next that waits."""
+        with self._lock:
+            if self._waiting:
+                self._waiting[-1].put(call)
+            else:
+                self._left.append(call)
 
     async def _in_waiting_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Have a function called by the thread that waits in `run` now or next; returns or raises what it does."""
@@ -87,7 +121,7 @@ class Client:
             else:
                 self._loop.call_soon_threadsafe(set_outcome, result, None)
 
-        self._calls.put(call)
+        self._hand_over(call)
         return await outcome
 
     def _check(self) -> None:
@@ -107,6 +141,7 @@ class Client:
         try:
             self.run(self._close(timeout))
         finally:
+            self.run(_cancel_others())
             self._stop_loop()
 
     async def _close(self, timeout: float | None) -> None:
@@ -120,6 +155,14 @@ class Client:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+async def _cancel_others() -> None:
+    """Other threads may still wait here: nobody waits for ever."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
 
 
 async def call(make: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import ClientConfig
@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 
 DATA, CONTROL = "data", "control"
 """A broker's long-polling fetches and its other requests need not wait for each other: two connections."""
+
+BOOTSTRAP = (-1, CONTROL)
+"""As a broker's id and channel: whichever answers first."""
 
 NEW_TOPIC_S = 1.0
 """A broker may not have heard yet of a topic that was just created, or of any when it just started."""
@@ -56,12 +59,17 @@ class Cluster:
         connection = self._connections.get(key)
         if connection is not None and not connection.is_closed:
             return connection
+        return await self._open_once(key, self._connect)
+
+    async def _open_once(
+        self, key: tuple[int, str], connect: Callable[[tuple[int, str]], Coroutine[Any, Any, Connection]]
+    ) -> Connection:
+        """Several wait for one connection: that one of them is cancelled does not concern the others."""
         self._check_open()
         task = self._opening.get(key)
         if task is None:
-            task = self._opening[key] = self._loop.create_task(self._connect(key))
+            task = self._opening[key] = self._loop.create_task(connect(key))
             task.add_done_callback(lambda done: self._opened(key, done))
-        # Several wait for one connection: that one of them is cancelled does not concern the others.
         return await asyncio.shield(task)
 
     def _opened(self, key: tuple[int, str], done: asyncio.Task[Connection]) -> None:
@@ -122,10 +130,9 @@ class Cluster:
                 return await self.connection(node_id)
             except (OSError, KafkaError) as error:
                 log.info("broker %d does not answer: %s", node_id, error)
-        return await self._open_bootstrap()
+        return await self._open_once(BOOTSTRAP, self._open_bootstrap)
 
-    async def _open_bootstrap(self) -> Connection:
-        self._check_open()
+    async def _open_bootstrap(self, key: tuple[int, str]) -> Connection:
         problems = []
         for host, port in self.config.addresses():
             try:
@@ -155,8 +162,8 @@ class Cluster:
         return answered
 
     async def _leave_bootstrap(self) -> None:
-        """A bootstrap connection is needed no longer once the brokers are known."""
-        if self._bootstrap is not None and self.metadata.nodes:
+        """A bootstrap connection is needed no longer once the brokers are known, and all has been answered."""
+        if self._bootstrap is not None and self.metadata.nodes and not self._bootstrap.in_flight:
             connection, self._bootstrap = self._bootstrap, None
             await connection.close()
 

@@ -75,8 +75,8 @@ class Fetcher:
 
     def buffered_bytes(self) -> int:
         """How many bytes are in memory: an answer counts as a whole as long as any of it waits to be delivered."""
-        frames = {id(chunk.frame): len(chunk.frame) for state in self.states.values() for chunk in state.chunks}
-        return sum(frames.values())
+        answers = {chunk.answer: chunk.answer_bytes for state in self.states.values() for chunk in state.chunks}
+        return sum(answers.values())
 
     async def _run(self) -> None:
         while True:
@@ -293,9 +293,10 @@ class Fetcher:
             timeout = (self.config.fetch_max_wait_ms + self.config.request_timeout_ms) / 1000
             version = connection.version_for(FetchRequest, NEWEST_FETCH)
             answer = await connection.request(fetch_request(self.config, asked), version, timeout=timeout)
+            size = sum(len(item.records or b"") for topic in answer.responses for item in topic.partitions)
             for topic in answer.responses:
                 for item in topic.partitions:
-                    if self._take(TopicPartition(topic.topic, item.partition_index), item, asked, leader):
+                    if self._take(TopicPartition(topic.topic, item.partition_index), item, asked, leader, size):
                         lost.add(topic.topic)
         except (OSError, KafkaError) as error:
             log.info("a fetch from broker %d failed: %s", leader, error)
@@ -318,6 +319,7 @@ class Fetcher:
         item: FetchResponse.PartitionData,
         asked: dict[TopicPartition, Asked],
         leader: int,
+        answer_bytes: int,
     ) -> bool:
         """Keep one partition's records; True when its leader must be looked up again."""
         state = self.states.get(key)
@@ -338,7 +340,7 @@ class Fetcher:
         if self.config.read_committed:
             pairs = ((one.producer_id, one.first_offset) for one in item.aborted_transactions or ())
             aborted = AbortedTransactions(pairs)
-        state.add(Chunk(key, item.records, aborted))
+        state.add(Chunk(key, item.records, aborted, answer_bytes))
         self.arrived.set()
         return False
 

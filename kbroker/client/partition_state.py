@@ -27,18 +27,26 @@ UNKNOWN_EPOCH = -1
 class Chunk:
     """The batches of one partition out of one answer; `position` is the next byte to decode."""
 
-    __slots__ = ("aborted", "partition", "position", "records")
+    __slots__ = ("aborted", "answer_bytes", "partition", "position", "records")
 
-    def __init__(self, partition: TopicPartition, records: Any, aborted: AbortedTransactions | None) -> None:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        records: Any,
+        aborted: AbortedTransactions | None,
+        answer_bytes: int | None = None,
+    ) -> None:
         self.partition = partition
         self.records = records
         self.aborted = aborted
         self.position = 0
+        self.answer_bytes = len(records) if answer_bytes is None else answer_bytes
+        """Of the whole answer, which any chunk of it keeps in memory."""
 
     @property
-    def frame(self) -> Any:
-        """The buffer it is a part of: the whole answer's, kept in memory by any chunk of it."""
-        return self.records.obj if isinstance(self.records, memoryview) else self.records
+    def answer(self) -> int:
+        """Which answer it is a part of, as long as it lives."""
+        return id(self.records.obj if isinstance(self.records, memoryview) else self.records)
 
 
 class PartitionState:

@@ -2,6 +2,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -60,3 +61,36 @@ def test_a_function_nobody_waited_for_runs_with_the_next_call(client: Client) ->
         return await task
 
     assert client.run(collect()) == threading.main_thread().name
+
+
+def test_threads_that_wait_at_the_same_time_all_get_their_answers(client: Client) -> None:
+    async def wait_for(number: int) -> int:
+        await asyncio.sleep(number % 5 * 0.001)
+        return number
+
+    with ThreadPoolExecutor(8) as threads:
+        futures = [threads.submit(client.run, wait_for(number)) for number in range(500)]
+        assert [future.result(30) for future in futures] == list(range(500))
+
+
+def test_whoever_waits_when_the_client_is_closed_is_told(client: Client) -> None:
+    waits = threading.Event()
+
+    async def wait() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(client.run, wait())
+        assert waits.wait(30)
+        client.close()
+        with pytest.raises(ClientClosed, match="closed meanwhile"):
+            future.result(30)
+
+
+def test_the_clients_own_thread_is_told_not_to_wait_for_itself(client: Client) -> None:
+    async def wrong() -> int:
+        return client.run(call(lambda: 7))
+
+    with pytest.raises(RuntimeError, match="waits for that thread for ever"):
+        client.run(wrong())

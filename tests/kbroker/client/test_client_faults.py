@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -387,6 +388,37 @@ async def test_a_producer_closed_in_any_state_leaves_nothing(own_broker: BrokerP
             await producer.send("t", b"z")
         if own_broker.exit_status is None:
             await asyncio.to_thread(own_broker.resume)
+
+
+@pytest.mark.parametrize("waits_in", ["poll", "batches", "commit", "flush", "send"])
+def test_a_client_closed_while_another_thread_waits_in_it(own_broker: BrokerProcess, waits_in: str) -> None:
+    options = {"buffer_memory": 10_000, "linger_ms": 0}
+    producer = BlockingProducer(own_broker.bootstrap, **options)
+    consumer = BlockingConsumer(own_broker.bootstrap, group_id="g", **QUICK)
+    producer.send("t", b"x").result(LIMIT_S)
+    consumer.assign([("t", 0)])
+    assert consumer.poll(LIMIT_S)
+    if waits_in not in ("poll", "batches"):
+        own_broker.pause()
+        producer.send("t", b"y" * 11_000)
+    calls: dict[str, Callable[[], object]] = {
+        "poll": lambda: consumer.poll(3600),
+        "batches": lambda: next(consumer.batches()),
+        "commit": lambda: consumer.commit({("t", 0): 1}),
+        "flush": producer.flush,
+        "send": lambda: producer.send("t", b"z"),
+    }
+    with ThreadPoolExecutor(1) as threads:
+        future = threads.submit(calls[waits_in])
+        with pytest.raises(TimeoutError):
+            future.result(0.3)
+        producer.close(0.2)
+        consumer.close(0.2)
+        error = future.exception(LIMIT_S)
+    # What was in the buffer when the producer was closed has an outcome: flush may have seen that.
+    assert isinstance(error, errors.ClientClosed) or (waits_in == "flush" and error is None), error
+    if waits_in not in ("poll", "batches"):
+        own_broker.resume()
 
 
 async def test_cancelled_calls_leave_nothing_behind_and_the_clients_go_on(own_broker: BrokerProcess) -> None:

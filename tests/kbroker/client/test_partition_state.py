@@ -49,9 +49,11 @@ def test_moving_forgets_what_was_known() -> None:
     assert state.epoch_before(0) == -1
 
 
-def test_a_chunk_keeps_its_whole_answer_in_memory() -> None:
+def test_chunks_of_one_answer_are_known_by_its_buffer() -> None:
     frame = bytearray(1000)
-    assert Chunk(KEY, memoryview(frame)[10:20], None).frame is frame
+    one, other = (Chunk(KEY, memoryview(frame)[at : at + 10], None, 20) for at in (10, 20))
+    assert (one.answer, one.answer_bytes) == (other.answer, other.answer_bytes)
+    assert Chunk(KEY, bytes(5), None).answer_bytes == 5
 
 
 def test_a_preferred_replica_is_read_from_while_it_is_there_and_its_time_lasts() -> None:
