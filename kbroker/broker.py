@@ -27,26 +27,27 @@ import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from controller.controller_config import ControllerConfig
 from controller.runner import ControllerRunner
 from controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
-from controller.znodes import BrokerRegistration, Endpoint, MalformedZnode
+from controller.znodes import BrokerRegistration, Endpoint, MalformedZnode, TopicPartition
 from controller.zookeeper import ZooKeeper
 from kbroker import handlers
 from kbroker.broker_channels import BrokerChannels
 from kbroker.broker_config import BrokerConfig, read_broker_config, read_properties
+from kbroker.config_shares import controller_settings, server_limits, settings_of
 from kbroker.context import Services
 from kbroker.controller_channel import ControllerChannel
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.dispatch import Dispatcher
 from kbroker.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.lost_logs import wait_until_left_out
 from kbroker.metadata_cache import MetadataCache
 from kbroker.producer_id_manager import ProducerIdManager
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
-from kbroker.server import Listener, Server, ServerLimits
+from kbroker.server import Listener, Server
 from kbroker.topic_names import OFFSETS_TOPIC
 from protocol.config_def import ConfigError
 from protocol.errors import ErrorCode, KafkaError
@@ -63,6 +64,8 @@ from segment.log_manager import LogDirError, LogManager, LogManagerSettings
 log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
+LEFT_OUT_S = 10.0
+"""How long a broker without logs that it had waits for a controller to notice, once its old session is over."""
 TELL_S = 1.0
 """How long a controller that stops waits for brokers to hear its last orders."""
 GC_THRESHOLDS = 10_000, 5, 20
@@ -71,8 +74,6 @@ FIRST_METADATA_S = 60.0
 FIRST_TOPICS_S = 5.0
 SLOW_CONNECT_S = 1.0
 ALTER_PARTITION_VERSION = 3
-
-Settings = TypeVar("Settings", LogManagerSettings, LogCleanerSettings)
 
 
 class StartError(Exception):
@@ -148,7 +149,7 @@ class Broker:
         config = self.config
         proposed = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         self.cluster_id = await self.zookeeper.cluster_id(proposed)
-        settings = _settings_of(LogManagerSettings, config)
+        settings = settings_of(LogManagerSettings, config)
         self.logs = LogManager(config.directories, LogConfig(**topic_defaults(config)), settings)
         stored_cluster = self.logs.stored_cluster_id()
         if stored_cluster not in (None, self.cluster_id):
@@ -224,6 +225,10 @@ class Broker:
         self.server = Server(Dispatcher(self.services), server_limits(config))
         self.server.bind([Listener(each.name, each.host, each.port) for each in config.parsed_listeners])
 
+    def _has_log(self, partition: TopicPartition) -> bool:
+        """Whether this broker has the partition's log, or may have it in a directory that is offline."""
+        return bool(self.logs.offline_dirs) or self.logs.get(*partition) is not None
+
     async def _partitions_of(self, topic: str) -> int | None:
         found = (await self.zookeeper.read_topics([topic])).get(topic)
         return None if found is None else len(found.partitions)
@@ -237,7 +242,7 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         await self._replicas.start()
-        self._cleaner = LogCleaner(self.logs, _settings_of(LogCleanerSettings, self.config))
+        self._cleaner = LogCleaner(self.logs, settings_of(LogCleanerSettings, self.config))
         self._cleaner.start()
         assert self._groups is not None
         self._groups.start(await self._partitions_of(OFFSETS_TOPIC))
@@ -246,6 +251,7 @@ class Broker:
         await self._check_endpoints_are_free()
         # Killed and started again at once, a broker finds its old registration until its old session expires.
         patience_ms = self.config.zookeeper_session_timeout_ms + 1_000
+        await wait_until_left_out(self.zookeeper, self.broker_id, self._has_log, patience_ms / 1000 + LEFT_OUT_S)
         self.broker_epoch = await self.zookeeper.register_broker(self._registration(), wait_ms=patience_ms)
         self._registered = True
         self.zookeeper.on_session_established.append(self._on_new_session)
@@ -363,7 +369,7 @@ class Broker:
         self.config = self.services.config = self._replicas.config = after
         self.server.limits = server_limits(after)
         if self._cleaner is not None:
-            self._cleaner.reconfigure(_settings_of(LogCleanerSettings, after))
+            self._cleaner.reconfigure(settings_of(LogCleanerSettings, after))
         for topic in {topic for topic, _ in self.logs.logs}:
             self._topic_changed(topic)
         if after.num_replica_fetchers != before.num_replica_fetchers and self._replicas.replication is not None:
@@ -447,47 +453,6 @@ class Broker:
             if attempt + 1 < config.controlled_shutdown_max_retries:
                 await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
         log.warning("controlled shutdown did not succeed; stopping all the same")
-
-
-def _settings_of(kind: type[Settings], config: BrokerConfig) -> Settings:
-    """The share of the broker's keys that the logs, or their compaction, have: fields of the same names."""
-    names = kind.__dataclass_fields__
-    return kind(**{name: getattr(config, name) for name in names if hasattr(config, name)})
-
-
-def controller_settings(config: BrokerConfig) -> ControllerConfig:
-    """Return the controller's share of the broker's keys."""
-    return ControllerConfig(
-        inter_broker_listener_name=config.inter_broker_listener,
-        control_plane_listener_name=config.control_plane_listener_name,
-        unclean_leader_election_enable=config.unclean_leader_election_enable,
-        auto_leader_rebalance_enable=config.auto_leader_rebalance_enable,
-        leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
-        leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
-        delete_topic_enable=config.delete_topic_enable,
-    )
-
-
-def server_limits(config: BrokerConfig) -> ServerLimits:
-    """Return the server's share of the broker's keys."""
-    return ServerLimits(
-        request_max_bytes=config.socket_request_max_bytes,
-        queued_max_bytes=config.queued_max_request_bytes,
-        max_idle_ms=config.connections_max_idle_ms,
-        max_connections=config.max_connections,
-        max_connections_per_ip=config.max_connections_per_ip,
-        max_creation_rate=config.max_connection_creation_rate,
-        per_ip_overrides=config.per_ip_overrides,
-        backlog=config.socket_listen_backlog_size,
-        send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
-        receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
-        privileged_listener=config.inter_broker_listener,
-    )
-
-
-def _buffer_bytes(config: BrokerConfig, key: str) -> int:
-    """Kafka's default of 100 KB keeps Linux from growing a socket's buffers, at half the throughput: only if asked."""
-    return int(config.properties[key]) if key in config.properties else -1
 
 
 # -- the process --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load
 from tests.faults.test_kills import victim
-from tests.system.wire import Peer, fetch, one_batch, produce
+from tests.system.wire import Peer, fetch, one_batch, produce, read_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -112,3 +112,21 @@ def test_a_data_directory_deleted_under_a_broker_stops_it_and_is_copied_anew(
         cluster.until_whole(topic_name)
         load.until_progress()
         load.finish_and_check()
+
+
+def test_a_broker_back_at_once_with_an_empty_disk_leads_nobody_astray(cluster: FaultCluster, topic_name: str) -> None:
+    # The controller dies with it: the next one finds the broker registered anew, and cannot know of its death.
+    for turn in range(4):
+        topic = f"{topic_name}-{turn}"
+        broker = cluster.brokers[cluster.controller()]
+        cluster.create_topic(topic, [broker.broker_id] * 3)
+        for partition in range(3):
+            with Peer(cluster.leader(topic, partition), TIMEOUT) as peer:
+                for number in range(20):
+                    assert not produce(peer, topic, one_batch(b"%d" % number), partition).error_code
+        broker.kill()
+        shutil.rmtree(broker.log_dir)
+        broker.start().wait_until_ready(TIMEOUT)
+        cluster.until_whole(topic)
+        for partition in range(3):
+            assert read_all(cluster.leader(topic, partition), topic, partition) == [b"%d" % n for n in range(20)]
