@@ -1,3 +1,9 @@
+"""Access rules: what is asked and read, and what a real Kafka makes of it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
 import pytest
 
 from kbroker.client.acl_admin import AclAdmin
@@ -86,3 +92,31 @@ async def test_a_cluster_without_an_authorizer_says_so(kafka_bootstrap: str) -> 
             await admin.describe_acls()
         with pytest.raises(SecurityDisabledError):
             await admin.create_acls([RULE])
+
+
+@pytest.mark.slow
+async def test_rules_are_kept_by_a_kafka_with_an_authorizer(kafka_in_turn: Callable[..., str]) -> None:
+    authorizer = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer"
+    bootstrap = kafka_in_turn("start", authorizer, "super.users=User:ANONYMOUS")
+    read = AccessRule(AclResource.TOPIC, "t", "User:a", AclOperation.READ)
+    rules = [read, RULE, AccessRule(AclResource.GROUP, "g", "User:b", AclOperation.ALL)]
+    async with Admin(bootstrap) as admin:
+        await admin.create_acls(rules)
+        assert await until_there_are(admin, 3) == set(rules)
+        assert await admin.describe_acls(AccessRuleFilter(AclResource.GROUP)) == rules[2:]
+        assert await admin.describe_acls(AccessRuleFilter(principal="User:nobody")) == []
+        found = await admin.describe_acls(AccessRuleFilter(AclResource.TOPIC, "tuna", pattern=AclPattern.MATCH))
+        assert found == [RULE], "its prefix"
+        assert await admin.delete_acls([AccessRuleFilter(AclResource.TOPIC, permission=AclPermission.DENY)]) == [RULE]
+        assert await until_there_are(admin, 2) == {read, rules[2]}
+        with pytest.raises(BrokerError, match="INVALID_REQUEST"):
+            await admin.create_acls([AccessRule(AclResource.TOPIC, "", "User:a", AclOperation.READ)])
+
+
+async def until_there_are(admin: Admin, count: int) -> set[AccessRule]:
+    """A broker hears of rules from ZooKeeper."""
+    deadline = time.monotonic() + 60
+    while len(found := await admin.describe_acls()) != count:
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.1)
+    return set(found)
