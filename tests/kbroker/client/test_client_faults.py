@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -24,7 +25,11 @@ from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
-from protocol.records.batch import split_batches
+from protocol.errors import ErrorCode
+from protocol.records.batch import split_batches, write_crc
+from protocol.records.builder import BatchBuilder
+from protocol.records.compression import CompressionType
+from tests.kbroker.client.topics import produce_batch
 
 LIMIT_S = 30.0
 QUICK: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 200, "session_timeout_ms": 10_000}
@@ -136,20 +141,43 @@ async def test_a_topic_deleted_under_a_member_and_made_again_is_read_again(boots
         assert await collect(member, 1) == [b"new"]
 
 
-@pytest.mark.parametrize("form", ["records", "columns"])
-async def test_a_poisoned_batch_is_named_and_can_be_skipped(own_broker: BrokerProcess, form: str) -> None:
-    async with Producer(own_broker.bootstrap) as producer:
+async def write_and_flip_a_bit(broker: BrokerProcess) -> None:
+    """Three batches of ten, of which the disk spoils the second."""
+    async with Producer(broker.bootstrap) as producer:
         for number in range(3):
             await asyncio.gather(*[await producer.send("t", b"%d" % number, partition=0) for _ in range(10)])
-    (segment,) = (own_broker.log_dir / "t-0").glob("*.log")
-    await asyncio.to_thread(own_broker.stop)
+    (segment,) = (broker.log_dir / "t-0").glob("*.log")
+    await asyncio.to_thread(broker.stop)
     data = bytearray(segment.read_bytes())
     positions = split_batches(data)
     assert len(positions) == 3
     data[sum(positions[1]) - 2] ^= 0xFF
     segment.write_bytes(data)
-    await asyncio.to_thread(lambda: own_broker.start().wait_until_ready(LIMIT_S))
+    await asyncio.to_thread(lambda: broker.start().wait_until_ready(LIMIT_S))
 
+
+async def write_what_cannot_be_unpacked(broker: BrokerProcess) -> None:
+    """Three batches of ten, of which a producer has cut the second short before it computed the checksum."""
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topic("t", 1)
+    for number in range(3):
+        builder = BatchBuilder(1 << 20, CompressionType.ZSTD)
+        for _ in range(10):
+            builder.append(None, os.urandom(20), [], 1_700_000_000_000)
+        batch = bytearray(builder.build())
+        if number == 1:
+            del batch[-40:]
+            struct.pack_into(">i", batch, 8, len(batch) - 12)
+            write_crc(batch, 0)
+        assert await asyncio.to_thread(produce_batch, broker.bootstrap, "t", 0, bytes(batch)) is ErrorCode.NONE
+
+
+@pytest.mark.parametrize("form", ["records", "columns"])
+@pytest.mark.parametrize("spoil", [write_and_flip_a_bit, write_what_cannot_be_unpacked])
+async def test_a_poisoned_batch_is_named_and_can_be_skipped(
+    own_broker: BrokerProcess, spoil: Callable[[BrokerProcess], Awaitable[None]], form: str
+) -> None:
+    await spoil(own_broker)
     async with Consumer(own_broker.bootstrap, auto_offset_reset="earliest") as consumer:
         await consumer.assign([("t", 0)])
 
@@ -162,8 +190,9 @@ async def test_a_poisoned_batch_is_named_and_can_be_skipped(own_broker: BrokerPr
 
         assert await read() == list(range(10)), "what is before it is delivered first"
         for _ in range(2):
-            with pytest.raises(errors.CorruptMessageError, match=r"t-0.*offset 10 .*seek"):
+            with pytest.raises(errors.BrokerError, match=r"t-0.*offset 10 .*seek") as raised:
                 await read()
+            assert raised.value.code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
         assert await consumer.position(("t", 0)) == 10
         consumer.seek(("t", 0), 20)
         assert await read() == list(range(20, 30))
@@ -419,6 +448,46 @@ def test_a_client_closed_while_another_thread_waits_in_it(own_broker: BrokerProc
     assert isinstance(error, errors.ClientClosed) or (waits_in == "flush" and error is None), error
     if waits_in not in ("poll", "batches"):
         own_broker.resume()
+
+
+@pytest.mark.parametrize("state", ["new", "assigned", "located", "fetching", "delivering", "iterating"])
+async def test_a_consumer_closed_in_any_state_leaves_nothing(own_broker: BrokerProcess, state: str) -> None:
+    async with Producer(own_broker.bootstrap) as producer:
+        for number in range(10):
+            await producer.send("t", b"%d" % number, partition=0)
+    with nothing_left(own_broker):
+        consumer = Consumer(own_broker.bootstrap, auto_offset_reset="earliest", **IMPATIENT)
+        iterating: asyncio.Task[None] | None = None
+        if state != "new":
+            await consumer.assign([("t", 0)])
+        if state == "assigned":
+            await asyncio.to_thread(own_broker.pause)
+            assert await consumer.poll(0.2) == []
+        elif state in ("located", "fetching"):
+            assert await consumer.position(("t", 0)) == 0
+            await asyncio.to_thread(own_broker.pause)
+            if state == "fetching":
+                consumer.seek(("t", 0), 10)
+                assert await consumer.poll(0.2) == []
+        elif state == "delivering":
+            assert len(await consumer.poll(LIMIT_S, 3)) == 3
+        elif state == "iterating":
+            iterating = asyncio.create_task(read_on_and_on(consumer))
+            await asyncio.sleep(0.1)
+        async with asyncio.timeout(LIMIT_S):
+            await consumer.close(0.5)
+            await consumer.close()
+            if iterating is not None:
+                with pytest.raises(errors.ClientClosed):
+                    await iterating
+        with pytest.raises(errors.ClientClosed):
+            await consumer.poll(1)
+        await asyncio.to_thread(own_broker.resume)
+
+
+async def read_on_and_on(consumer: Consumer) -> None:
+    async for record in consumer:
+        assert record.offset < 10
 
 
 async def test_cancelled_calls_leave_nothing_behind_and_the_clients_go_on(own_broker: BrokerProcess) -> None:
