@@ -6,8 +6,8 @@ version that the leader knew. The answer says per partition what is true now, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from controller.events import PartitionStatesRead, PartitionStatesWritten
@@ -32,6 +32,12 @@ class WantedChange:
     isr: tuple[int, ...]
     leader_recovery_state: int
     partition_epoch: int
+    broker_epochs: Mapping[int, int] = field(default_factory=dict)
+    """Of members of the ISR, where the leader knows in which life it last heard them (KIP-903)."""
+
+    def is_heard_alive(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether the leader may have heard the broker in this life: what it had in one before says nothing."""
+        return self.broker_epochs.get(broker_id, -1) in (-1, broker_epoch)
 
 
 def judge(state: ControllerState, wanted: WantedChange, version: int) -> PartitionState | ErrorCode:
@@ -55,7 +61,8 @@ def judge(state: ControllerState, wanted: WantedChange, version: int) -> Partiti
     # Only who comes in must be live: a leader about to stop whose followers are back has to take them in, or it could
     # never hand over.
     coming = set(wanted.isr) - set(known.isr)
-    if not all(state.is_live(each) for each in coming) or not set(wanted.isr) <= set(state.replicas(wanted.partition)):
+    may_come = all(state.is_live(each) and wanted.is_heard_alive(each, state.brokers[each].epoch) for each in coming)
+    if not may_come or not set(wanted.isr) <= set(state.replicas(wanted.partition)):
         has_own_code = version >= _TOPIC_IDS_SINCE
         return ErrorCode.INELIGIBLE_REPLICA if has_own_code else ErrorCode.OPERATION_NOT_ATTEMPTED
     return PartitionState(
@@ -112,6 +119,7 @@ class IsrChanges:
                         _isr(each, version),
                         each.leader_recovery_state,
                         each.partition_epoch,
+                        _broker_epochs(each, version),
                     )
                 )
         return changes
@@ -170,6 +178,12 @@ def _isr(partition: Any, version: int) -> tuple[int, ...]:
     if version >= _BROKER_EPOCHS_SINCE:
         return tuple(each.broker_id for each in partition.new_isr_with_epochs)
     return tuple(partition.new_isr)
+
+
+def _broker_epochs(partition: Any, version: int) -> dict[int, int]:
+    if version < _BROKER_EPOCHS_SINCE:
+        return {}
+    return {each.broker_id: each.broker_epoch for each in partition.new_isr_with_epochs}
 
 
 def _partition(index: int, result: PartitionState | ErrorCode) -> AlterPartitionResponse.PartitionData:

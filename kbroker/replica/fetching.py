@@ -64,6 +64,7 @@ class FetchParameters:
         "rack",
         "read_committed",
         "received_at",
+        "replica_epoch",
         "replica_id",
         "version",
     )
@@ -71,6 +72,7 @@ class FetchParameters:
     def __init__(self, request: FetchRequest, version: int, listener: str, received_at: int, max_bytes: int) -> None:
         self.version = version
         self.replica_id: int = request.replica_state.replica_id if version >= 15 else request.replica_id
+        self.replica_epoch: int = request.replica_state.replica_epoch if version >= 15 else -1
         self.is_follower = self.replica_id >= 0
         self.by_log_end = self.is_follower
         self.max_wait_ms: int = request.max_wait_ms
@@ -316,6 +318,7 @@ class PartitionFetch:
             parameters.received_at,
             self._replicas.metadata.brokers,
             hosted.log.log_end_offset,
+            parameters.replica_epoch,
         )
         if hosted.deletions:
             hosted.settle_deletions(self._replicas.metadata.brokers)

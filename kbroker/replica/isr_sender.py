@@ -134,12 +134,19 @@ def _text(isr: tuple[int, ...]) -> str:
 
 def _request(proposals: Proposals, broker_id: int, broker_epoch: int) -> AlterPartitionRequest:
     topics: dict[bytes, list[AlterPartitionRequest.PartitionData]] = {}
-    for (topic_id, partition), (_, proposal) in proposals.items():
+    for (topic_id, partition), (hosted, proposal) in proposals.items():
+        remotes = hosted.state.remotes
         topics.setdefault(topic_id, []).append(
             AlterPartitionRequest.PartitionData(
                 partition_index=partition,
                 leader_epoch=proposal.leader_epoch,
-                new_isr_with_epochs=[AlterPartitionRequest.BrokerState(broker_id=member) for member in proposal.isr],
+                new_isr_with_epochs=[
+                    AlterPartitionRequest.BrokerState(
+                        broker_id=member,
+                        broker_epoch=remotes[member].broker_epoch if member in remotes else broker_epoch,
+                    )
+                    for member in proposal.isr
+                ],
                 partition_epoch=proposal.partition_epoch,
             )
         )

@@ -338,9 +338,11 @@ class Partition:
         now_ms: int,
         alive: Container[int],
         leader_log_end_offset: int,
+        broker_epoch: int = -1,
     ) -> list[Instruction]:
         """A follower asked for records from `fetch_offset` on. It is one of the replicas (the caller has checked)."""
         remote = self.remotes[follower]
+        remote.broker_epoch = broker_epoch
         remote.fetched(fetch_offset, log_start_offset, leader_log_end_offset, now_ms)
         instructions: list[Instruction] = []
         if self._may_join(follower, remote, now_ms, alive):

@@ -55,6 +55,15 @@ def test_a_leader_about_to_stop_takes_in_others_and_is_taken_in_nowhere(play: Pl
     assert judge(state, replace(WANTED, isr=(1, 2, 3)), 3) is ErrorCode.INELIGIBLE_REPLICA
 
 
+def test_a_follower_that_was_heard_in_an_earlier_life_only_is_not_taken_in(play: Play) -> None:
+    state = play.machine.state
+    state.leadership[T0] = replace(state.leadership[T0], isr=(1,))
+    wanted = replace(WANTED, isr=(1, 2))
+    epoch = state.brokers[2].epoch
+    assert isinstance(judge(state, replace(wanted, broker_epochs={1: -1, 2: epoch}), 3), PartitionState)
+    assert judge(state, replace(wanted, broker_epochs={2: epoch - 1}), 3) is ErrorCode.INELIGIBLE_REPLICA
+
+
 def test_old_versions_have_no_code_of_their_own_for_dead_brokers(play: Play) -> None:
     assert judge(play.machine.state, replace(WANTED, isr=(1, 9)), 1) is ErrorCode.OPERATION_NOT_ATTEMPTED
 

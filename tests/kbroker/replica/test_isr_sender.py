@@ -50,11 +50,23 @@ async def leading(played: Played, *partitions: int) -> Controller:
     return controller
 
 
+async def test_the_controller_is_told_in_which_life_a_follower_was_heard(played: Played) -> None:
+    await played.lead((0,), leader_epoch=1, replicas=(1, 2, 3), isr=(1,), partition_epoch=1)
+    controller = Controller()
+    replication = played.replicas.replication = Replication(played.replicas, controller)
+    hosted = played.replicas.hosted[TOPIC, 0]
+    (proposal,) = hosted.state.follower_fetched(2, 0, 0, played.now, (1, 2, 3), 0, broker_epoch=77)
+    replication.carry_out(hosted, proposal)
+    await until(lambda: len(controller.asked) == 1)
+    (wanted,) = controller.asked[0].topics[0].partitions
+    assert [(each.broker_id, each.broker_epoch) for each in wanted.new_isr_with_epochs] == [(1, 7), (2, 77)]
+
+
 async def test_an_accepted_change_is_taken_over(played: Played) -> None:
     controller = await leading(played, 0)
     (wanted,) = controller.asked[0].topics[0].partitions
     assert [member.broker_id for member in wanted.new_isr_with_epochs] == [1]
-    assert {member.broker_epoch for member in wanted.new_isr_with_epochs} == {-1}
+    assert {member.broker_epoch for member in wanted.new_isr_with_epochs} == {7}
     assert (controller.asked[0].broker_epoch, wanted.leader_epoch, wanted.partition_epoch) == (7, 0, 0)
     controller.answer()
     state = played.replicas.hosted[TOPIC, 0].state
