@@ -10,6 +10,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client.errors import error_for
 from kbroker.client.session import DEFAULT_MAX_FRAME, Response, Session
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frame import FrameError
@@ -51,7 +52,7 @@ class BlockingConnection:
     def _negotiate(self) -> None:
         answer = self.request(ApiVersionsRequest(), 0)
         if answer.error_code is not ErrorCode.NONE:
-            raise KafkaError(answer.error_code, f"{self.address} did not say which versions it serves")
+            raise error_for(answer.error_code, "it did not say which versions it serves", broker=self.address)
         self._session.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     def version_for(self, request_type: type[Message], highest: int | None = None) -> int:

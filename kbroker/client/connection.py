@@ -16,6 +16,7 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client.errors import error_for
 from kbroker.client.session import DEFAULT_MAX_FRAME, Session
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frame import FrameError
@@ -94,7 +95,7 @@ class Connection(asyncio.BufferedProtocol):
                 break
         if answer is None or answer.error_code is not ErrorCode.NONE:
             code = ErrorCode.UNSUPPORTED_VERSION if answer is None else answer.error_code
-            raise KafkaError(code, f"{self.address} did not say which versions it serves")
+            raise error_for(code, "it did not say which versions it serves", broker=self.address)
         self.session.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
 
     async def _ask_versions(self, request: Message, version: int, timeout: float) -> ApiVersionsResponse | None:

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client.errors import error_for
 from protocol.apis import Api, api_of
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from protocol.errors import ErrorCode, MalformedMessage
 from protocol.frame import SIZE_BYTES, frame_size
 from protocol.headers import decode_response, encode_request
 from protocol.records.buffers import BufferPool
@@ -76,10 +77,10 @@ class Session:
         if known is None:
             if not self.versions:
                 return api.max_version if highest is None else min(highest, api.max_version)
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not serve {api.name}")
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, f"the broker does not serve {api.name}")
         version = min(api.max_version, known[1] if highest is None else min(highest, known[1]))
         if version < max(api.min_version, known[0]):
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, _no_common_version(api, known))
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, _no_common_version(api, known))
         return version
 
     def buffer(self) -> memoryview:
@@ -127,11 +128,11 @@ class Session:
 
     def _decode(self, frame: bytes | memoryview) -> Response:
         if len(frame) < SIZE_BYTES:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a response of {len(frame)} bytes has no correlation id")
+            raise error_for(ErrorCode.CORRUPT_MESSAGE, f"a response of {len(frame)} bytes has no correlation id")
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         expected = self._expected.pop(correlation_id, None)
         if expected is None:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"an answer to request {correlation_id}, which nobody sent")
+            raise error_for(ErrorCode.CORRUPT_MESSAGE, f"an answer to request {correlation_id}, which nobody sent")
         response_type, version = expected
         try:
             return Response(correlation_id, decode_response(frame, response_type, version)[1])

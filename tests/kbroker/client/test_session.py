@@ -1,5 +1,6 @@
 import pytest
 
+from kbroker.client.errors import UnsupportedVersionError
 from kbroker.client.session import STAGING_BYTES, Response, Session
 from protocol.errors import ErrorCode, KafkaError
 from protocol.frame import FrameError
@@ -52,7 +53,7 @@ def test_the_newest_version_that_both_sides_have_is_chosen() -> None:
     session.versions = {3: (0, 7), 18: (9, 10)}
     assert session.version_for(MetadataRequest) == 7
     assert session.version_for(MetadataRequest, highest=5) == 5
-    with pytest.raises(KafkaError, match="serves versions 9-10"):
+    with pytest.raises(UnsupportedVersionError, match="serves versions 9-10"):
         session.version_for(ApiVersionsRequest)
 
 
