@@ -29,9 +29,9 @@ from segment.log_manager import LogManager
 ANCHOR = Path(__file__).resolve().parents[2] / "shared" / "kafka-anchor.sh"
 PROGRAM = Path(__file__).parent / "CompactLog.java"
 TOTAL_BYTES = 300 << 20
-SEGMENT_BYTES = 64 << 20
+SEGMENTS = 8
+"""What is active is not compacted; of a compressed log there are fewer."""
 BATCH_BYTES = 16_384
-CONFIG = LogConfig(cleanup_policy=("compact",), segment_bytes=SEGMENT_BYTES, min_cleanable_dirty_ratio=0.01)
 CASES = [
     ("200 B, 10 % stay", 200, 10, CompressionType.NONE),
     ("200 B, 90 % stay", 200, 1, CompressionType.NONE),
@@ -44,23 +44,29 @@ CASES = [
 def write(log: Log, value_bytes: int, repeats: int, compression: CompressionType, total_bytes: int) -> None:
     """Fill a log so that each key is there about `repeats` times."""
     rng = random.Random(1)
-    value = rng.randbytes(value_bytes // 2) * 2
+    values = [rng.randbytes(value_bytes // 2) * 2 for _ in range(1_000)]
     keys = max(total_bytes // (value_bytes + 20) // repeats, 1)
     written = 0
     while written < total_bytes:
         builder = BatchBuilder(BATCH_BYTES, compression)
-        while builder.append(b"key-%012d" % rng.randrange(keys), value, (), 1_700_000_000_000):
+        while builder.append(b"key-%012d" % rng.randrange(keys), rng.choice(values), (), 1_700_000_000_000):
             pass
         written += builder.size
         log.append_as_leader(builder.build(), 0, 1_700_000_000_000)
     log.update_high_watermark(log.log_end_offset)
 
 
-def compact_ours(data: Path) -> tuple[float, float, int]:
+def config_for(total_bytes: int) -> LogConfig:
+    """Return the configuration of a log of that size."""
+    size = total_bytes // SEGMENTS
+    return LogConfig(cleanup_policy=("compact",), segment_bytes=size, min_cleanable_dirty_ratio=0.01)
+
+
+def compact_ours(data: Path, config: LogConfig) -> tuple[float, float, int]:
     """(processor seconds, seconds, bytes kept) of our cleaner on the log in a data directory."""
     manager = LogManager([data])
     manager.open(1, "bench-compaction-id---")
-    manager.load(lambda topic: CONFIG)
+    manager.load(lambda topic: config)
     log = manager.logs["table", 0]
     log.update_high_watermark(log.log_end_offset)
     cleaner = LogCleaner(manager)
@@ -80,9 +86,9 @@ def kafka_class_path() -> str | None:
     return done.stdout.strip() or None
 
 
-def compact_kafka(data: Path, class_path: str) -> tuple[float, float, int]:
+def compact_kafka(data: Path, config: LogConfig, class_path: str) -> tuple[float, float, int]:
     """The same of Kafka's cleaner; the start of its process does not count, its compiler and collector do."""
-    command = ["java", "-Xmx1g", "-cp", class_path, str(PROGRAM), str(data), str(SEGMENT_BYTES)]
+    command = ["java", "-Xmx1g", "-cp", class_path, str(PROGRAM), str(data), str(config.segment_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     cpu, seconds, kept = done.stdout.split()[-3:]
     return float(cpu), float(seconds), int(kept)
@@ -92,7 +98,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     """Measure and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench compaction", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="shrink the logs")
-    total_bytes = max(3 * SEGMENT_BYTES // 2, int(TOTAL_BYTES * parser.parse_args(arguments).scale))
+    total_bytes = int(TOTAL_BYTES * parser.parse_args(arguments).scale)
+    config = config_for(total_bytes)
     console = Console(width=None if os.isatty(1) else 120)
     class_path = kafka_class_path()
     table = Table(title="Compaction: MB of log per second of processor time", title_justify="left")
@@ -104,15 +111,15 @@ def main(arguments: Sequence[str] = ()) -> None:
             manager = LogManager([data])
             manager.open(1, "bench-compaction-id---")
             manager.load()
-            log = manager.create("table", 0, bytes(range(16)), CONFIG)
+            log = manager.create("table", 0, bytes(range(16)), config)
             write(log, value_bytes, repeats, compression, total_bytes)
             size = sum(segment.size for segment in log.segments[:-1]) / 1e6
             manager.shutdown()
             theirs = None
             if class_path is not None:
                 shutil.copytree(data, Path(folder) / "kafka")
-                theirs = compact_kafka(Path(folder) / "kafka", class_path)
-            cpu, seconds, kept = compact_ours(data)
+                theirs = compact_kafka(Path(folder) / "kafka", config, class_path)
+            cpu, seconds, kept = compact_ours(data, config)
         row = [name, "", f"{size / cpu:,.0f}", "", f"{kept / 1e6:,.0f}", f"{size / seconds:,.0f}"]
         if theirs is not None:
             row[1], row[3] = f"{size / theirs[0]:,.0f}", f"{theirs[0] / cpu:.1f}"
