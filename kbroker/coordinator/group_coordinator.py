@@ -267,8 +267,12 @@ class GroupCoordinator(GroupKeeper):
         group_instance_id: str | None,
         generation_id: int,
         offsets: Sequence[tuple[Key, CommittedOffset]],
-    ) -> ErrorCode | asyncio.Future[ErrorCode]:
-        """Store offsets. An error that comes at once is about the member, a future's about the append."""
+        answer: Callable[[ErrorCode], Any] = lambda error: error,
+    ) -> ErrorCode | asyncio.Future[Any]:
+        """Store offsets. An error that comes at once is about the member; one about the append comes by a future.
+
+        Its result is what `answer` makes of that error: a caller that had to wait would need a task for each commit.
+        """
         group = self._groups.get(group_id)
         if group is None:
             error = self._find(group_id, empty_is_valid=True)[1]
@@ -280,7 +284,7 @@ class GroupCoordinator(GroupKeeper):
         error = group.commit_error(member_id, group_instance_id, generation_id, self._clock())
         if error is not ErrorCode.NONE or not offsets:
             return error
-        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         committing = group.offsets
         committing.begin([key for key, _ in offsets])
 
@@ -292,7 +296,7 @@ class GroupCoordinator(GroupKeeper):
             else:
                 committing.failed([key for key, _ in offsets])
             if not future.done():
-                future.set_result(commit_error(error))
+                future.set_result(answer(commit_error(error)))
 
         records = [(commit_key(group_id, key[0], key[1]), commit_value(committed)) for key, committed in offsets]
         self._owned.by_number[group.partition].log.append(records, done)

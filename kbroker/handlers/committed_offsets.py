@@ -58,9 +58,10 @@ def offset_commit(
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         offsets,
+        lambda error: _committed(request, error, refused),
     )
     if isinstance(outcome, asyncio.Future):
-        return _committed_later(request, outcome, refused)
+        return outcome
     if outcome is not ErrorCode.NONE:  # about the member, so about all partitions there are
         refused = {key: code for key, code in refused.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     return _committed(request, outcome, refused)
@@ -68,12 +69,6 @@ def offset_commit(
 
 def _utf16_units(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
-async def _committed_later(
-    request: OffsetCommitRequest, future: asyncio.Future[ErrorCode], refused: dict[Key, ErrorCode]
-) -> OffsetCommitResponse:
-    return _committed(request, await future, refused)
 
 
 def _committed(request: OffsetCommitRequest, error: ErrorCode, refused: dict[Key, ErrorCode]) -> OffsetCommitResponse:
