@@ -231,6 +231,7 @@ class Group(GroupLife):
         super().check()
         assert not self._out
         members = self.members
+        assert self._joining == sum(member.join is not None for member in members.values())
         if self.state in (EMPTY, DEAD):
             assert not members
         if self.state in (COMPLETING, STABLE):
@@ -258,8 +259,7 @@ class Group(GroupLife):
         if len(self.members) < self.settings.max_size:
             return True
         if self.state is PREPARING:
-            waiting = sum(each.join is not None for each in self.members.values())
-            return (member is not None and member.join is not None) or waiting < self.settings.max_size
+            return (member is not None and member.join is not None) or self._joining < self.settings.max_size
         if self.state in (COMPLETING, STABLE):
             return member is not None
         return True
@@ -304,12 +304,12 @@ class Group(GroupLife):
             request.session_timeout_ms,
             request.rebalance_timeout_ms,
             request.protocols,
-            join=token,
             is_new=True,
         )
         if self.state is PREPARING and self.generation_id == 0:
             self._new_member_added = True
         self.insert(member, request.protocol_type)
+        self._keep_waiting(member, token)
         member.deadline = now + NEW_MEMBER_TIMEOUT_MS
         self._note_deadline(member.deadline)
         if self.state is not PREPARING:
@@ -320,7 +320,7 @@ class Group(GroupLife):
         self.set_protocols(member, request.protocols)
         member.rebalance_timeout_ms = request.rebalance_timeout_ms
         member.session_timeout_ms = request.session_timeout_ms
-        member.join = token
+        self._keep_waiting(member, token)
 
     # --- static members ---------------------------------------------------------------------------------------
 
@@ -356,7 +356,7 @@ class Group(GroupLife):
         member = self.members.get(write.member_id)
         if member is None or member.join is None:
             return  # it has left, or a rebalance has answered it
-        token, member.join = member.join, None
+        token = self._end_waiting(member)
         if error is not ErrorCode.NONE:
             self.set_protocols(member, write.former_protocols)
             member.session_timeout_ms, member.rebalance_timeout_ms = write.former_timeouts
@@ -404,7 +404,7 @@ class Group(GroupLife):
         return max(self.rebalance_timeout_ms, SHORTEST_ROUND_MS)
 
     def _have_all_joined(self) -> bool:
-        return not self.pending_members and all(member.join is not None for member in self.members.values())
+        return not self.pending_members and self._joining == len(self.members)
 
     def _complete_join_if_all_came(self, now: int) -> None:
         if self.state is PREPARING and self._initial_delay_left is None and self._have_all_joined():
@@ -434,7 +434,7 @@ class Group(GroupLife):
         self._sync_deadline = now + self._round_ms
         self._note_deadline(self._sync_deadline)
         for member in self.members.values():
-            token, member.join = member.join, None
+            token = self._end_waiting(member)
             member.is_new = False
             if token is not None:
                 self._answer_join(member, token)

@@ -85,6 +85,8 @@ class GroupLife(Membership):
         self._initial_delay_left: int | None = None
         """Set while a group that was Empty waits for more members: how much longer it may be put off."""
         self._new_member_added = False
+        self._joining = 0
+        """How many members' JoinGroup waits for the others': counted, as it is asked with each that comes."""
         self._writes: dict[int, AssignmentWrite | StaticMemberWrite | None] = {}
         self._next_ticket = 0
         self._out: list[Instruction] = []
@@ -121,9 +123,22 @@ class GroupLife(Membership):
         self._out.append(AnswerJoin(token, JoinAnswer(error, member_id)))
 
     def _fail_join(self, member: Member, error: ErrorCode, member_id: str | None = None) -> None:
-        if member.join is not None:
-            self._refuse_join(member.join, member.member_id if member_id is None else member_id, error)
-            member.join = None
+        token = self._end_waiting(member)
+        if token is not None:
+            self._refuse_join(token, member.member_id if member_id is None else member_id, error)
+
+    def _keep_waiting(self, member: Member, token: object) -> None:
+        """A member's JoinGroup waits for the others'."""
+        assert member.join is None
+        member.join = token
+        self._joining += 1
+
+    def _end_waiting(self, member: Member) -> object | None:
+        """Return the JoinGroup that waits, which is answered now; None when there is none."""
+        token, member.join = member.join, None
+        if token is not None:
+            self._joining -= 1
+        return token
 
     def _fail_sync(self, member: Member, error: ErrorCode) -> None:
         if member.sync is not None:
