@@ -1,11 +1,11 @@
 """The coordinator of the groups whose partition of __consumer_offsets this broker leads.
 
-It gives events to the groups (group.py, pure) and carries out what they ask for: answers go to the futures that wait,
-records to the log, deadlines to the timers. Everything runs on the broker's event loop.
+What requests mean to a group: of the classic protocol (group.py, pure) or of the newer one with members of both
+(mixed_group.py, pure). Finding groups and doing what they ask for is in group_keeper.py, which this builds on.
 
-    handlers --> join, sync, heartbeat, leave, commit, …  --> Group --> AnswerJoin, AnswerSync, WriteGroup
-    replica manager --> leadership_changed, partitions_removed
-    GroupTimers --> tick
+    handlers --> join, sync, heartbeat, leave, commit, …  --> Group --> instructions for GroupKeeper
+                 the same, and consumer_heartbeat  --> MixedGroup --> an answer, and records to be written before it
+    replica manager --> leadership_changed (GroupKeeper), partitions_removed
 
 What a request gets before its group is asked: 15 this coordinator does not run, 14 it is still reading the partition,
 16 another broker leads it. A method that answers at once returns its answer; one that must wait returns a future.
@@ -242,11 +242,9 @@ class GroupCoordinator(GroupKeeper):
         """Return the group that a member of the newer protocol joins; a classic one is turned into it."""
         if request.epoch != JOIN_EPOCH:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is not one of the newer protocol")
-        owned, _ = self._find_owned(group_id)
-        assert owned is not None
-        group = self._maker.consumer(group_id, owned.partition)
+        group = self._maker.consumer(group_id, self.partition_for(group_id))
         if former is None:
-            owned.groups[group_id] = self._groups[group_id] = group
+            self._keep(group)
             return group
         if former.members:
             if self.config.group_consumer_migration_policy not in ("upgrade", "bidirectional"):

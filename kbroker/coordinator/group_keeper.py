@@ -149,19 +149,21 @@ class GroupKeeper:
         return None, self.status(group_id)
 
     def _create(self, group_id: str) -> Group:
-        owned, _ = self._find_owned(group_id)
-        assert owned is not None
-        group = self._maker.classic(group_id, self._clock(), owned.partition)
-        owned.groups[group_id] = self._groups[group_id] = group
+        group = self._maker.classic(group_id, self._clock(), self.partition_for(group_id))
+        self._keep(group)
         return group
+
+    def _keep(self, group: AnyGroup) -> None:
+        """Hold a group from now on; instead of the one that had its id, if there was one."""
+        self._owned.by_number[group.partition].groups[group.group_id] = group
+        self._groups[group.group_id] = group
 
     def _turn_into(self, former: AnyGroup, group: AnyGroup) -> None:
         """Let a group of the other kind go on with the offsets of this one."""
         group.offsets = former.offsets
         self._append(former.partition, former.tombstones())
         self._end(former, self._clock())
-        self._groups[group.group_id] = group
-        self._owned.by_number[group.partition].groups[group.group_id] = group
+        self._keep(group)
 
     def _end(self, group: AnyGroup, now: int) -> None:
         if isinstance(group, MixedGroup):
