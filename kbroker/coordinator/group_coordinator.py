@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -112,15 +112,22 @@ class GroupCoordinator(GroupKeeper):
             self._spawn(self._forget_partitions(frozenset(removed)))
 
     async def _forget_partitions(self, removed: frozenset[Key]) -> None:
-        for number, group in enumerate(list(self._groups.values())):
+        async for group in self._each_group():
             committed = [key for key in group.offsets.committed if key in removed]
             waiting = [key for keys in group.offsets.transactional.values() for key in keys if key in removed]
             if committed or waiting:
                 self._remove_offsets(group, dict.fromkeys((*committed, *waiting)))
+
+    async def _each_group(self) -> AsyncIterator[AnyGroup]:
+        """Yield the groups there are, one after the other; now and then everybody else gets their turn."""
+        for number, group_id in enumerate(list(self._groups)):
+            group = self._groups.get(group_id)
+            if group is not None:
+                yield group
             if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
                 await asyncio.sleep(0)
 
-    # --- classic members -------------------------------------------------------------------------------------------
+    # --- classic members --------------------------------------------------------------------------------------
 
     def join(self, group_id: str, request: JoinRequest) -> JoinAnswer | Awaitable[JoinAnswer]:
         """JoinGroup; the id for a new member is made here."""
@@ -405,11 +412,8 @@ class GroupCoordinator(GroupKeeper):
 
     async def expire_offsets(self) -> None:
         """Forget the offsets whose retention is over, and Empty groups that have none left."""
-        for number, group in enumerate(list(self._groups.values())):
-            if self._groups.get(group.group_id) is group:
-                self._expire_group(group, self._clock())
-            if number % GROUPS_AT_ONCE == GROUPS_AT_ONCE - 1:
-                await asyncio.sleep(0)
+        async for group in self._each_group():
+            self._expire_group(group, self._clock())
 
     def _expire_group(self, group: AnyGroup, now: int) -> None:
         expired = group.expired_offsets(now, self.config.offsets_retention_minutes * MS_PER_MINUTE)
