@@ -116,13 +116,9 @@ def offset_fetch(services: Services, ctx: RequestContext, request: OffsetFetchRe
         topics = {name: [_Found(index, NOTHING, error) for index in partitions] for name, partitions in (wanted or ())}
     return OffsetFetchResponse(
         error_code=error,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=name,
-                partitions=[_partition(OffsetFetchResponse.OffsetFetchResponsePartition, each) for each in found],
-            )
-            for name, found in topics.items()
-        ],
+        topics=_topics(
+            OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetFetchResponsePartition, topics
+        ),
     )
 
 
@@ -138,25 +134,30 @@ def _fetch_group(
     return OffsetFetchResponse.OffsetFetchResponseGroup(
         group_id=group.group_id,
         error_code=error,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopics(
-                name=name,
-                partitions=[_partition(OffsetFetchResponse.OffsetFetchResponsePartitions, each) for each in found],
-            )
-            for name, found in topics.items()
-        ],
+        topics=_topics(
+            OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions, topics
+        ),
     )
 
 
-def _partition(struct: Any, found: _Found) -> Any:
-    committed = found.committed
-    return struct(
-        partition_index=found.partition_index,
-        committed_offset=committed.offset,
-        committed_leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-        error_code=found.error,
-    )
+def _topics(of_topic: Any, of_partition: Any, topics: dict[str, list[_Found]]) -> list[Any]:
+    """Return what was found in structs of the version's kind: before version 8, or since then."""
+    return [
+        of_topic(
+            name=name,
+            partitions=[
+                of_partition(
+                    partition_index=each.partition_index,
+                    committed_offset=each.committed.offset,
+                    committed_leader_epoch=each.committed.leader_epoch,
+                    metadata=each.committed.metadata,
+                    error_code=each.error,
+                )
+                for each in found
+            ],
+        )
+        for name, found in topics.items()
+    ]
 
 
 def _fetch(
