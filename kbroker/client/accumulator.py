@@ -232,7 +232,7 @@ class PartitionQueue:
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in it."""
-        return self.open is None and not (self.ready or self.sent)
+        return self.open is None and not (self.ready or self.retry or self.sent)
 
     def take_back(self) -> None:
         """What is to be sent again goes before everything else, in the order of its first sending."""
@@ -460,7 +460,8 @@ class Accumulator:
             batches: list[Batch] = []
             for queue in self.active:
                 self.seal(queue)
-                batches += [*queue.sent, *(batch for batch in queue.ready if not batch.attempts)]
+                batches += queue.sent
+                batches += [batch for batch in (*queue.retry, *queue.ready) if not batch.attempts]
             self._wake(0)
             return batches
 

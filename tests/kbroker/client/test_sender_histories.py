@@ -47,6 +47,8 @@ class Fate(Enum):
     LOST_AND_TOO_LATE = auto()
     """LOST, and the oldest batch has used up its time."""
     ANSWER_LOST_AND_TOO_LATE = auto()
+    NOT_SENT = auto()
+    """The connection takes no request."""
     ANSWERED_LATER = auto()
     """STORED, but this answer and all behind it take a while."""
 
@@ -142,6 +144,9 @@ class PlayedConnection:
         self.is_slow = 0
 
     def version_for(self, request_type: type) -> int:
+        if self.network.fates and self.network.fates[0] is Fate.NOT_SENT:
+            self.network.fates.popleft()
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "for once")
         return 11
 
     def send(self, request: ProduceRequest, version: int) -> asyncio.Future[Any]:
@@ -151,6 +156,8 @@ class PlayedConnection:
         results = []
         for data in topic.partition_data:
             fate = self.network.fates.popleft() if self.network.fates else Fate.STORED
+            if fate is Fate.NOT_SENT:
+                fate = Fate.STORED  # too late for that
             if fate in (Fate.REFUSED, Fate.TOO_LARGE) and self.network.has_stored(data.index, bytes(data.records)):
                 fate = Fate.STORED
             code, offset = REFUSALS.get(fate, ErrorCode.NONE), -1
@@ -261,6 +268,7 @@ S, A, L = Fate.STORED, Fate.ANSWER_LOST, Fate.LOST
 @example([S, S, Fate.ANSWER_LOST_AND_TOO_LATE, A, A], 24, 2)  # given up, stored all the same; so are those behind it
 @example([S, S, Fate.LOST_AND_TOO_LATE, S, S], 24, 2)
 @example([Fate.REFUSED_FOR_NOW, S, S], 12, 2)  # the first of all
+@example([Fate.NOT_SENT] * 3, 1, 1)
 @example([S, S, Fate.ANSWERED_LATER, Fate.TOO_LARGE, S, L], 24, 4)
 def test_whatever_the_network_does_records_are_stored_once_and_in_order(
     fates: list[Fate], records: int, per_batch: int
