@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.coordinator.partitioning import partition_for
 from protocol.errors import ErrorCode
 from protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
@@ -29,12 +31,17 @@ from tests.kbroker.asking import Ask, asking
 from tests.kbroker.client.group.members import Diary, member, poll_until
 
 LIMIT_S = 30.0
-SILENT_SESSION_MS = 1_500
+SILENT_SESSION_MS = 3_000
 
 
 @pytest.fixture
 async def served(make_broker: MakeBroker) -> BrokerProcess:
-    broker = await asyncio.to_thread(lambda: make_broker(properties={"group.min.session.timeout.ms": "500"}))
+    properties = {
+        "group.min.session.timeout.ms": "500",
+        "group.consumer.min.session.timeout.ms": "500",
+        "group.consumer.session.timeout.ms": str(SILENT_SESSION_MS),
+    }
+    broker = await asyncio.to_thread(lambda: make_broker(properties=properties))
     async with Admin(broker.bootstrap) as admin:
         await admin.create_topic("t", 4)
         await admin.create_topic("other", 1)
@@ -96,15 +103,18 @@ class RawMember:
         return code
 
     async def commit(self, generation: int) -> ErrorCode:
-        partition = OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=0, committed_offset=99, committed_metadata=""
-        )
-        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition])
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[ninety_nine()])
         request = OffsetCommitRequest(
             group_id="g", generation_id_or_member_epoch=generation, member_id=self.member_id, topics=[topic]
         )
         code: ErrorCode = (await self.ask(request, 8)).topics[0].partitions[0].error_code
         return code
+
+
+def ninety_nine() -> OffsetCommitRequest.OffsetCommitRequestPartition:
+    return OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=99, committed_metadata=""
+    )
 
 
 async def joined_by(ours: Consumer, raw: RawMember) -> None:
@@ -161,6 +171,45 @@ async def test_a_member_of_an_old_generation_changes_nothing(served: BrokerProce
         await ours.poll(0.5)
         assert (ours.group_metadata().generation_id, len(diary.entries)) == (raw.generation, heard)
         assert await ours.committed([("t", 0)]) == {TopicPartition("t", 0): None}
+
+
+async def test_a_member_of_the_newer_protocol_that_falls_silent_or_behind_harms_nobody(
+    served: BrokerProcess, ask: Ask
+) -> None:
+    member_id = str(uuid.uuid4())
+
+    async def heartbeat(epoch: int, **fields: Any) -> Any:
+        request = ConsumerGroupHeartbeatRequest(group_id="g", member_id=member_id, member_epoch=epoch, **fields)
+        return await ask(request, 1)
+
+    async def join_and_wait_for_a_share() -> int:
+        joining = {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        answer = await heartbeat(0, **joining)
+        while answer.assignment is None or not answer.assignment.topic_partitions:
+            await asyncio.sleep(0.1)
+            answer = await heartbeat(answer.member_epoch)
+            assert answer.error_code is ErrorCode.NONE
+        return int(answer.member_epoch)
+
+    async with member(served.bootstrap, "g", group_protocol="consumer", enable_auto_commit=False) as ours:
+        await ours.subscribe(["t"])
+        await poll_until(lambda: len(ours.assignment()) == 4, ours)
+        joining = asyncio.create_task(join_and_wait_for_a_share())
+        await poll_until(joining.done, ours)
+        epoch = await joining
+        assert len(ours.assignment()) == 2
+        assert (await heartbeat(epoch + 5)).error_code is ErrorCode.FENCED_MEMBER_EPOCH
+        stale = OffsetCommitRequest(
+            group_id="g",
+            generation_id_or_member_epoch=epoch - 1,
+            member_id=member_id,
+            topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[ninety_nine()])],
+        )
+        assert (await ask(stale, 9)).topics[0].partitions[0].error_code is ErrorCode.STALE_MEMBER_EPOCH
+        await poll_until(lambda: len(ours.assignment()) == 4, ours)
+        assert (await heartbeat(epoch)).error_code is ErrorCode.UNKNOWN_MEMBER_ID
+        await ours.commit({("t", 0): 7})
+        assert (await ours.committed([("t", 0)]))[TopicPartition("t", 0)] == OffsetAndMetadata(7)
 
 
 def share(*partitions: tuple[str, int]) -> bytes:
