@@ -6,7 +6,7 @@ resource repeat the request's items, each with the error; `_PER_ITEM` holds one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from protocol import primitives
@@ -60,107 +60,104 @@ def _at_the_top(response: Any, request: Any, version: int, code: ErrorCode, mess
     return blank(response, **values)
 
 
-def _produce(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return blank(
-        response,
-        responses=[
-            blank(
-                response.TopicProduceResponse,
-                name=topic.name,
-                partition_responses=[
+def _partitions(
+    of_topic: Any,
+    of_partition: Any,
+    topics: Iterable[Any],
+    code: ErrorCode,
+    asked: tuple[str, str | None] = ("partitions", "partition_index"),
+    *,
+    topic: str = "name",
+    partitions: str = "partitions",
+    index: str = "partition_index",
+    **values: Any,
+) -> list[Any]:
+    """Repeat a request's topics with the error in each partition.
+
+    Args:
+        of_topic: the response's struct for a topic.
+        of_partition: its struct for a partition.
+        topics: the request's topics.
+        code: the error.
+        asked: the request's fields for a topic's partitions, and for their number (None: they are numbers).
+        topic: the field of both for the topic's name.
+        partitions: the response's field for a topic's partitions.
+        index: the response's field for a partition's number.
+        **values: what else is said of each partition.
+    """
+    items, number = asked
+    return [
+        blank(
+            of_topic,
+            **{
+                topic: getattr(each, topic),
+                partitions: [
                     blank(
-                        response.PartitionProduceResponse,
-                        index=partition.index,
+                        of_partition,
+                        **{index: item if number is None else getattr(item, number)},
                         error_code=code,
-                        base_offset=-1,
-                        error_message=message,
+                        **values,
                     )
-                    for partition in topic.partition_data
+                    for item in getattr(each, items)
                 ],
-            )
-            for topic in request.topic_data
-        ],
+            },
+        )
+        for each in topics
+    ]
+
+
+def _produce(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    topics = _partitions(
+        response.TopicProduceResponse,
+        response.PartitionProduceResponse,
+        request.topic_data,
+        code,
+        ("partition_data", "index"),
+        partitions="partition_responses",
+        index="index",
+        base_offset=-1,
+        error_message=message,
     )
+    return blank(response, responses=topics)
 
 
 def _fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     if version >= 7:
         return blank(response, error_code=code)
-    return blank(
-        response,
-        responses=[
-            blank(
-                response.FetchableTopicResponse,
-                topic=topic.topic,
-                partitions=[
-                    blank(
-                        response.PartitionData,
-                        partition_index=p.partition,
-                        error_code=code,
-                        high_watermark=-1,
-                        records=b"",
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+    topics = _partitions(
+        response.FetchableTopicResponse,
+        response.PartitionData,
+        request.topics,
+        code,
+        ("partitions", "partition"),
+        topic="topic",
+        high_watermark=-1,
+        records=b"",
     )
+    return blank(response, responses=topics)
 
 
 def _list_offsets(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return blank(
-        response,
-        topics=[
-            blank(
-                response.ListOffsetsTopicResponse,
-                name=topic.name,
-                partitions=[
-                    blank(response.ListOffsetsPartitionResponse, partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    structs = response.ListOffsetsTopicResponse, response.ListOffsetsPartitionResponse
+    return blank(response, topics=_partitions(*structs, request.topics, code))
 
 
 def _offset_for_leader_epoch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return blank(
-        response,
-        topics=[
-            blank(
-                response.OffsetForLeaderTopicResult,
-                topic=topic.topic,
-                partitions=[
-                    blank(response.EpochEndOffset, partition=p.partition, error_code=code) for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
+    topics = _partitions(
+        response.OffsetForLeaderTopicResult,
+        response.EpochEndOffset,
+        request.topics,
+        code,
+        ("partitions", "partition"),
+        topic="topic",
+        index="partition",
     )
+    return blank(response, topics=topics)
 
 
 def _delete_records(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return blank(
-        response,
-        topics=[
-            blank(
-                response.DeleteRecordsTopicResult,
-                name=topic.name,
-                partitions=[
-                    blank(
-                        response.DeleteRecordsPartitionResult,
-                        partition_index=p.partition_index,
-                        low_watermark=-1,
-                        error_code=code,
-                    )
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    structs = response.DeleteRecordsTopicResult, response.DeleteRecordsPartitionResult
+    return blank(response, topics=_partitions(*structs, request.topics, code, low_watermark=-1))
 
 
 def _metadata(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
@@ -232,31 +229,22 @@ def _per_resource(result: Any, request: Any, code: ErrorCode, message: str | Non
 
 
 def _elect_leaders(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return blank(
-        response,
-        error_code=code if version >= 1 else ErrorCode.NONE,
-        replica_election_results=[
-            blank(
-                response.ReplicaElectionResult,
-                topic=topic.topic,
-                partition_result=[
-                    blank(response.PartitionResult, partition_id=partition, error_code=code, error_message=message)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topic_partitions or []
-        ],
+    topics = _partitions(
+        response.ReplicaElectionResult,
+        response.PartitionResult,
+        request.topic_partitions or [],
+        code,
+        ("partitions", None),
+        topic="topic",
+        partitions="partition_result",
+        index="partition_id",
+        error_message=message,
     )
+    return blank(response, error_code=code if version >= 1 else ErrorCode.NONE, replica_election_results=topics)
 
 
 def _describe_log_dirs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return (
-        blank(response, error_code=code)
-        if version >= 3
-        else blank(
-            response,
-        )
-    )
+    return blank(response, error_code=code) if version >= 3 else blank(response)
 
 
 def _alter_replica_log_dirs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
@@ -284,20 +272,8 @@ def _consumer_group_describe(response: Any, request: Any, version: int, code: Er
 
 
 def _offset_commit(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
-    return blank(
-        response,
-        topics=[
-            blank(
-                response.OffsetCommitResponseTopic,
-                name=topic.name,
-                partitions=[
-                    blank(response.OffsetCommitResponsePartition, partition_index=p.partition_index, error_code=code)
-                    for p in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    structs = response.OffsetCommitResponseTopic, response.OffsetCommitResponsePartition
+    return blank(response, topics=_partitions(*structs, request.topics, code))
 
 
 def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
@@ -308,26 +284,16 @@ def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, me
         )
     if version >= 2:
         return blank(response, error_code=code)
-    return blank(
-        response,
-        topics=[
-            blank(
-                response.OffsetFetchResponseTopic,
-                name=topic.name,
-                partitions=[
-                    blank(
-                        response.OffsetFetchResponsePartition,
-                        partition_index=index,
-                        committed_offset=-1,
-                        metadata="",
-                        error_code=code,
-                    )
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics or []
-        ],
+    topics = _partitions(
+        response.OffsetFetchResponseTopic,
+        response.OffsetFetchResponsePartition,
+        request.topics or [],
+        code,
+        ("partition_indexes", None),
+        committed_offset=-1,
+        metadata="",
     )
+    return blank(response, topics=topics)
 
 
 def _find_coordinator(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
