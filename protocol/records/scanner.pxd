@@ -17,3 +17,6 @@ cdef class RecordScanner:
 
     @cython.locals(length=int64_t, delta=int64_t)
     cdef bint read(self, const unsigned char* data, Py_ssize_t position, Py_ssize_t limit) noexcept nogil
+
+@cython.locals(length=int64_t)
+cdef int64_t _length(const unsigned char* data, Py_ssize_t position, Py_ssize_t limit) noexcept nogil

@@ -59,21 +59,25 @@ class RecordScanner:
             return False
         self.offset_delta = delta
         position = raw.varint_end(data, position)
-        length = raw.varint(data, position, limit)
+        length = _length(data, position, limit)
         if length < -1:
             return False
         position = raw.varint_end(data, position)
-        if length > limit - position:
-            return False
         self.key_start = position
         self.key_length = length
         if length > 0:
             position += length
-        length = raw.varint(data, position, limit)
+        length = _length(data, position, limit)
         if length < -1:
             return False
         position = raw.varint_end(data, position)
-        if length > limit - position:
-            return False
         self.value_length = length
         return True
+
+
+def _length(data: Readable, position: int, limit: int) -> int:
+    """The length of a key or value, -1 for null; less than that when it lies about what is there before `limit`."""
+    length = raw.varint(data, position, limit)
+    if length > 0 and length > limit - raw.varint_end(data, position):
+        return _BAD_NUMBER
+    return length
