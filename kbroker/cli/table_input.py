@@ -35,6 +35,7 @@ PIECE_BYTES = 8 << 20
 PIECE_ROWS = 65_536
 STANDARD_INPUT = "-"
 ROLES = ("key", "value", "timestamp")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 OBJECT_LINE = r"^\s*\{.*\}\s*$"
 MISFIT = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to ([^:]+): (.*)", re.DOTALL)
 
@@ -194,7 +195,9 @@ class TableInput:
         seen = not names
         with stream:
             for block in whole_lines(stream):
-                every = block.split(b"\n")
+                if number == 1:
+                    block = block.removeprefix(BYTE_ORDER_MARK)
+                every = block.replace(b"\r\n", b"\n").split(b"\n")
                 places = [at for at, line in enumerate(every) if line and not line.isspace()]
                 if places:
                     lines = [every[at] for at in places]

@@ -82,6 +82,13 @@ def test_lines_of_json_are_sent_as_they_stand(tmp_path: Path) -> None:
     assert [key for key, _, _ in read(path, "ndjson", key="a")] == [b"x", b"2013-01-01", None]
 
 
+def test_files_made_on_windows_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_bytes(b'\xef\xbb\xbf{"a":1}\r\n{"a":2}\r\n')
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbfa\r\n1\r\n2\r\n")
+    assert read(tmp_path / "a.ndjson", "ndjson", key="a") == [("1", b'{"a":1}', None), ("2", b'{"a":2}', None)]
+    assert read(tmp_path / "a.csv", "csv", key="a") == [("1", '{"a":1}', None), ("2", '{"a":2}', None)]
+
+
 @pytest.mark.parametrize("values", [["u", "v"], [1, -2], [True, False], [1.5, 2], [{"base64": "//4="}, "x"]])
 def test_keys_of_json_are_what_stands_there(tmp_path: Path, values: list[Any]) -> None:
     path = tmp_path / "a.ndjson"

@@ -95,6 +95,7 @@ async def test_a_cluster_without_an_authorizer_says_so(kafka_bootstrap: str) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_rules_are_kept_by_a_kafka_with_an_authorizer(kafka_in_turn: Callable[..., str]) -> None:
     authorizer = "authorizer.class.name=kafka.security.authorizer.AclAuthorizer"
     bootstrap = kafka_in_turn("start", authorizer, "super.users=User:ANONYMOUS")

@@ -186,6 +186,7 @@ async def test_elections_and_moves_are_answered_per_partition(bootstrap: str, to
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_replicas_move_and_leaders_return(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     key = TopicPartition("t", 0)
