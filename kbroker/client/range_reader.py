@@ -54,7 +54,7 @@ class RangeReader:
         end: int,
         *,
         max_rows: int = 50_000,
-        max_bytes: int = 16 << 20,
+        max_bytes: int = 4 << 20,
         include_headers: bool = False,
         topic_id: bytes = NO_ID,
         skip_gone: bool = False,

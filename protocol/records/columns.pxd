@@ -42,6 +42,7 @@ cdef class ColumnDecoder:
     cdef readonly bint full
     cdef readonly Py_ssize_t rows
     cdef Py_ssize_t scanned
+    cdef bint is_waiting
     cdef object scratch
     cdef object records
     cdef Py_ssize_t record_position

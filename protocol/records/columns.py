@@ -155,6 +155,8 @@ class ColumnDecoder:
         self.record_position = -1
         self.scanned = 0
         self.reader: Any = None
+        self.is_waiting = False
+        """The open batch has no room in these columns: it is the first of the next ones, and is not opened again."""
         self.keys = BinaryBuffers(self.pool)
         self.values = BinaryBuffers(self.pool)
         self.header_keys = BinaryBuffers(self.pool)
@@ -191,6 +193,7 @@ class ColumnDecoder:
         self.full = False
         length = len(records)
         if self.records is not records or self.record_position != position or self.next_offset != from_offset:
+            self.is_waiting = False
             self.reader = None  # otherwise: go on in the middle of the batch where the row limit was met
         self.next_offset = from_offset
         while self.next_offset < last and length - position >= HEADER_SIZE:
@@ -208,7 +211,7 @@ class ColumnDecoder:
                     continue
                 if not self._open(records, position, check_crc):
                     break
-            elif self.rows >= self.row_limit:
+            elif self.is_waiting or self.rows >= self.row_limit:
                 self.full = True
                 break
             if not self._take_rows(partition, from_offset, last):
@@ -234,10 +237,6 @@ class ColumnDecoder:
             used += (
                 self.header_keys.offsets[self.header_keys.rows] + self.header_values.offsets[self.header_values.rows]
             )
-        if self.rows and used + (end - start) > self.byte_limit:
-            self.full = True
-            return False
-        self._reserve(header.count, end - start)
         view = memoryview(payload)
         reader = RecordReader.__new__(RecordReader)
         reader.open(view, start, end, header.count, header.base_timestamp, header.last_offset_delta)
@@ -245,6 +244,10 @@ class ColumnDecoder:
         self.header = header
         self.records = records
         self.record_position = position
+        if self.rows and used + (end - start) > self.byte_limit:
+            self.full = self.is_waiting = True
+            return False
+        self._reserve(header.count, end - start)
         return True
 
     def _take_rows(self, partition: int, from_offset: int, to_offset: int) -> bool:
@@ -370,6 +373,7 @@ class ColumnDecoder:
         self._borrow()
         if self.reader is not None:
             self._reserve(self.header.count, self.reader.end - self.reader.limit)
+            self.is_waiting = False
         return columns
 
     def _reserve(self, records: int, payload_bytes: int) -> None:

@@ -60,6 +60,32 @@ def test_the_byte_limit_stops_before_a_batch(module: ModuleType) -> None:
 
 
 @both
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_batch_without_room_waits_for_the_next_columns(module: ModuleType, codec: int) -> None:
+    stream = b"".join(batch_of([(None, bytes(100), [], 1)] * 3, codec, base_offset=3 * number) for number in range(4))
+    decoder = module.ColumnDecoder(byte_limit=500)
+    position, found = 0, []
+    while True:
+        position = decoder.append(stream, 0, decoder.next_offset, None, position)
+        assert decoder.append(stream, 0, decoder.next_offset, None, position) == position, "it is full, or at the end"
+        is_last = not decoder.full
+        found.append(list(decoder.finish().offset.cast("q")))
+        if is_last:
+            break
+    assert found == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+
+
+@both
+def test_a_batch_that_waits_is_forgotten_when_another_place_is_read(module: ModuleType) -> None:
+    one, large = batch_of([(None, bytes(100), [], 1)] * 3), batch_of([(None, bytes(1_000), [], 1)] * 3, base_offset=3)
+    decoder = module.ColumnDecoder(byte_limit=500)
+    assert decoder.append(one + large, 0) == len(one)
+    small = batch_of([(None, b"", [], 1)], base_offset=9)
+    assert decoder.append(small, 0, 9) == len(small)
+    assert list(decoder.finish().offset.cast("q")) == [0, 1, 2, 9]
+
+
+@both
 def test_headers_count_for_the_byte_limit(module: ModuleType) -> None:
     one = batch_of([(None, None, [("h", bytes(400))], 1)])
     decoder = module.ColumnDecoder(byte_limit=600, with_headers=True)
