@@ -20,7 +20,7 @@ COMPARED = {
     "groups": "The group coordinator",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
-SCALED = ("client", "compaction")
+SCALED = ("client", "compaction", "spark")
 """Sections whose `main` takes a scale."""
 RESULTS = Path("build")
 

@@ -1,6 +1,8 @@
-"""One Spark source under measurement: run by bench/spark.py in the Python that has it, prints its figures as JSON.
+"""One step of the measurement of one Spark source: run by bench/spark.py in the Python that has it.
 
-python spark_job.py kafka|kbroker BOOTSTRAP ROWS FOLDER [JAR,…]
+python spark_job.py kafka|kbroker STEP BOOTSTRAP ROWS FOLDER [JAR,…]
+
+Each figure is printed when it is known, as one line of JSON, so that a step that is cut short has shown some.
 """
 
 from __future__ import annotations
@@ -11,13 +13,29 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-TOPICS = {"plain": "bench-none", "lz4": "bench-lz4", "zstd": "bench-zstd"}
+TOPICS = {"none": "bench-none", "lz4": "bench-lz4", "zstd": "bench-zstd"}
+LIVE, WIDE, LARGE, TINY = "bench-live", "bench-wide", "bench-large", "bench-tiny"
 START_MS = 1_700_000_000_000
-REPEATS = 3
+REPEATS = 4
+WARM_S, LATENCY_S = 8.0, 15.0
+IDLE_S = 6.0
+TICK = os.sysconf("SC_CLK_TCK")
+SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.streaming.noDataProgressEventInterval": "100",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
 
 
 class Job:
@@ -25,89 +43,204 @@ class Job:
 
     def __init__(self, source: str, bootstrap: str, rows: int, folder: str, jars: str) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        self.source, self.bootstrap, self.rows, self.folder = source, bootstrap, rows, folder
-        builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.driver.memory", "2g")
-        builder = builder.config("spark.sql.python.filterPushdown.enabled", "true")
-        builder = builder.config("spark.sql.session.timeZone", "UTC")
-        self.spark = (builder.config("spark.jars", jars) if jars else builder).getOrCreate()
-        self.spark.sparkContext.setLogLevel("ERROR")
-        self.figures: dict[str, float] = {}
+        self.source, self.bootstrap, self.rows, self.folder, self.jars = source, bootstrap, rows, folder, jars
+        self.spark = self.start_spark()
+
+    def start_spark(self) -> Any:
+        """Return a new session on two cores."""
+        builder = SparkSession.builder.master("local[2]")
+        for key, value in SETTINGS.items():
+            builder = builder.config(key, value)
+        spark = (builder.config("spark.jars", self.jars) if self.jars else builder).getOrCreate()
+        spark.sparkContext.setLogLevel("ERROR")
+        return spark
+
+    def tell(self, figure: str, value: float) -> None:
+        """Print a figure."""
+        print(json.dumps({figure: value}), flush=True)
 
     def read(self, topic: str, **options: str) -> Any:
         """Return a batch frame of a topic."""
         reader = self.spark.read.format(self.source).option("kafka.bootstrap.servers", self.bootstrap)
         return reader.option("subscribe", topic).options(**options).load()
 
-    def seconds(self, work: Callable[[], object], repeats: int = REPEATS) -> float:
-        """Return the best time of some runs, the first of which warms up."""
-        times = []
+    def read_stream(self, topic: str, start: str) -> Any:
+        """Return a streaming frame of a topic."""
+        reader = self.spark.readStream.format(self.source).option("kafka.bootstrap.servers", self.bootstrap)
+        return reader.option("subscribe", topic).option("startingOffsets", start).load()
+
+    def best(self, work: Callable[[], object], repeats: int = REPEATS) -> tuple[float, float]:
+        """Return the least wall-clock and CPU seconds of some runs, of which the first warms up."""
+        times, cpu_times = [], []
         for _ in range(repeats):
-            began = time.perf_counter()
+            cpu, began = cpu_seconds(), time.perf_counter()
             work()
             times.append(time.perf_counter() - began)
-        return min(times)
+            cpu_times.append(cpu_seconds() - cpu)
+        return min(times[1:]), min(cpu_times[1:])
 
-    def scans(self) -> None:
-        """Aggregate over all rows, and to Parquet."""
+    def scan(self) -> None:
+        """Aggregate over all rows."""
         for name, topic in TOPICS.items():
-            took = self.seconds(lambda topic=topic: self.aggregate(self.read(topic)))  # type: ignore[misc]
-            self.figures[f"scan {name}: M rows/s"] = self.rows / took / 1e6
-            if name == "plain":
-                self.figures["scan plain: s"] = took
-        output = f"{self.folder}/{self.source}.parquet"
-        frame = self.read(TOPICS["plain"])
-        took = self.seconds(lambda: frame.write.mode("overwrite").parquet(output), 2)
-        self.figures["to Parquet: M rows/s"] = self.rows / took / 1e6
+            took, cpu = self.best(lambda topic=topic: self.aggregate(self.read(topic)))  # type: ignore[misc]
+            self.tell(f"scan {name}: M rows/s", self.rows / took / 1e6)
+            self.tell(f"scan {name}: CPU-s per M rows", cpu / self.rows * 1e6)
+
+    def parquet(self) -> None:
+        """Copy a topic to Parquet."""
+        output, frame = f"{self.folder}/{self.source}.parquet", self.read(TOPICS["none"])
+        took, cpu = self.best(lambda: frame.write.mode("overwrite").parquet(output), 3)
+        self.tell("to Parquet: M rows/s", self.rows / took / 1e6)
+        self.tell("to Parquet: CPU-s per M rows", cpu / self.rows * 1e6)
 
     def aggregate(self, frame: Any) -> None:
         """Touch every value."""
         count, _ = frame.selectExpr("count(*)", "sum(length(value))").collect()[0]
-        assert count
+        assert count, "no row was read"
 
-    def filters(self) -> None:
-        """Read 1,000 offsets of a partition, and 1 % of the time."""
-        frame = self.read(TOPICS["plain"], **({"maxTimestampDisorderMs": "0"} if self.source == "kbroker" else {}))
+    def filter(self) -> None:
+        """Read 1,000 offsets of a partition, and 1 % of the time; beside the scan of all in the same process."""
+        if self.source == "kbroker":
+            self.tell("full scan: s", self.best(lambda: self.aggregate(self.read(TOPICS["none"])))[0])
+        frame = self.read(TOPICS["none"], **({"maxTimestampDisorderMs": "0"} if self.source == "kbroker" else {}))
         offsets = frame.where("partition = 1 AND offset >= 5000 AND offset < 6000")
-        self.figures["1,000 offsets: s"] = self.seconds(lambda: self.aggregate(offsets))
+        self.tell("1,000 offsets: s", self.best(lambda: self.aggregate(offsets), 6)[0])
         begin = datetime.datetime.fromtimestamp((START_MS + self.rows // 2) / 1000, datetime.UTC)
         end = begin + datetime.timedelta(milliseconds=self.rows // 100)
         texts = [moment.strftime("TIMESTAMP '%Y-%m-%d %H:%M:%S.%f'") for moment in (begin, end)]
         times = frame.where(f"timestamp >= {texts[0]} AND timestamp < {texts[1]}")
-        self.figures["1 % of the time: s"] = self.seconds(lambda: self.aggregate(times))
+        self.tell("1 % of the time: s", self.best(lambda: self.aggregate(times), 6)[0])
 
     def stream(self) -> None:
         """Read all in one micro-batch; then trigger without data."""
-        reader = self.spark.readStream.format(self.source).option("kafka.bootstrap.servers", self.bootstrap)
-        frame = reader.option("subscribe", TOPICS["plain"]).option("startingOffsets", "earliest").load()
-        writer = frame.selectExpr("sum(length(value)) AS bytes").writeStream.format("noop").outputMode("complete")
-        began = time.perf_counter()
-        writer.trigger(availableNow=True).start().awaitTermination()
-        self.figures["AvailableNow: M rows/s"] = self.rows / (time.perf_counter() - began) / 1e6
-        query = frame.writeStream.format("noop").trigger(processingTime="50 milliseconds").start()
-        while not query.lastProgress or (query.lastProgress["batchId"] < 1 and query.lastProgress["numInputRows"] == 0):
-            time.sleep(0.1)
-        time.sleep(12)
-        idle = [each["durationMs"] for each in query.recentProgress if each["numInputRows"] == 0]
+        frame = self.read_stream(TOPICS["none"], "earliest").selectExpr("sum(length(value)) AS bytes")
+        writer = frame.writeStream.format("noop").outputMode("complete")
+        took, cpu = self.best(lambda: writer.trigger(availableNow=True).start().awaitTermination(), 3)
+        self.tell("AvailableNow: M rows/s", self.rows / took / 1e6)
+        self.tell("AvailableNow: CPU-s per M rows", cpu / self.rows * 1e6)
+        idle = self.read_stream(TOPICS["none"], "latest")
+        query = idle.writeStream.format("noop").trigger(processingTime="50 milliseconds").start()
+        time.sleep(WARM_S + IDLE_S)
+        durations = [each["durationMs"]["triggerExecution"] for each in query.recentProgress]
         query.stop()
-        if idle:
-            self.figures["trigger without data: ms"] = min(float(each["triggerExecution"]) for each in idle)
+        self.tell("trigger without data: ms", median(durations[len(durations) // 2 :]))
+
+    def latency(self) -> None:
+        """Follow a topic of 1,000 records a second: how old they are once an aggregate has seen them."""
+        seen: list[tuple[int, float, float]] = []
+
+        def note(batch: Any, number: int) -> None:
+            count, total, oldest = batch.selectExpr(
+                "count(*)", "sum(CAST(timestamp AS double))", "min(CAST(timestamp AS double))"
+            ).collect()[0]
+            if count:
+                now = time.time()
+                seen.append((count, now - total / count, now - oldest))
+
+        query = self.read_stream(LIVE, "latest").writeStream.foreachBatch(note).start()
+        while not seen and query.isActive:
+            time.sleep(0.1)
+        time.sleep(WARM_S)
+        seen.clear()
+        cpu = cpu_seconds()
+        time.sleep(LATENCY_S)
+        measured = list(seen)
+        cpu = cpu_seconds() - cpu
+        if not query.isActive:
+            raise RuntimeError(f"the query ended: {query.exception()}")
+        rows = sum(count for count, _, _ in measured)
+        durations = [each["durationMs"]["triggerExecution"] for each in query.recentProgress if each["numInputRows"]]
+        query.stop()
+        self.tell("latency at 1,000 msg/s, mean: ms", 1e3 * sum(count * age for count, age, _ in measured) / rows)
+        self.tell("latency at 1,000 msg/s, oldest row, median: ms", 1e3 * median([age for _, _, age in measured]))
+        self.tell("micro-batch with data: ms", median(durations[len(durations) // 3 :]))
+        self.tell("following 1,000 msg/s: CPU-s per s", cpu / LATENCY_S)
 
     def write(self) -> None:
         """Write rows of 200 bytes."""
         frame = self.spark.range(self.rows).selectExpr("rpad(string(id), 200, 'x') AS value")
         writer = frame.write.format(self.source).mode("append").option("kafka.bootstrap.servers", self.bootstrap)
-        took = self.seconds(lambda: writer.option("topic", f"bench-written-{self.source}").save(), 2)
-        self.figures["write: M rows/s"] = self.rows / took / 1e6
+        took, cpu = self.best(lambda: writer.option("topic", f"bench-written-{self.source}").save(), 3)
+        self.tell("write: M rows/s", self.rows / took / 1e6)
+        self.tell("write: CPU-s per M rows", cpu / self.rows * 1e6)
+
+    def plan(self) -> None:
+        """Plan the read of a topic of 1,000 partitions, and read its few rows."""
+
+        def tasks() -> None:
+            found = self.read(WIDE)._jdf.queryExecution().toRdd().getNumPartitions()
+            assert found == 1_000, f"{found} tasks"
+
+        self.tell("plan 1,000 partitions: s", self.best(tasks)[0])
+        self.tell("read 1,000 partitions of few rows: s", self.best(lambda: self.aggregate(self.read(WIDE)), 2)[0])
+
+    def memory(self) -> None:
+        """Read the largest and the smallest messages; the most that a Python worker held."""
+        for name, topic in (("10 MB messages", LARGE), ("tiny messages", TINY)):
+            for _ in range(2):
+                self.aggregate(self.read(topic))
+            self.tell(f"Python worker, {name}: MB", max(worker_peaks_mb()))
+            self.spark.stop()
+            self.spark = self.start_spark()  # with workers of its own
+
+
+def median(values: list[float]) -> float:
+    """Return the middle value."""
+    return float(sorted(values)[len(values) // 2])
+
+
+def process_tree() -> list[int]:
+    """Return this process and all that come from it: Spark's JVM, its Python daemon and workers."""
+    parents: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int(after_name(folder / "stat")[1])
+        except OSError:
+            continue  # it ended just now
+    found = [os.getpid()]
+    for pid in found:
+        found += [child for child, parent in parents.items() if parent == pid]
+    return found
+
+
+def after_name(stat: Path) -> list[str]:
+    """Return the fields of a stat file behind the process's name: state, parent, …"""
+    return stat.read_text().rpartition(")")[2].split()
+
+
+def cpu_seconds() -> float:
+    """Return user and system time of this process and all that come from it (those that run)."""
+    total = 0
+    for pid in process_tree():
+        try:
+            fields = after_name(Path(f"/proc/{pid}/stat"))
+            total += int(fields[11]) + int(fields[12])
+        except OSError:
+            continue
+    return total / TICK
+
+
+def worker_peaks_mb() -> list[float]:
+    """Return the most memory that each Python worker (and the daemon it comes from) has held."""
+    peaks = []
+    for pid in process_tree()[1:]:
+        try:
+            if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                status = Path(f"/proc/{pid}/status").read_text()
+                peaks.append(int(status.split("VmHWM:")[1].split()[0]) * 1024 / 1e6)
+        except OSError:
+            continue
+    return peaks
+
+
+STEPS = ("scan", "parquet", "filter", "stream", "latency", "write", "plan", "memory")
 
 
 def main() -> None:
-    """Measure and print."""
-    source, bootstrap, rows, folder, *jars = sys.argv[1:]
+    """Run one step."""
+    source, step, bootstrap, rows, folder, *jars = sys.argv[1:]
     job = Job(source, bootstrap, int(rows), folder, ",".join(jars))
-    for part in (job.scans, job.filters, job.stream, job.write):
-        part()
-    print(json.dumps(job.figures), flush=True)
+    getattr(job, step)()
     job.spark.stop()
 
 
