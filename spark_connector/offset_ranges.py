@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -95,6 +96,24 @@ def split_ranges(
             total += 1
             heapq.heappush(heap, (-weights[at] / pieces[at], at))
     return [piece for each, count in zip(ranges, pieces, strict=True) for piece in _cut(each, count)]
+
+
+def gather(
+    ranges: Sequence[OffsetRange], bytes_per_offset: Mapping[TopicPartition, float], most_bytes: float
+) -> list[tuple[OffsetRange, ...]]:
+    """Put neighbours together into shares of at most `most_bytes`; a larger range, or of unknown size, is one alone."""
+    shares: list[tuple[OffsetRange, ...]] = []
+    room = 0.0
+    for each in ranges:
+        density = bytes_per_offset.get((each.topic, each.partition))
+        size = math.inf if density is None else (each.end - each.start) * density
+        if shares and size <= room:
+            shares[-1] = (*shares[-1], each)
+            room -= size
+        else:
+            shares.append((each,))
+            room = most_bytes - size
+    return shares
 
 
 def _cut(whole: OffsetRange, pieces: int) -> list[OffsetRange]:

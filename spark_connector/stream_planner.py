@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from spark_connector import planning
-from spark_connector.offset_ranges import EARLIEST, LATEST, NO_ID, OffsetRange, TopicPartition, plan_ranges
+from spark_connector.offset_ranges import EARLIEST, LATEST, NO_ID, OffsetRange, TopicPartition, gather, plan_ranges
 from spark_connector.read_options import ReadOptions, TriggerLimits
 from spark_connector.stream_offsets import Offsets, count_new, end_of_batch
 from spark_connector.tasks import new_cluster
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 REMADE = "Records may be missing"
+SHARE_BYTES = 1 << 20
+"""As stored: up to here the ranges of several partitions are read by one task."""
+LEAST_BYTES = 100.0
+"""That a record counts for, small as it may be: a row costs time whatever it holds."""
+SIZED_S = 60.0
 
 
 class StreamPlanner:
@@ -37,6 +42,10 @@ class StreamPlanner:
         self._target: Offsets | None = None
         self._committed: Mapping[TopicPartition, int] = {}
         self._last_batch_at = float("-inf")
+        self._densities: dict[TopicPartition, float] = {}
+        """Bytes of an offset in the partitions of `_sized`, where the brokers tell; asked for again now and then."""
+        self._sized: set[TopicPartition] = set()
+        self._sized_until = float("-inf")
 
     @property
     def cluster(self) -> BlockingCluster:
@@ -96,6 +105,25 @@ class StreamPlanner:
         ranges, losses = plan_ranges(starts, end, readable, self.cluster.topic_ids)
         planning.report_losses(losses, fail=self.options.fail_on_data_loss)
         return planning.split(self.cluster, self.options, ranges, bounds)
+
+    def shares(self, start: Offsets, end: Offsets, now: float | None = None) -> list[tuple[OffsetRange, ...]]:
+        """Return the ranges of a micro-batch, one for each Spark task; small ones of several partitions together.
+
+        A task costs more than reading some records does: a query that follows a slow topic of many partitions is late
+        by the tasks it starts. With minPartitions or maxRecordsPerPartition each range is a task, as there.
+        """
+        ranges = self.ranges(start, end)
+        options = self.options
+        if len(ranges) < 2 or options.min_partitions is not None or options.max_records_per_partition is not None:
+            return [(each,) for each in ranges]
+        places = {(each.topic, each.partition) for each in ranges}
+        now = time.monotonic() if now is None else now
+        if now >= self._sized_until or not places <= self._sized:
+            bounds = planning.find_bounds(self.cluster, places)
+            found = planning.bytes_per_offset(self.cluster, bounds, places)
+            self._densities = {place: max(each, LEAST_BYTES) for place, each in found.items()}
+            self._sized, self._sized_until = places, now + SIZED_S
+        return gather(ranges, self._densities, SHARE_BYTES)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Tell the consumer group, if there is one; a query goes on when that fails."""

@@ -49,7 +49,7 @@ class StreamReader41(DataSourceStreamReader):
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         """Plan one micro-batch; Spark asks again for the last one after a crash."""
         self._position = from_json(end)
-        return [RangePartition(each) for each in self.planner.ranges(from_json(start), self._position)]
+        return [RangePartition(*each) for each in self.planner.shares(from_json(start), self._position)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run on an executor: yield the range's records as Arrow batches."""

@@ -1,4 +1,4 @@
-"""What runs on an executor: one range of one partition, read as Arrow batches over connections that stay open.
+"""What runs on an executor: a range of a partition, read as Arrow batches over connections that stay open.
 
 Nothing here, and nothing that Spark unpickles for it, imports more than the client and pyarrow.
 """
@@ -34,13 +34,13 @@ NOTHING_PUSHED = Pushed()
 
 @dataclass
 class RangePartition(InputPartition):
-    """One Spark task's share of the read."""
+    """One Spark task's share of the read: one range, or several small ones."""
 
-    range: OffsetRange
+    ranges: tuple[OffsetRange, ...]
 
-    def __init__(self, offset_range: OffsetRange) -> None:
+    def __init__(self, *ranges: OffsetRange) -> None:
         super().__init__(None)
-        self.range = offset_range
+        self.ranges = ranges
 
 
 def new_cluster(options: ReadOptions, timeout_ms: int | None = None) -> BlockingCluster:
@@ -60,14 +60,18 @@ def new_cluster(options: ReadOptions, timeout_ms: int | None = None) -> Blocking
 def read_range(
     options: ReadOptions, plan: ColumnPlan, partition: InputPartition, pushed: Pushed = NOTHING_PUSHED
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the range's records that pass the filters as Arrow batches of the frame's columns."""
+    """Yield the ranges' records that pass the filters as Arrow batches of the frame's columns."""
     if not isinstance(partition, RangePartition):  # Spark's stand-in for a plan without partitions
         return
+    for share in partition.ranges:
+        yield from _read_one(options, plan, share, pushed)
+
+
+def _read_one(options: ReadOptions, plan: ColumnPlan, share: OffsetRange, pushed: Pushed) -> Iterator[pa.RecordBatch]:
     from kbroker.client.range_reader import RangeReader
     from spark_connector.typed_rows import TypedRows
 
     keep_loaded()
-    share = partition.range
     reader = RangeReader(
         _cluster(options),
         share.topic,

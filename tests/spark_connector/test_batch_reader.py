@@ -26,7 +26,10 @@ def test_one_spark_partition_for_each_partition_with_records(broker: BrokerProce
         produce_values(broker.bootstrap, topic_name, partition, [b"a", b"b"])
     planned = reader(broker, subscribe=topic_name)
     shares = planned.partitions()
-    assert [(share.range.partition, share.range.start, share.range.end) for share in shares] == [(0, 0, 2), (2, 0, 2)]
+    assert [(each.partition, each.start, each.end) for share in shares for each in share.ranges] == [
+        (0, 0, 2),
+        (2, 0, 2),
+    ]
     rows = [row for share in shares for batch in planned.read(share) for row in batch.to_pylist()]
     assert [(row["partition"], row["offset"], row["value"]) for row in rows] == [
         (0, 0, b"a"),

@@ -1,6 +1,6 @@
 """From wanted starts and ends and the topics' bounds to the ranges that Spark's tasks read."""
 
-from spark_connector.offset_ranges import Bounds, OffsetRange, plan_ranges, split_ranges
+from spark_connector.offset_ranges import Bounds, OffsetRange, gather, plan_ranges, split_ranges
 
 BOUNDS = {("t", 0): Bounds(5, 20), ("t", 1): Bounds(0, 0), ("t", 2): Bounds(0, 7)}
 EARLIEST = {place: each.earliest for place, each in BOUNDS.items()}
@@ -46,3 +46,11 @@ def test_the_partition_with_the_most_bytes_gets_the_most_tasks() -> None:
     assert [sum(each.partition == number for each in pieces) for number in (0, 1)] == [2, 6]
     assert len(split_ranges([OffsetRange("t", 0, 0, 3)], 8, None, {})) == 3, "one record is never cut"
     assert split_ranges([], 8, None, {}) == []
+
+
+def test_small_ranges_share_a_task_and_large_or_unknown_ones_have_their_own() -> None:
+    ranges = [OffsetRange("t", number, 0, 10) for number in range(6)]
+    density = {("t", 0): 4.0, ("t", 1): 4.0, ("t", 2): 4.0, ("t", 3): 500.0, ("t", 5): 1.0}
+    shares = gather(ranges, density, 100.0)
+    assert [[each.partition for each in share] for share in shares] == [[0, 1], [2], [3], [4], [5]]
+    assert gather([], density, 100.0) == []

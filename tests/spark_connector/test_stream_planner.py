@@ -203,3 +203,23 @@ def committed(broker: BrokerProcess, group: str) -> dict[tuple[str, int], int]:
     finally:
         consumer.close()
     return {(each.topic, each.partition): each.offset for each in found}
+
+
+def test_small_ranges_are_one_task_and_large_ones_a_task_each(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=3)
+    for partition in range(3):
+        produce_values(broker.bootstrap, topic_name, partition, [b"v" * 1_000] * 700)
+    end = {(topic_name, partition): 700 for partition in range(3)}
+
+    def tasks(start: int, **options: str) -> list[list[tuple[int, int, int]]]:
+        planner = start_query(subscribe=topic_name, **options).again()
+        shares = planner.shares(dict.fromkeys(end, start), end)
+        assert shares == planner.shares(dict.fromkeys(end, start), end)
+        return [places(list(share)) for share in shares]
+
+    assert tasks(690) == [[(0, 690, 700), (1, 690, 700), (2, 690, 700)]]
+    assert tasks(0) == [[(0, 0, 700)], [(1, 0, 700)], [(2, 0, 700)]]
+    assert len(tasks(690, minPartitions="3")) == 3
+    assert len(tasks(690, maxRecordsPerPartition="100")) == 3

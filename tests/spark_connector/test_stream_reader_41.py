@@ -40,5 +40,5 @@ def test_after_a_restart_the_first_batch_goes_to_the_end(broker: BrokerProcess, 
     reader = stream_reader_41.StreamReader41(read_options(given, streaming=True), PLAN)
     assert reader.latestOffset() == {topic_name: {"0": 10}}
     shares = reader.partitions({topic_name: {"0": 7}}, {topic_name: {"0": 10}})
-    assert [(share.range.start, share.range.end) for share in shares] == [(7, 10)]
+    assert [(each.start, each.end) for share in shares for each in share.ranges] == [(7, 10)]
     reader.stop()
