@@ -6,6 +6,7 @@ is a process with a time limit: one that hangs or fails costs its own figures on
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import itertools
 import json
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -225,10 +226,14 @@ def report(theirs: Figures, ours: Figures, rows: int) -> Table:
     return table
 
 
-def main(scale: float = 1.0, steps: tuple[str, ...] = STEPS) -> None:
-    """Measure both step by step, and print one table."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Measure both step by step, and print one table; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench.spark", description=__doc__)
+    parser.add_argument("steps", nargs="*", choices=[*STEPS, []], help="default: all")
+    parser.add_argument("--scale", type=float, default=1.0, help="shrink the loads")
+    given = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 120)
-    rows = max(CHUNK, int(ROWS * scale))
+    rows = max(CHUNK, int(ROWS * given.scale))
     jars: list[str] | None = None
     if shutil.which("mvn") is None:
         console.print("mvn is missing, which fetches Spark's JVM source: only kbroker is measured")
@@ -240,7 +245,7 @@ def main(scale: float = 1.0, steps: tuple[str, ...] = STEPS) -> None:
         console.print(f"filling {len(TOPICS)} topics with {rows:,} rows …")
         create_topics(system.bootstrap)
         fill(system.bootstrap, rows)
-        for step in steps:
+        for step in given.steps or STEPS:
             with live_topic(system.bootstrap) if step == "latency" else contextlib.nullcontext():
                 if jars is not None and step not in OURS_ALONE:
                     theirs.update(run_step(step, system, rows, jars))
@@ -248,3 +253,8 @@ def main(scale: float = 1.0, steps: tuple[str, ...] = STEPS) -> None:
     Path("build").mkdir(exist_ok=True)
     Path("build/bench-spark.json").write_text(json.dumps({"kafka": theirs, "kbroker": ours}, indent=2))
     console.print(report(theirs, ours, rows))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
