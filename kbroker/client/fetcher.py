@@ -118,7 +118,7 @@ class Fetcher:
                     self.states[key].move(None, EARLIEST)
 
     def _fail(self, error: Exception) -> None:
-        if len(self.problems) < 100:
+        if not self.problems:  # what lasts is found again after it was told
             self.problems.append(error)
         self.arrived.set()
 
@@ -223,7 +223,9 @@ class Fetcher:
             state.is_fetching = True
         lost: set[str] = set()
         try:
-            for key, end in (await ask_for_epochs(self.cluster, leader, wanted)).items():
+            answered = await ask_for_epochs(self.cluster, leader, wanted)
+            lost |= {key.topic for key in keys if key not in answered}
+            for key, end in answered.items():
                 state = asked[key]
                 if self.states.get(key) is not state or state.generation != before[key]:
                     continue
