@@ -158,6 +158,11 @@ class BrokerStore(Znodes):
             f"Stop the other broker, choose another broker.id, or wait for its session to expire"
         )
 
+    async def registered_epoch(self, broker_id: int) -> int | None:
+        """The epoch under which a broker is registered now; None when it is not."""
+        stat = await self.exists(znodes.broker_path(broker_id))
+        return None if stat is None else stat.czxid
+
     async def update_broker(self, broker: BrokerRegistration) -> None:
         """Change our registration's data (listeners); the epoch stays."""
         await self.set(znodes.broker_path(broker.broker_id), znodes.encode_broker(broker))

@@ -47,6 +47,7 @@ from kbroker.metadata_cache import MetadataCache
 from kbroker.producer_id_manager import ProducerIdManager
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
+from kbroker.replica.standstill import Standstill
 from kbroker.server import Listener, Server
 from kbroker.topic_names import OFFSETS_TOPIC
 from protocol.config_def import ConfigError
@@ -66,6 +67,9 @@ log = logging.getLogger(__name__)
 DRAIN_S = 5.0
 LEFT_OUT_S = 10.0
 """How long a broker without logs that it had waits for a controller to notice, once its old session is over."""
+PROOF_S = 30.0
+PROOF_PAUSE_S = 0.05
+"""After a standstill: how long at most, and how often, to ask in which life this broker is."""
 TELL_S = 1.0
 """How long a controller that stops waits for brokers to hear its last orders."""
 GC_THRESHOLDS = 10_000, 5, 20
@@ -104,6 +108,7 @@ class Broker:
         self._replicas: ReplicaManager | None = None
         self._cleaner: LogCleaner | None = None
         self._channels: BrokerChannels | None = None
+        self._standstill: Standstill | None = None
         self._to_controller: ControllerChannel | None = None
         self._isr_channel: ControllerChannel | None = None
         """Of its own, so that changes of ISRs do not wait for a controlled shutdown."""
@@ -202,6 +207,8 @@ class Broker:
         self._to_controller = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
         self._isr_channel = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
         self._replicas.replication = Replication(self._replicas, self._alter_partition)
+        self._standstill = Standstill(config.zookeeper_session_timeout_ms / 2000, self._prove_leadership)
+        self._replicas.is_leadership_unproven = self._standstill.is_unproven
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self._groups = GroupCoordinator(config, self._replicas, self._executor)
         self._replicas.on_leadership_change = self._groups.leadership_changed
@@ -327,6 +334,22 @@ class Broker:
         self._controller.on_registered()
         await self._forget_gone_topics()
 
+    async def _prove_leadership(self) -> None:
+        """Return when ZooKeeper says that this broker is alive, or has its orders for the life it has begun."""
+        assert self._replicas is not None
+        epoch = self.broker_epoch
+        deadline = asyncio.get_running_loop().time() + PROOF_S
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                present = await self.zookeeper.registered_epoch(self.broker_id)
+            except ZooKeeperError as error:
+                log.info("ZooKeeper does not say whether this broker is alive: %s", error)
+            else:
+                if present == self.broker_epoch and present in (epoch, self._replicas.ordered_epoch):
+                    return
+            await asyncio.sleep(PROOF_PAUSE_S)
+        log.warning("ZooKeeper and the controller are silent for %g s: leading on as before", PROOF_S)
+
     async def _compare_group_protocols(self) -> None:
         """A broker without the newer group protocol could not go on with its groups: then nobody may begin one."""
         try:
@@ -407,6 +430,8 @@ class Broker:
         if self._producer_ids is not None:
             await self._producer_ids.close()
         await self._leave_cluster()
+        if self._standstill is not None:
+            self._standstill.close()
         if self._replicas is not None:
             await self._replicas.shutdown()
         if self._logs_open:

@@ -42,6 +42,8 @@ def produce(
     refused = None
     if not -1 <= acks <= 1:
         refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+    elif services.replicas.is_leadership_unproven():
+        refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still and may lead no more")
     append = services.replicas.append
     version = ctx.api_version
     now_ms = ctx.received_at

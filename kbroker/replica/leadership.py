@@ -72,6 +72,7 @@ class Leadership:
         """Held by whoever makes or removes replicas."""
         self.controller_epoch = 0
         """The highest seen; orders of an older controller are refused."""
+        self.ordered_epoch = -1
 
     def check_controller(self, controller_epoch: int, broker_epoch: int) -> ErrorCode:
         """Return why an order is refused as a whole: 77 (meant for an earlier life of this broker), 11, or NONE."""
@@ -108,6 +109,7 @@ class Leadership:
                     gc.freeze()
                 await asyncio.sleep(0)
             self._announce(changes)
+            self.ordered_epoch = max(self.ordered_epoch, request.broker_epoch)
             return _leader_and_isr_response(orders, version)
 
     def _judge(self, order: _Order) -> ErrorCode:

@@ -128,6 +128,8 @@ class ReplicaManager:
         self.on_leadership_change = on_leadership_change
         self.on_partitions_removed: Callable[[Sequence[Key]], None] = lambda removed: None
         """Called with the partitions that the controller has deleted from the cluster."""
+        self.is_leadership_unproven: Callable[[], bool] = lambda: False
+        """Whether others may lead in this broker's place without its knowing: then it takes no writes."""
         self.clock = clock
         self.executor = executor
         """For slow work; None is the loop's own."""
@@ -414,6 +416,11 @@ class ReplicaManager:
         return 0 if hosted is None else hosted.log.config.max_message_bytes
 
     # --- orders of the controller (broker epoch and controller epoch are checked inside) ----------------------
+
+    @property
+    def ordered_epoch(self) -> int:
+        """The broker epoch for which the controller last said what to lead and follow; -1 before it has."""
+        return self._leadership.ordered_epoch
 
     async def become_leader_or_follower(self, request: LeaderAndIsrRequest, version: int = 7) -> LeaderAndIsrResponse:
         """Carry out a LeaderAndIsr request: create logs, become leader or follower (controller.md 8)."""

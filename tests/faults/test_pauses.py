@@ -45,19 +45,26 @@ def ends_in(answer: bytes | None) -> ErrorCode:
 def test_a_leader_that_hangs_for_longer_is_replaced_and_fenced_when_it_wakes(
     cluster: FaultCluster, topic_name: str
 ) -> None:
-    """What it is sent while it hangs, and what it has in hand, is never acknowledged and is nowhere in the end."""
+    """What it is sent while it hangs, and what it has in hand, is never acknowledged and is nowhere in the end.
+
+    Not to those either who ask for the leader's word alone (acks=1).
+    """
     leader = next(broker for broker in BROKERS if broker != cluster.controller())
     cluster.create_topic(topic_name, [leader])
     zombie = cluster.brokers[leader]
     epoch = cluster.broker_epoch(leader)
-    with Load(cluster, topic_name) as load, Peer(zombie, TIMEOUT) as peer:
-        assert not fetch(peer, topic_name).error_code
+    with Load(cluster, topic_name) as load, Peer(zombie, TIMEOUT) as peer, Peer(zombie, TIMEOUT) as trusting:
+        for each in (peer, trusting):
+            assert not fetch(each, topic_name).error_code
         cluster.pause(leader)
         peer.send(request_bytes(produce_request(topic_name, one_batch(b"sent to a zombie")), PRODUCE_VERSION))
+        wanted = produce_request(topic_name, one_batch(b"trusted to a zombie"), acks=1)
+        trusting.send(request_bytes(wanted, PRODUCE_VERSION))
         cluster.until_led_by_another(topic_name, leader)
         load.until_progress()
         cluster.resume(leader)
-        assert ends_in(peer.receive()) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        for each in (peer, trusting):
+            assert ends_in(each.receive()) is ErrorCode.NOT_LEADER_OR_FOLLOWER
         until(lambda: cluster.broker_epoch(leader) > epoch, "the zombie registers again")
         answer = produce(peer, topic_name, one_batch(b"sent afterwards"))
         assert answer.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
