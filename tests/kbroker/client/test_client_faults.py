@@ -265,6 +265,8 @@ async def test_a_slow_reader_of_large_messages_stays_within_its_bound(broker: Br
             await producer.send(topic_name, os.urandom(size), partition=number % 8)
     command = [sys.executable, "-c", SLOW_READER, broker.bootstrap, topic_name, str(count - 5)]
     done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=90, check=False)
+    async with Admin(broker.bootstrap) as admin:
+        await admin.delete_topic(topic_name)
     assert done.returncode == 0, done.stderr
     most_buffered, growth = map(int, done.stdout.split())
     assert most_buffered <= (8 + 16) << 20, (
