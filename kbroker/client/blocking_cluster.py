@@ -17,8 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from kbroker.client.blocking_connection import BlockingConnection
-from kbroker.client.client_config import ConsumerConfig
-from kbroker.client.cluster import NEW_TOPIC_S
+from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
 from kbroker.client.errors import error_for
 from protocol.errors import ErrorCode, KafkaError
 from protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest

@@ -19,6 +19,8 @@ from kbroker.client.errors import ConfigurationError
 C = TypeVar("C", bound="ClientConfig")
 
 DEFAULT_PORT = 9092
+NEW_TOPIC_S = 1.0
+"""A broker may not have heard yet of a topic that was just created, or of any when it just started."""
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
 RENAMED = {
     "bootstrap_servers": "bootstrap",

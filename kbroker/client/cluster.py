@@ -13,7 +13,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.client_config import ClientConfig
+from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
 from kbroker.client.connection import Connection
 from kbroker.client.errors import AFTER_FORK, ClientClosed, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
@@ -31,9 +31,6 @@ DATA, CONTROL = "data", "control"
 
 BOOTSTRAP = (-1, CONTROL)
 """As a broker's id and channel: whichever answers first."""
-
-NEW_TOPIC_S = 1.0
-"""A broker may not have heard yet of a topic that was just created, or of any when it just started."""
 
 
 class Cluster:

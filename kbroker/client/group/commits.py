@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from kbroker.client.cluster import NEW_TOPIC_S
+from kbroker.client.client_config import NEW_TOPIC_S
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.events import Identity
