@@ -103,7 +103,12 @@ def test_a_data_directory_deleted_under_a_broker_stops_it_and_is_copied_anew(
     cluster.create_topic(topic_name, [leader])
     with Load(cluster, topic_name) as load:
         broker = cluster.brokers[victim(cluster, topic_name, who)]
-        shutil.rmtree(broker.log_dir)
+
+        def is_deleted() -> bool:
+            shutil.rmtree(broker.log_dir, ignore_errors=True)  # it writes files there meanwhile
+            return not broker.log_dir.exists()
+
+        until(is_deleted, "the directory is gone")
         assert broker.wait(TIMEOUT) == 1
         assert str(broker.log_dir) in broker.log_tail(1000)
         cluster.until_led_by_another(topic_name, broker.broker_id)
