@@ -58,8 +58,6 @@ async def list_offsets(
     problem: Exception | None = None
     limit = cluster.config.request_timeout_ms if timeout_ms is None else timeout_ms
     async for attempt in cluster.attempts(limit):
-        if not missing:
-            break
         try:
             if attempt:
                 await cluster.refresh({topic for topic, _ in missing})
@@ -69,6 +67,8 @@ async def list_offsets(
         except OSError as error:
             problem = error
         missing = {key: value for key, value in missing.items() if key not in found}
+        if not missing:
+            break
         if isinstance(problem, BrokerError) and not problem.retriable:
             raise problem
     if missing:
