@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
 
 def enable(spark: SparkSession) -> SparkSession:
     """Let Spark push filters down to Python data sources (off by default), and return the session.
 
-    Without it every query gives the same rows, and reads all of them to find them. With it, load a frame for each
-    filter: Spark keeps one plan per loaded frame or view, with the filters that it pushed last, and uses it again for
-    a query on the same frame that has no filter, and for all places of the frame in one query.
+    Without it every query gives the same rows, and reads all of them to find them. Spark up to 4.3 would use the plan
+    of one filter for all uses of a frame or view; here each use gets its own. Raises RuntimeError, and changes nothing,
+    where that cannot be done: through Spark Connect.
     """
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    from spark_connector.own_plans import plan_each_use
+
+    plan_each_use(spark)
+    spark.conf.set(FILTER_PUSHDOWN, "true")
     return spark

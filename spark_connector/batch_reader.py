@@ -56,7 +56,7 @@ class BatchReader(DataSourceReader):
 class PushingBatchReader(BatchReader):
     """A reader that takes filters; Spark wants it only while spark.sql.python.filterPushdown.enabled is true.
 
-    Spark asks for it again for each query with a filter, and keeps its last plan for those on the same frame without.
+    Spark plans with it as soon as it has pushed the filters; for which uses of the frame, see own_plans.
     """
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:

@@ -4,6 +4,7 @@ import contextlib
 import datetime
 import io
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from kbroker.broker_process import BrokerProcess
 from tests.spark.test_read import PARTITIONS, ROWS, TIMESTAMP_MS, create, read, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
-SETTING = "spark.sql.python.filterPushdown.enabled"
+SETTING = spark_connector.FILTER_PUSHDOWN
 
 
 @pytest.fixture
@@ -65,3 +66,34 @@ def test_a_filter_on_one_partition_makes_one_task(pushing: Any, broker: BrokerPr
     unfiltered = read(pushing, broker, subscribe=topic_name)
     assert unfiltered.rdd.getNumPartitions() == PARTITIONS
     assert unfiltered.where("value = X'00'").count() == 0, "what cannot be pushed is Spark's"
+
+
+def test_one_frame_serves_many_filters_and_none(pushing: Any, broker: BrokerProcess, topic_name: str) -> None:
+    create(broker, topic_name)
+    send(broker, topic_name, rows=300)
+    frame = read(pushing, broker, subscribe=topic_name)
+    first, second = frame.where("partition = 0"), frame.where("partition = 1 AND offset < 10")
+    assert [first.count(), frame.count(), second.count(), frame.count()] == [100, 300, 10, 300]
+    assert first.union(second).count() == 110
+    assert first.union(frame).count() == 400
+    assert first.join(frame.where("partition < 2"), "offset").count() == 200
+    assert first.union(second).where("offset < 5").groupBy("partition").count().orderBy("partition").collect() == [
+        (0, 5),
+        (1, 5),
+    ]
+    assert [len(first.collect()), len(frame.collect()), len(first.collect())] == [100, 300, 100]
+    send(broker, topic_name, rows=30)
+    assert [frame.count(), first.count()] == [330, 110], "each query asks anew what there is"
+
+
+def test_one_view_serves_many_filters_and_none(pushing: Any, broker: BrokerProcess, topic_name: str) -> None:
+    create(broker, topic_name)
+    send(broker, topic_name, rows=300)
+    read(pushing, broker, subscribe=topic_name).createOrReplaceTempView("several")
+    count = "(SELECT count(*) FROM several WHERE {})".format
+    columns = ", ".join(map(count, ("partition = 0", "true", "offset < 7", "partition = 2 AND offset >= 90")))
+    assert list(pushing.sql(f"SELECT {columns}").collect()[0]) == [100, 300, 21, 10]
+    with ThreadPoolExecutor(4) as threads:
+        conditions = [f"partition = {number % 3} AND offset < {number}" for number in range(12)]
+        counts = threads.map(lambda each: pushing.sql(f"SELECT {count(each)}").collect()[0][0], conditions)
+        assert list(counts) == list(range(12))

@@ -1,5 +1,6 @@
 """Typed columns straight out of `.load()`."""
 
+import json
 from typing import Any
 
 import pytest
@@ -26,3 +27,33 @@ def test_json_values_become_typed_columns(spark: Any, broker: BrokerProcess, top
     assert reader.option("mode", "DROPMALFORMED").schema("delay int").load().count() == 10
     with pytest.raises(Exception, match=f"{topic_name}-0 at offset 10: value is not JSON"):
         reader.option("mode", "FAILFAST").option("valueSchema", "delay int").load().collect()
+
+
+def test_avro_is_written_and_read_again_with_its_types(spark: Any, broker: BrokerProcess, topic_name: str) -> None:
+    create(broker, topic_name, partitions=1)
+    schema = {
+        "type": "record",
+        "name": "Flight",
+        "fields": [
+            {"name": "carrier", "type": "string"},
+            {"name": "delay", "type": ["null", "int"]},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+            {"name": "stops", "type": {"type": "array", "items": "string"}},
+        ],
+    }
+    frame = spark.sql(
+        "SELECT carrier, delay, at, stops FROM VALUES"
+        " ('UA', 5, TIMESTAMP '2013-01-01 05:15:00.123456', array('EWR', 'IAH')),"
+        " ('AA', NULL, TIMESTAMP '2013-06-01 05:15:00', array()) AS flights(carrier, delay, at, stops)"
+    ).coalesce(1)
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "valueFormat": "avro", "valueSchema": json.dumps(schema)}
+    frame.write.format("kbroker").mode("append").options(**options, topic=topic_name, keyColumn="carrier").save()
+    produce_values(broker.bootstrap, topic_name, 0, [b"\xff"])
+    rows = spark.read.format("kbroker").options(**options, subscribe=topic_name).load()
+    assert rows.schema["value"].dataType.simpleString() == (
+        "struct<carrier:string,delay:int,at:timestamp,stops:array<string>>"
+    )
+    assert rows.select("value.*").collect() == [*frame.collect(), (None, None, None, None)]
+    assert [row.key for row in rows.select("key").collect()] == [b"UA", b"AA", None]
+    with pytest.raises(Exception, match=f"{topic_name}-0 at offset 2: value is"):
+        spark.read.format("kbroker").options(**options, subscribe=topic_name, mode="FAILFAST").load().collect()

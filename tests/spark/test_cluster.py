@@ -1,0 +1,82 @@
+"""Executors that are processes of their own, with another Python than the driver's: shipping, failures, errors."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.broker_process import BrokerProcess
+from tests.spark.test_read import ROWS, create, send
+
+pyspark = pytest.importorskip("pyspark")
+pytest.importorskip("pyarrow")
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+ROOT = Path(__file__).parents[2]
+JOB = Path(__file__).with_name("cluster_job.py")
+SHIPPED = ("protocol", "segment", "controller", "kbroker", "spark_connector")
+LIMIT_S = 600
+
+# An executor's Python finds the installed packages without the checkout; the driver's, what this process finds.
+OTHER_PYTHON = """#!/bin/sh
+if [ -n "$SPARK_EXECUTOR_DIRS" ]; then
+    found={packages}
+    if [ -e {folder}/no-pyarrow ]; then found={folder}/packages-without-pyarrow; fi
+    PYTHONPATH=$found exec {python} -S "$@"
+fi
+exec {python} "$@"
+"""
+
+
+def build_wheel(folder: Path) -> Path:
+    """The wheel that users install, without compiled modules."""
+    source = folder / "source"
+    ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
+    for room in SHIPPED:
+        shutil.copytree(ROOT / room, source / room, ignore=ignored)
+    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_kbroker.py"):
+        shutil.copy(ROOT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder), "."]
+    subprocess.run(pip, cwd=source, env={**os.environ, "KBROKER_PURE": "1"}, check=True, timeout=LIMIT_S)
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def prepare(folder: Path) -> dict[str, str]:
+    """Lay out what the executors may find; returns the environment of the job."""
+    build_wheel(folder).rename(folder / "kbroker.zip")
+    packages = Path(sysconfig.get_path("purelib"))
+    (folder / "packages-without-pyarrow").mkdir()
+    for entry in packages.iterdir():
+        if not entry.name.startswith("pyarrow"):
+            (folder / "packages-without-pyarrow" / entry.name).symlink_to(entry)
+    home = folder / "spark-home"  # where Spark's workers put their files, too
+    home.mkdir()
+    for name in ("bin", "jars", "python"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    python = folder / "python"
+    python.write_text(OTHER_PYTHON.format(packages=packages, folder=folder, python=sys.executable))
+    python.chmod(0o755)
+    chosen = {"SPARK_HOME": str(home), "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**os.environ, **chosen, "PYTHONPATH": str(ROOT)}
+
+
+def test_executors_get_the_wheel_with_the_job_and_may_die(
+    broker: BrokerProcess, topic_name: str, tmp_path: Path
+) -> None:
+    create(broker, topic_name)
+    create(broker, f"{topic_name}-copy")
+    send(broker, topic_name)
+    arguments = [sys.executable, str(JOB), broker.bootstrap, topic_name, str(ROWS), str(tmp_path)]
+    done = subprocess.run(
+        arguments, env=prepare(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr[-5_000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert "No module named 'pyarrow'" in found.pop("without pyarrow")
+    assert found == {"executor killed": [ROWS, ROWS], "it was killed": True, "streamed": ROWS}
