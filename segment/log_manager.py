@@ -393,7 +393,7 @@ class LogManager(LogTable):
             if task.due_ms < 0:
                 delay = min(task.interval_ms, self.settings.log_initial_task_delay_ms)
                 task.due_ms = now_ms + delay
-            elif task.due_ms <= now_ms:
+            elif task.due_ms <= now_ms or task.due_ms > now_ms + task.interval_ms:  # the latter: a clock set back
                 task.run(now_ms)
                 task.due_ms = now_ms + task.interval_ms
         due = min(task.due_ms for task in self._tasks)

@@ -190,3 +190,17 @@ def test_what_waits_in_memory_is_written_every_second_but_more_seldom_with_thous
     assert not first.has_pending
     assert after == due + 1_500
     manager.shutdown()
+
+
+def test_regular_work_goes_on_when_the_clock_is_set_back(tmp_path: Path) -> None:
+    clock = Clock()
+    manager = start(tmp_path, clock=clock)
+    log = manager.create("orders", 0, TOPIC_ID)
+    manager.run_due(manager.run_due(clock.now))
+    clock.now -= 3 * 24 * 3_600_000
+    fill(log, 3)
+    assert log.has_pending
+    due = manager.run_due(clock.now)
+    assert not log.has_pending
+    assert clock.now < due <= clock.now + 1_000
+    manager.shutdown()
