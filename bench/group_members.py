@@ -10,6 +10,8 @@ import asyncio
 import time
 import uuid
 from collections import Counter
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from kbroker.client.connection import Connection
 from protocol.errors import ErrorCode
@@ -83,16 +85,7 @@ class ClassicGroup(Group):
         Those that came first hear of the others by their heartbeats.
         """
         self.members = [ClassicMember(self, connection) for connection in self.connections]
-        began = time.monotonic()
-        tasks = [asyncio.create_task(member.stay()) for member in self.members]
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await _first_of(self.complete, tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        return time.monotonic() - began
+        return await _seconds_until(self.complete, [member.stay() for member in self.members])
 
     async def rebalance(self) -> float:
         """Have the leader, and as soon as the group is told so all others, join again; returns the seconds."""
@@ -207,16 +200,7 @@ class ConsumerGroup(Group):
 
     async def join(self) -> float:
         """Have all members join at once; returns the seconds until each has exactly one partition."""
-        began = time.monotonic()
-        tasks = [asyncio.create_task(self._stay(connection)) for connection in self.connections]
-        try:
-            async with asyncio.timeout(LIMIT_S):
-                await _first_of(self.complete, tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        return time.monotonic() - began
+        return await _seconds_until(self.complete, [self._stay(connection) for connection in self.connections])
 
     async def _stay(self, connection: Connection) -> None:
         """Join, then send heartbeats: at once when partitions were gained or given up, else after a pause."""
@@ -251,6 +235,20 @@ def _partitions_of(topic_id: bytes, owned: frozenset[int]) -> list[ConsumerGroup
     if not owned:
         return []
     return [ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=topic_id, partitions=sorted(owned))]
+
+
+async def _seconds_until(complete: asyncio.Event, stays: Sequence[Coroutine[Any, Any, None]]) -> float:
+    """Let members stay until the group is complete; returns the seconds that took."""
+    began = time.monotonic()
+    tasks = [asyncio.create_task(stay) for stay in stays]
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            await _first_of(complete, tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    return time.monotonic() - began
 
 
 async def _first_of(complete: asyncio.Event, tasks: list[asyncio.Task[None]]) -> None:
