@@ -112,10 +112,7 @@ class ClusterView:
         (folder,) = [
             d / f"{topic}-{partition}" for d in self.brokers[broker_id].log_dirs if _holds(d, topic, partition)
         ]
-        segments = sorted(folder.glob("*.log"))
-        lines = (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]
-        epochs = tuple((int(epoch), int(start)) for epoch, start in (line.split() for line in lines))
-        return Replica(int(segments[0].stem), b"".join(segment.read_bytes() for segment in segments), epochs)
+        return stored_replica(folder)
 
     def until_identical(self, topic: str) -> None:
         """Wait until all replicas of all partitions have the same bytes up to the high watermark."""
@@ -138,6 +135,14 @@ class ClusterView:
         if answer.error_code:
             return [repr(answer.error_code)]
         return check_replicas(copies, answer.high_watermark)
+
+
+def stored_replica(folder: Path) -> Replica:
+    """One copy of a partition, from its files."""
+    segments = sorted(folder.glob("*.log"))
+    lines = (folder / "leader-epoch-checkpoint").read_text().splitlines()[2:]
+    epochs = tuple((int(epoch), int(start)) for epoch, start in (line.split() for line in lines))
+    return Replica(int(segments[0].stem), b"".join(segment.read_bytes() for segment in segments), epochs)
 
 
 def _holds(directory: Path, topic: str, partition: int) -> bool:

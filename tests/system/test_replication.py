@@ -17,6 +17,8 @@ from kbroker.dev import DevCluster
 from protocol.errors import ErrorCode
 from protocol.messages.metadata import MetadataRequest
 from protocol.records.batch import read_header, split_batches
+from tests.faults.checker import Replica, check_replicas
+from tests.faults.cluster_view import stored_replica
 from tests.fixtures.brokers import MakeCluster
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce, produce_request, read_all
 
@@ -61,15 +63,13 @@ def segments(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.glob("*.log"))}
 
 
-def epochs_with_records(folder: Path) -> list[str]:
-    """The lines of leader-epoch-checkpoint, but for an epoch without records yet: the leader alone knows it."""
+def end_of(replica: Replica) -> int:
+    """The offset behind the last batch; 0 when there is none."""
     end = 0
-    for data in segments(folder).values():
-        for position, _ in split_batches(data):
-            header = read_header(data, position)
-            end = header.base_offset + header.last_offset_delta + 1
-    _, _, *lines = (folder / "leader-epoch-checkpoint").read_text().splitlines()
-    return [line for line in lines if int(line.split()[1]) < end]
+    for position, _ in split_batches(replica.data):
+        header = read_header(replica.data, position)
+        end = header.base_offset + header.last_offset_delta + 1
+    return end
 
 
 def assert_replicas_are_equal(cluster: DevCluster, topic: str) -> None:
@@ -80,7 +80,8 @@ def assert_replicas_are_equal(cluster: DevCluster, topic: str) -> None:
             folders = [broker.log_dir / f"{topic}-{partition}" for broker in cluster.brokers]
             if any(segments(folder) != segments(folders[0]) for folder in folders):
                 return False
-            if any(epochs_with_records(folder) != epochs_with_records(folders[0]) for folder in folders):
+            copies = {number: stored_replica(folder) for number, folder in enumerate(folders)}
+            if check_replicas(copies, end_of(copies[0])):
                 return False
         return True
 
