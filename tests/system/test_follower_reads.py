@@ -18,7 +18,7 @@ from kbroker.client.errors import UnknownTopicOrPartitionError
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 from tests.system.test_replication import until
-from tests.system.wire import Peer, fetch, fetch_request, one_batch, produce, produce_request, read_all
+from tests.system.wire import Peer, fetch, fetch_request, one_batch, produce, produce_request, read_copy
 
 pytestmark = pytest.mark.slow
 
@@ -213,7 +213,7 @@ def test_a_leader_hands_out_nothing_that_may_be_taken_back(make_broker: MakeBrok
     if kept == 10:
         expected.remove(b"lost")
     for broker in racks.brokers.values():
-        assert read_all(broker, topic_name, 0) == expected
+        assert read_copy(broker, topic_name, 0) == expected
 
 
 def test_a_follower_hands_out_nothing_above_its_high_watermark_and_wakes_who_waits(racks: Racks) -> None:

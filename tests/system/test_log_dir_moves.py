@@ -16,7 +16,7 @@ from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import succeed
 from tests.system.test_kills import check_acknowledged, wait_for_progress
-from tests.system.wire import Peer, create_topic, fetch, one_batch, produce, read_all
+from tests.system.wire import Peer, create_topic, fetch, one_batch, produce, read_all, read_copy
 from tests.system.writers import OurWriter
 
 pytestmark = pytest.mark.slow
@@ -205,9 +205,9 @@ def test_replicas_move_while_leaders_are_killed_and_stay_the_same_everywhere(
     stored: dict[int, list[bytes]] = {}
     for partition in (0, 1):
         until_equal(members, partition, len([0 for place, _ in writer.acknowledged.values() if place == partition]))
-        stored[partition] = read_all(members[1].broker, topic_name, partition, 0)
+        stored[partition] = read_copy(members[1].broker, topic_name, partition)
         for member in members.values():
-            assert read_all(member.broker, topic_name, partition, 0) == stored[partition]
+            assert read_copy(member.broker, topic_name, partition) == stored[partition]
     check_acknowledged([writer], stored)
     for member in members.values():
         assert "Traceback" not in member.broker.log_tail(10_000)

@@ -147,18 +147,16 @@ def fetch(peer: Peer, topic: str, offset: int = 0, partition: int = 0, **values:
 
 
 def end_offset(peer: Peer, topic: str, partition: int, timeout: float = 30.0) -> int:
-    """The end of what is committed, 0 where a follower is asked (only leaders tell it).
+    """The end of what is committed, from the leader.
 
-    A new leader needs a moment until it knows (OFFSET_NOT_AVAILABLE).
+    A broker needs a moment until it knows that it leads, and a new leader until it knows the end.
     """
     wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
     asked = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])
     deadline = time.monotonic() + timeout
     while True:
         (found,) = peer.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5).topics[0].partitions
-        if found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            return 0
-        if found.error_code is not ErrorCode.OFFSET_NOT_AVAILABLE:
+        if found.error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE):
             assert not found.error_code, found
             return int(found.offset)
         assert time.monotonic() < deadline, found
@@ -166,26 +164,33 @@ def end_offset(peer: Peer, topic: str, partition: int, timeout: float = 30.0) ->
 
 
 def read_all(broker: BrokerProcess, topic: str, partition: int, start: int = 0) -> list[bytes]:
-    """All values from an offset on, up to the high watermark the broker knows.
-
-    Offsets must be contiguous, and checksums right.
-    """
-    values: list[bytes] = []
+    """All values that are committed from an offset on, from the leader."""
     with Peer(broker, 30) as peer:
-        end = end_offset(peer, topic, partition)
-        while True:
-            answer = fetch(peer, topic, start + len(values), partition, max_bytes=4 << 20)
-            assert not answer.error_code, answer
-            data = bytes(answer.records or b"")
-            before = len(values)
-            for position, size in split_batches(data):
-                for record in decode_batch(data, position, size):
-                    if record.offset >= start + len(values):
-                        assert record.offset == start + len(values)
-                        values.append(bytes(record.value or b""))
-            if len(values) == before:
-                assert answer.high_watermark == start + len(values) >= end
-                return values
+        return _read(peer, topic, partition, start, end_offset(peer, topic, partition))
+
+
+def read_copy(broker: BrokerProcess, topic: str, partition: int) -> list[bytes]:
+    """All values up to the high watermark that the broker knows: a follower's may be behind."""
+    with Peer(broker, 30) as peer:
+        return _read(peer, topic, partition, 0, 0)
+
+
+def _read(peer: Peer, topic: str, partition: int, start: int, end: int) -> list[bytes]:
+    """Values up to the high watermark, `end` at least: offsets must be contiguous, and checksums right."""
+    values: list[bytes] = []
+    while True:
+        answer = fetch(peer, topic, start + len(values), partition, max_bytes=4 << 20)
+        assert not answer.error_code, answer
+        data = bytes(answer.records or b"")
+        before = len(values)
+        for position, size in split_batches(data):
+            for record in decode_batch(data, position, size):
+                if record.offset >= start + len(values):
+                    assert record.offset == start + len(values)
+                    values.append(bytes(record.value or b""))
+        if len(values) == before:
+            assert answer.high_watermark == start + len(values) >= end
+            return values
 
 
 def create_topic(broker: BrokerProcess, name: str, partitions: int = 1, **configs: str) -> None:
