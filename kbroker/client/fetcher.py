@@ -3,6 +3,9 @@
 One request at a time per leader, for all of its partitions that have room. No more is asked for while answers of
 `prefetch_bytes` are in memory; at most one answer per leader is under way beyond that.
 
+A leader keeps a request for which it has too little for up to `fetch_max_wait_ms`, and what has no room yet would wait
+with it: so a request may wait only when it asks for all partitions of its leader.
+
 A new leader is first asked whether it has what was read up to here (KIP-320): if not, the log was truncated.
 """
 
@@ -170,7 +173,9 @@ class Fetcher:
     def _fetch_all(self) -> None:
         """Ask each leader that is not busy."""
         has_room = self._has_room()
+        now = self._loop.time()
         per_leader: dict[int, list[TopicPartition]] = defaultdict(list)
+        full: set[int] = set()
         unchecked: dict[int, list[TopicPartition]] = defaultdict(list)
         lost: set[str] = set()
         for key, state in self.states.items():
@@ -181,16 +186,20 @@ class Fetcher:
                 lost.add(key.topic)
             elif not self._is_checked(state, known):
                 unchecked[known.leader].append(key)
-            elif has_room and len(state.chunks) < CHUNKS_AHEAD:
-                nodes = self.cluster.metadata.nodes
-                source = state.source(known.leader, known.leader_epoch, nodes, self._loop.time())
-                if source not in self._busy:
+            elif has_room:
+                source = state.source(known.leader, known.leader_epoch, self.cluster.metadata.nodes, now)
+                if len(state.chunks) >= CHUNKS_AHEAD:
+                    full.add(source)
+                elif source not in self._busy:
                     per_leader[source].append(key)
         for leader, keys in unchecked.items():
             self._spawn(self._check_positions(leader, keys))
         for leader, keys in per_leader.items():
-            self._busy.add(leader)
-            self._spawn(self._fetch(leader, keys))
+            may_wait = leader not in full
+            keys = keys if may_wait else [key for key in keys if self.states[key].rests_until <= now]
+            if keys:
+                self._busy.add(leader)
+                self._spawn(self._fetch(leader, keys, may_wait))
         if lost:
             self._spawn(self._refresh(lost))
 
@@ -283,7 +292,7 @@ class Fetcher:
             log.info("no new metadata: %s", error)
         self._wanted.set()
 
-    async def _fetch(self, leader: int, keys: list[TopicPartition]) -> None:
+    async def _fetch(self, leader: int, keys: list[TopicPartition], may_wait: bool) -> None:
         """One request and its answer."""
         asked = {key: Asked(state.generation, state.fetch_offset, state.leader_epoch)
                  for key, state in ((key, self.states[key]) for key in keys)}  # fmt: skip
@@ -294,7 +303,7 @@ class Fetcher:
             connection = await self.cluster.connection(leader, DATA)
             timeout = (self.config.fetch_max_wait_ms + self.config.request_timeout_ms) / 1000
             version = connection.version_for(FetchRequest, NEWEST_FETCH)
-            answer = await connection.request(fetch_request(self.config, asked), version, timeout=timeout)
+            answer = await connection.request(fetch_request(self.config, asked, may_wait), version, timeout=timeout)
             size = sum(len(item.records or b"") for topic in answer.responses for item in topic.partitions)
             for topic in answer.responses:
                 for item in topic.partitions:
@@ -336,7 +345,10 @@ class Fetcher:
             return code.refreshes_metadata
         if code is not ErrorCode.NONE:
             return self._refused(key, state, item, leader)
-        if item.records is None or len(item.records) == 0:
+        size = len(item.records or b"")
+        is_little = size < max(1, self.config.fetch_min_bytes)
+        state.rests_until = self._loop.time() + self.config.fetch_max_wait_ms / 1000 if is_little else 0.0
+        if not size:
             return False
         aborted = None
         if self.config.read_committed:
@@ -388,8 +400,8 @@ class Fetcher:
         self.states.clear()
 
 
-def fetch_request(config: ConsumerConfig, wanted: Mapping[TopicPartition, Asked]) -> FetchRequest:
-    """Return a request without a session."""
+def fetch_request(config: ConsumerConfig, wanted: Mapping[TopicPartition, Asked], may_wait: bool) -> FetchRequest:
+    """Return a request without a session; `may_wait`: until there is enough to read."""
     topics: dict[str, list[FetchRequest.FetchPartition]] = {}
     for key, asked in wanted.items():
         topics.setdefault(key.topic, []).append(
@@ -401,7 +413,7 @@ def fetch_request(config: ConsumerConfig, wanted: Mapping[TopicPartition, Asked]
             )
         )
     return FetchRequest(
-        max_wait_ms=config.fetch_max_wait_ms,
+        max_wait_ms=config.fetch_max_wait_ms if may_wait else 0,
         min_bytes=config.fetch_min_bytes,
         max_bytes=config.fetch_max_bytes,
         isolation_level=int(config.read_committed),

@@ -66,6 +66,7 @@ class PartitionState:
         "replica_epoch",
         "replica_until",
         "reset_to",
+        "rests_until",
     )
 
     def __init__(self, offset: int | None = None, reset_to: int | None = None) -> None:
@@ -84,6 +85,8 @@ class PartitionState:
         """Why no more can be fetched: raised behind the last chunk, then tried again."""
         self.is_fetching = False
         """Its leader is being asked."""
+        self.rests_until = 0.0
+        """There was little to read a moment ago: not asked before that time while other partitions' records wait."""
         self.paused = False
         self.generation = 0
         """Counts the seeks: answers to what was asked before one are dropped."""
@@ -111,6 +114,7 @@ class PartitionState:
         self.epochs = [(self.offset - 1, epoch)] if epoch >= 0 else []
         self.leader_epoch = UNKNOWN_EPOCH
         self.reset_to = reset_to
+        self.rests_until = 0.0
 
     def fetch_again(self) -> None:
         """Forget what was fetched and not decoded."""

@@ -63,6 +63,20 @@ async def test_columns_hold_what_records_hold(bootstrap: str, topic: str) -> Non
     ]  # fmt: skip
 
 
+async def test_a_partition_with_nothing_new_does_not_hold_up_another(bootstrap: str, topic: str) -> None:
+    """The broker keeps a request for an empty partition; one that comes to have room must not wait for its end."""
+    await fill(bootstrap, topic, 5000)
+    options = {"fetch_max_wait_ms": 25_000, "max_partition_fetch_bytes": 1}
+    async with Consumer(bootstrap, auto_offset_reset="earliest", **options) as consumer:
+        await consumer.assign([(topic, 0), (topic, 1)])
+        read = 0
+        while read < 5000:
+            found = await consumer.poll(10, 500)
+            assert found, f"no record in 10 s behind offset {read}"
+            read += len(found)
+            await asyncio.sleep(0.05)  # so that as much as may be is fetched ahead
+
+
 async def test_an_offset_that_does_not_exist_is_an_error_without_a_reset_policy(bootstrap: str, topic: str) -> None:
     async with Consumer(bootstrap, auto_offset_reset="none") as consumer:
         await consumer.assign([(topic, 0)])
