@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.client.blocking import Consumer
+from kbroker.client.blocking import Admin, Consumer
 from kbroker.client.types import TopicPartition
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.cli.commands import kbroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 confluent_kafka = pytest.importorskip("confluent_kafka")
-admin_module = pytest.importorskip("confluent_kafka.admin")
 
 TIMEOUT = 30.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -49,10 +48,10 @@ def test_each_serves_what_the_other_wrote(
 ) -> None:
     data = tmp_path / "data"
     bootstrap = kafka_in_turn("start")
-    admin = admin_module.AdminClient({"bootstrap.servers": bootstrap})
     # Small segments and index intervals: many files, many entries.
     config = {"segment.bytes": "20000", "index.interval.bytes": "500"}
-    admin.create_topics([admin_module.NewTopic("t", 1, 1, config=config)])["t"].result(TIMEOUT)
+    with Admin(bootstrap) as admin:
+        admin.create_topic("t", 1, 1, config)
     written = send(bootstrap, "kafka")
     kafka_in_turn("stop")
     verified = kbroker("log", "verify", str(data))

@@ -6,6 +6,7 @@ The package travels as FOLDER/kbroker.zip. The Python of executors that start wh
 pyarrow. Prints a JSON object.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -62,8 +63,9 @@ def dying_once(batches: Iterator[Any]) -> Iterator[Any]:
 def replace_executors() -> None:
     """Kill all executors: Spark starts others, whose Python is started anew."""
     for child in psutil.Process().children(recursive=True):
-        if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
-            child.kill()
+        with contextlib.suppress(psutil.NoSuchProcess):  # a Python worker that ends meanwhile
+            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
+                child.kill()
 
 
 def streamed(spark: Any) -> int:
