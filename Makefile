@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
+# The oldest Spark that the connector supports; `make test` has the newest.
+OLDEST_SPARK := build/spark-4.1
 PXD := $(shell find protocol segment controller kbroker -name '*.pxd' 2>/dev/null)
 ROOMS := protocol segment controller kbroker spark_connector
 CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
@@ -13,7 +15,7 @@ JOBS ?= 2
 MINUTES ?= 10
 SEED ?=
 
-.PHONY: help setup compile run test quick soak compat test-pure lint format docs bench bench-quick clean
+.PHONY: help setup compile run test quick soak compat compat-spark test-pure lint format docs bench bench-quick clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,8 +52,19 @@ soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), t
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
 
-compat: setup  ## clusters of Kafka's brokers and ours, and the move from one to the other (needs mvn; half an hour)
+compat: setup compat-spark  ## clusters of Kafka's brokers and ours, the move from one to the other, Spark 4.1 (needs mvn; half an hour)
 	@$(BIN)/python -m pytest -m compat tests/mixed
+
+compat-spark: setup $(OLDEST_SPARK)/.installed  ## Spark's tests on the oldest Spark that is supported
+	@# PySpark 4.1 leaves its sockets to the garbage collector, which warns.
+	@$(OLDEST_SPARK)/bin/python -m pytest -n $(JOBS) --dist loadgroup -W ignore::pytest.PytestUnraisableExceptionWarning tests/spark tests/spark_connector
+
+$(OLDEST_SPARK)/.installed: setup.cfg
+	@echo "setting up $(OLDEST_SPARK) (a few minutes, once)"
+	@$(PYTHON) -m venv $(OLDEST_SPARK)
+	@$(OLDEST_SPARK)/bin/pip install --quiet --disable-pip-version-check 'setuptools>=77' wheel 'cython>=3.1'
+	@KBROKER_PURE=1 $(OLDEST_SPARK)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]' 'pyspark[connect]==4.1.*' --config-settings editable_mode=compat
+	@touch $@
 
 test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as without a C compiler
 	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg pyspark_kbroker.py README.md Makefile build/pure/ && find build/pure -name '*.so' -delete

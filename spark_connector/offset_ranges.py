@@ -58,14 +58,14 @@ def plan_ranges(
     bounds: Mapping[TopicPartition, Bounds],
     topic_ids: Mapping[str, bytes] | None = None,
 ) -> tuple[list[OffsetRange], list[DataLoss]]:
-    """Return the non-empty ranges to read, cut to what is there, and what had to be cut away."""
+    """Return the non-empty ranges to read, cut to what is there, and what had to be cut away; of none nothing is."""
     ids = topic_ids or {}
     ranges: list[OffsetRange] = []
     lost: list[DataLoss] = []
     for (topic, partition), available in sorted(bounds.items()):
         start, end = starts[topic, partition], ends[topic, partition]
         first, last = max(start, available.earliest), min(end, available.latest)
-        if start < available.earliest or end > available.latest or start > available.latest:
+        if start != end and (start < available.earliest or end > available.latest or start > available.latest):
             lost.append(DataLoss(topic, partition, (start, end), available))
         if first < last:
             ranges.append(OffsetRange(topic, partition, first, last, ids.get(topic, NO_ID)))

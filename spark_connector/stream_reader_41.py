@@ -1,7 +1,7 @@
 """A streaming query as Spark 4.1 runs it: Spark says nothing of where it is, so the reader remembers.
 
-After a restart Spark 4.1 does not tell the checkpoint's offsets before it asks how far to read: the limits hold from
-the second micro-batch on.
+Nor does it say whether the query has Trigger.AvailableNow, which asks once how far to read and ends there. So the first
+micro-batch of a query that starts has no limits; they hold from the second on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class StreamReader41(DataSourceStreamReader):
         self.options = options
         self.plan = plan
         self.planner = StreamPlanner(options)
-        self._position: Offsets | None = None
+        self._position: Offsets = {}
+        self._is_limited = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.options, self.plan)
@@ -42,12 +43,12 @@ class StreamReader41(DataSourceStreamReader):
 
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # the arguments came with 4.2
         """Return where the next micro-batch ends."""
-        if self._position is None:
-            return to_json(self.planner.next_end({}, TriggerLimits()))
-        return to_json(self.planner.next_end(self._position, self.options.limits))
+        limits = self.options.limits if self._is_limited else TriggerLimits()
+        self._is_limited = True
+        return to_json(self.planner.next_end(self._position, limits))
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
-        """Plan one micro-batch; Spark asks again for the last one after a crash."""
+        """Plan one micro-batch; Spark asks again for the last one after a crash, and for none when it goes on."""
         self._position = from_json(end)
         return [RangePartition(*each) for each in self.planner.shares(from_json(start), self._position)]
 

@@ -19,6 +19,11 @@ def test_wanted_offsets_that_aged_out_are_cut_and_reported() -> None:
     assert [str(loss) for loss in lost] == ["t-0: offsets [2, 20) were asked for, [5, 20) are there"]
 
 
+def test_where_nothing_is_wanted_nothing_is_missing() -> None:
+    ranges, lost = plan_ranges(wanted := {**EARLIEST, ("t", 0): 2}, wanted, BOUNDS)
+    assert (ranges, lost) == ([], [])
+
+
 def test_an_end_beyond_the_log_is_cut_and_reported() -> None:
     ranges, lost = plan_ranges(EARLIEST, {**LATEST, ("t", 0): 21}, BOUNDS)
     assert OffsetRange("t", 0, 5, 20) in ranges
