@@ -28,7 +28,7 @@ RESULTS = Path("build")
 def compare(section: str, scale: float, console: Console) -> None:
     """Measure kbroker beside Kafka and print one table."""
     from bench.broker import Figures
-    from bench.systems import kafka_is_there, systems
+    from bench.systems import kafka_is_there, remove_data, systems
 
     measure = importlib.import_module(f"bench.{section}").measure
 
@@ -38,6 +38,7 @@ def compare(section: str, scale: float, console: Console) -> None:
     for kind in systems():
         console.print(f"measuring {kind.name} …")
         results[kind.name] = measure(kind, scale)
+    remove_data()
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"bench-{section}.json").write_text(json.dumps(results, indent=2))
     table = Table(title=COMPARED[section], title_justify="left")

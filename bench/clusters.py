@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import tempfile
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient
 
-from bench.systems import System
+from bench.systems import System, done_with
 from kbroker import Admin
 from kbroker.embedded_zookeeper import EmbeddedZooKeeper
 
@@ -47,12 +46,12 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill all, and remove the data."""
+        """Kill all; their data is done with."""
         for broker in self.brokers.values():
             broker.stop(signal.SIGKILL)
-            broker.clear()
+            done_with(broker.folder)
         self.zookeeper.stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        done_with(self.folder)
 
     @property
     def running(self) -> dict[int, System]:
