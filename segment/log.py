@@ -522,11 +522,11 @@ class Log(LogState):
         self._pool.files.replace_file(f"{self._folder.path}/{name}", data, sync=False)
         self._unsynced.append(name)
 
-    def remove_expired_producers(self, now_ms: int) -> None:
-        """Forget producers that were silent for producer.id.expiration.ms."""
+    def remove_expired_producers(self, steady_ms: int) -> None:
+        """Forget producers that were silent for producer.id.expiration.ms of a clock that nobody sets."""
         if self.producer_state.producers:
             with self._lock:
-                self.producer_state.remove_expired(now_ms, self.producer_expiration_ms)
+                self.producer_state.remove_expired(steady_ms, self.producer_expiration_ms)
 
     def apply_config(self, config: LogConfig) -> None:
         """Use new topic settings from now on."""

@@ -428,8 +428,9 @@ class LogManager(LogTable):
                 due.append(each)
         self._each(due, Log.flush)
 
-    def _expire_producers(self, now_ms: int) -> None:
-        self._each(self._all_logs(), lambda each: each.remove_expired_producers(now_ms))
+    def _expire_producers(self, _now_ms: int) -> None:
+        steady_ms = time.monotonic_ns() // 1_000_000
+        self._each(self._all_logs(), lambda each: each.remove_expired_producers(steady_ms))
 
     # ------------------------------------------------------------------ stop
 

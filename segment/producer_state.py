@@ -66,6 +66,7 @@ class ProducerEntry:
         "last_timestamp",
         "next_sequence",
         "producer_id",
+        "quiet_since",
         "transaction_first_offset",
     )
 
@@ -82,6 +83,8 @@ class ProducerEntry:
         """Oldest first; at most five."""
         self.is_from_snapshot = False
         """Whether the log may hold more of the last five: a snapshot keeps the last one only."""
+        self.quiet_since = -1
+        """When it was first noticed that nothing more came (ms of a steady clock); -1: something came since."""
 
     def duplicate_of(self, header: BatchHeader) -> CachedBatch | None:
         """The cached batch that this one repeats."""
@@ -202,6 +205,7 @@ class ProducerState:
         batches.append(CachedBatch(last_sequence, base_offset + delta, delta, max_timestamp))
         entry.next_sequence = increment_sequence(last_sequence, 1)
         entry.last_timestamp = max_timestamp
+        entry.quiet_since = -1
         if header.is_transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
             self._open[base_offset] = _Transaction(header.producer_id, base_offset)
@@ -214,6 +218,7 @@ class ProducerState:
         first_offset = entry.transaction_first_offset
         entry.coordinator_epoch = coordinator_epoch
         entry.last_timestamp = timestamp
+        entry.quiet_since = -1
         entry.transaction_first_offset = -1
         if first_offset < 0:
             return None
@@ -243,25 +248,32 @@ class ProducerState:
         for first_offset in [first for first, txn in table.items() if txn.last_offset < high_watermark]:
             del table[first_offset]
 
-    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
-        """Forget producers that were silent for too long, unless a transaction of theirs is open."""
-        limit = now_ms - expiration_ms
-        expired = [
-            entry.producer_id
-            for entry in self.producers.values()
-            if entry.transaction_first_offset < 0 and entry.last_timestamp <= limit
-        ]
+    def remove_expired(self, steady_ms: int, expiration_ms: int) -> None:
+        """Forget producers of which nothing came for so long, unless a transaction of theirs is open.
+
+        To be called now and then with the time of a clock that nobody sets. Records' times and the clock on the wall
+        do not count, as they do in Kafka: a producer of old data, or of any where the clock is set forward, would be
+        forgotten while it tries again, and its records be stored twice.
+        """
+        expired = []
+        for entry in self.producers.values():
+            if entry.quiet_since < 0:
+                entry.quiet_since = steady_ms
+            elif steady_ms - entry.quiet_since >= expiration_ms and entry.transaction_first_offset < 0:
+                expired.append(entry.producer_id)
         for producer_id in expired:
             del self.producers[producer_id]
 
     # ------------------------------------------------------------------ restart
 
     def load(self, entries: Iterable[ProducerEntry], offset: int, now_ms: int, expiration_ms: int) -> None:
-        """Start from a snapshot taken at offset."""
+        """Start from a snapshot taken at offset, without those that had expired when its last records came."""
         self.clear()
         self.last_snapshot_offset = offset
-        for entry in entries:
-            if entry.transaction_first_offset >= 0 or now_ms - entry.last_timestamp < expiration_ms:
+        found = list(entries)
+        newest = min(now_ms, max((entry.last_timestamp for entry in found), default=now_ms))
+        for entry in found:
+            if entry.transaction_first_offset >= 0 or newest - entry.last_timestamp < expiration_ms:
                 self.producers[entry.producer_id] = entry
         for entry in sorted(self.producers.values(), key=lambda entry: entry.transaction_first_offset):
             if entry.transaction_first_offset >= 0:

@@ -8,9 +8,11 @@ from segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
 from tests.segment.batches import NOW, batch
 
 
-def header(sequence: int, count: int = 1, epoch: int = 0, transactional: bool = False) -> BatchHeader:
+def header(
+    sequence: int, count: int = 1, epoch: int = 0, transactional: bool = False, producer_id: int = 7
+) -> BatchHeader:
     return read_header(
-        batch(count, producer_id=7, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
+        batch(count, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional)
     )
 
 
@@ -72,13 +74,39 @@ def test_a_batch_outside_of_an_open_transaction_is_refused() -> None:
 
 def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
     state = state_after(0)
-    state.remove_expired(NOW + 999, 1000)
-    assert 7 in state.producers
-    state.remove_expired(NOW + 1000, 1000)
+    for steady_ms in (500, 1499):  # noticed, and not silent for long enough
+        state.remove_expired(steady_ms, 1000)
+        assert 7 in state.producers
+    state.append_batch(header(1), 1, NOW)
+    state.remove_expired(1500, 1000)
+    assert 7 in state.producers, "something came since"
+    state.remove_expired(2500, 1000)
     assert not state.producers
     state.append_batch(header(0, transactional=True), 5, NOW)
-    state.remove_expired(NOW + 5000, 1000)
+    for steady_ms in (3000, 8000):
+        state.remove_expired(steady_ms, 1000)
     assert 7 in state.producers
+
+
+def test_neither_old_records_nor_a_clock_set_forward_make_a_producer_forgotten() -> None:
+    state = ProducerState()
+    state.append_batch(header(0), 0, 1_000_000)
+    state.remove_expired(500, 1000)
+    state.remove_expired(600, 1000)
+    assert 7 in state.producers
+    again = ProducerState()
+    again.load(read_snapshot(snapshot_bytes(state.producers.values())), 1, NOW, 1000)
+    assert again.check(header(0), from_client=True) is not None, "what it repeats is known"
+
+
+def test_a_snapshot_leaves_out_producers_that_had_expired_when_its_last_records_came() -> None:
+    state = ProducerState()
+    for producer_id, timestamp in ((1, NOW - 1000), (2, NOW - 999), (3, NOW)):
+        state.append_batch(header(0, producer_id=producer_id), producer_id, timestamp)
+    entries = read_snapshot(snapshot_bytes(state.producers.values()))
+    for now, kept in ((NOW + 10**9, {2, 3}), (NOW - 500, {1, 2, 3})):
+        state.load(entries, 4, now, 1000)
+        assert set(state.producers) == kept
 
 
 def test_a_snapshot_brings_back_the_last_batch_and_the_open_transaction() -> None:
