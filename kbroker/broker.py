@@ -18,7 +18,6 @@ import gc
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -44,6 +43,7 @@ from kbroker.dispatch import Dispatcher
 from kbroker.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.lost_logs import wait_until_left_out
 from kbroker.metadata_cache import MetadataCache
+from kbroker.process_setup import raise_descriptor_limit, set_up_logging
 from kbroker.producer_id_manager import ProducerIdManager
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
@@ -84,6 +84,10 @@ class StartError(Exception):
     """The broker cannot start; the text is one clear line: what, where, what to do."""
 
 
+class StartInterrupted(StartError):
+    """The ZooKeeper session ended in the middle of the start, as when the process stood still: another start may do."""
+
+
 class Broker:
     """A broker on the running loop.
 
@@ -122,12 +126,18 @@ class Broker:
     # -- start --------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start everything and return when this broker knows itself from the controller. Raises StartError."""
+        """Start everything and return when this broker knows itself from the controller.
+
+        Raises StartError or StartInterrupted; all is closed then, and another Broker may be made.
+        """
         try:
             await self._connect_to_zookeeper()
             await self._open_logs()
             await self._build()
             await self._serve()
+        except SessionExpired as error:
+            await self.stop(controlled=False)
+            raise StartInterrupted(f"{error}, and the broker was starting") from error
         except (ZooKeeperError, MalformedZnode, LogDirError, ConfigError, OSError) as error:
             await self.stop(controlled=False)
             raise StartError(str(error)) from error
@@ -504,15 +514,10 @@ async def _live(config: BrokerConfig, ready_file: Path | None) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
-    broker = Broker(config)
-    starting = asyncio.create_task(broker.start())
     stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    if not starting.done():
-        starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)
+    broker = await _started(config, stopping)
+    if broker is None:
         return 0
-    starting.result()
     log.info("broker %d serves %s", broker.broker_id, ", ".join(broker.endpoints))
     if ready_file is not None:
         write_ready_file(ready_file, broker)
@@ -527,6 +532,24 @@ async def _live(config: BrokerConfig, ready_file: Path | None) -> int:
     log.info("broker %d stops", broker.broker_id)
     await broker.stop(controlled=not failed)
     return 1 if failed else 0
+
+
+async def _started(config: BrokerConfig, stopping: asyncio.Task[Any]) -> Broker | None:
+    """Start a broker, again as often as its session ends meanwhile; None when it is stopped first."""
+    while True:
+        broker = Broker(config)
+        starting = asyncio.create_task(broker.start())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return None
+        try:
+            starting.result()
+        except StartInterrupted as error:
+            log.warning("%s: starting again", error)
+        else:
+            return broker
 
 
 def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
@@ -549,24 +572,6 @@ def write_ready_file(path: Path, broker: Broker) -> None:
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(ready))
     temporary.replace(path)
-
-
-def set_up_logging() -> None:
-    """Log to standard error, one line per event, unless the process has its own logging."""
-    if not logging.getLogger().handlers:
-        logging.basicConfig(
-            level=logging.INFO, stream=sys.stderr, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
-        )
-
-
-def raise_descriptor_limit() -> None:
-    """Take as many descriptors as the system lets us have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (OSError, ValueError) as error:
-            log.warning("the limit of open files stays at %d: %s", soft, error)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,7 +9,7 @@ import pytest
 from protocol.errors import ErrorCode
 from protocol.headers import decode_response
 from protocol.messages.produce import ProduceResponse
-from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
+from tests.faults.cluster import BROKERS, SESSION_MS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce, produce_request, request_bytes
@@ -71,6 +71,23 @@ def test_a_leader_that_hangs_for_longer_is_replaced_and_fenced_when_it_wakes(
         cluster.until_whole(topic_name)
         load.until_progress()
         load.finish_and_check()
+
+
+def test_a_broker_that_hangs_in_its_start_until_its_session_is_over_starts_again(
+    cluster: FaultCluster, topic_name: str
+) -> None:
+    cluster.create_topic(topic_name)
+    broker = cluster.brokers[2]
+    broker.kill()
+    broker.start()
+    until(lambda: "opened" in broker.log_tail(1), "it waits for the end of its old session")
+    cluster.pause(2)
+    until(lambda: cluster.broker_epoch(2) == -1, "the old session is over")
+    time.sleep(2 * SESSION_MS / 1000)
+    cluster.resume(2)
+    broker.wait_until_ready(TIMEOUT)
+    assert "starting again" in broker.log_tail(100)
+    cluster.until_whole(topic_name)
 
 
 def test_a_controller_that_hangs_for_longer_is_replaced_and_resigns_when_it_wakes(
