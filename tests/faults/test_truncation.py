@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kbroker import Admin as BlockingAdmin
 from kbroker.client import errors
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
@@ -40,7 +41,13 @@ async def lead_without_the_last(cluster: FaultCluster, topic: str) -> None:
     followers = [broker for broker in cluster.brokers if broker != leader]
     for broker in followers:
         cluster.brokers[broker].kill()
-    await asyncio.to_thread(until, lambda: cluster.state(topic).isr == (leader,), "the leader is alone")
+
+    def knows_it_leads_alone() -> bool:
+        """Brokers are told of an ISR after the leader's orders, which begin its next leader epoch."""
+        with BlockingAdmin(cluster.brokers[leader].bootstrap) as admin:
+            return admin.describe_topics([topic])[topic].partitions[0].isr == (leader,)
+
+    await asyncio.to_thread(until, knows_it_leads_alone, "the leader is alone")
     await write(cluster, topic, "lost", LOST, acks=1)
 
 
