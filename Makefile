@@ -20,14 +20,19 @@ SEED ?=
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
 
+# $(call fill_environment,FOLDER,MORE): kbroker and all its extras in a virtual environment, and what else is wanted
+define fill_environment
+	@test -x $(1)/bin/python || $(PYTHON) -m venv $(1)
+	@$(1)/bin/pip install --quiet --disable-pip-version-check --upgrade 'setuptools>=77' wheel 'cython>=3.1'
+	@KBROKER_PURE=1 $(1)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]' $(2) --config-settings editable_mode=compat
+	@touch $@
+endef
+
 $(INSTALLED): setup.cfg setup.py pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	    { echo "kbroker needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "setting up $(VENV): kbroker and everything its tests and examples use (a few minutes, once)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install --quiet --disable-pip-version-check --upgrade 'setuptools>=77' wheel 'cython>=3.1'
-	@KBROKER_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]' --config-settings editable_mode=compat
-	@touch $@
+	$(call fill_environment,$(VENV))
 
 $(COMPILED): $(INSTALLED) $(PXD) $(PXD:.pxd=.py)
 	@echo "compiling the $(words $(PXD)) modules that have a .pxd"
@@ -61,10 +66,7 @@ compat-spark: setup $(OLDEST_SPARK)/.installed  ## Spark's tests on the oldest S
 
 $(OLDEST_SPARK)/.installed: setup.cfg
 	@echo "setting up $(OLDEST_SPARK) (a few minutes, once)"
-	@$(PYTHON) -m venv $(OLDEST_SPARK)
-	@$(OLDEST_SPARK)/bin/pip install --quiet --disable-pip-version-check 'setuptools>=77' wheel 'cython>=3.1'
-	@KBROKER_PURE=1 $(OLDEST_SPARK)/bin/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[dev]' 'pyspark[connect]==4.1.*' --config-settings editable_mode=compat
-	@touch $@
+	$(call fill_environment,$(OLDEST_SPARK),'pyspark[connect]==4.1.*')
 
 test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as without a C compiler
 	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg pyspark_kbroker.py README.md Makefile build/pure/ && find build/pure -name '*.so' -delete
