@@ -135,12 +135,10 @@ class Broker:
             await self._open_logs()
             await self._build()
             await self._serve()
-        except SessionExpired as error:
-            await self.stop(controlled=False)
-            raise StartInterrupted(f"{error}, and the broker was starting") from error
         except (ZooKeeperError, MalformedZnode, LogDirError, ConfigError, OSError) as error:
             await self.stop(controlled=False)
-            raise StartError(str(error)) from error
+            kind = StartInterrupted if isinstance(error, SessionExpired) else StartError
+            raise kind(str(error)) from error
         except BaseException:
             await self.stop(controlled=False)
             raise
@@ -547,7 +545,7 @@ async def _started(config: BrokerConfig, stopping: asyncio.Task[Any]) -> Broker 
         try:
             starting.result()
         except StartInterrupted as error:
-            log.warning("%s: starting again", error)
+            log.warning("%s, and the broker was starting: starting again", error)
         else:
             return broker
 
