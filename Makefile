@@ -42,7 +42,7 @@ $(COMPILED): $(INSTALLED) $(PXD) $(PXD:.pxd=.py)
 compile: $(COMPILED)  ## build the compiled modules anew where their sources changed
 
 setup: $(COMPILED)  ## a virtual environment in .venv with everything, modules compiled
-	@$(BIN)/python -m kbroker.embedded_zookeeper --check
+	@$(BIN)/python -m kbroker.dev.embedded_zookeeper --check
 
 run: setup  ## the main job: real flights through ZooKeeper, three brokers, clients and Spark
 	@$(BIN)/python -m examples.flights
@@ -77,14 +77,14 @@ lint: setup  ## ruff, strict mypy, import rules, generated pages
 	@$(BIN)/ruff format --quiet --check $(CODE)
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache > build/imports.txt || { cat build/imports.txt; exit 1; }
-	@$(BIN)/python -m kbroker.broker_config --check docs/configuration.md
+	@$(BIN)/python -m kbroker.config.broker_config --check docs/configuration.md
 
 format: setup  ## write the code in the one style
 	@$(BIN)/ruff check --quiet --fix $(CODE)
 	@$(BIN)/ruff format --quiet $(CODE)
 
 docs: setup  ## write the generated pages
-	@$(BIN)/python -m kbroker.broker_config > docs/configuration.md
+	@$(BIN)/python -m kbroker.config.broker_config > docs/configuration.md
 
 bench: setup  ## measure beside Apache Kafka 3.9.2 and other clients (needs mvn; half an hour)
 	@$(BIN)/python -m bench

@@ -10,8 +10,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, CompileError, ExecError, LinkError, PlatformError
 
-ROOMS = ("protocol", "segment", "controller", "kbroker")
-NOT_COMPILED = ("protocol/memory.pxd", "protocol/slots.pxd", "protocol/records/raw.pxd")
+ROOMS = ("kbroker", "kbroker/protocol", "kbroker/segment", "kbroker/controller")
+"""The last three are links to the rooms at the top of the repository; all is named `kbroker.…`."""
+NOT_COMPILED = tuple(f"kbroker/protocol/{name}.pxd" for name in ("memory", "slots", "records/raw"))
 """They lend inline C to other modules; the .py beside has the same functions for those that are not compiled."""
 
 

@@ -16,18 +16,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kbroker.dispatch import PENDING, Dispatcher
+from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.handlers import fetch as fetch_handler
 from kbroker.handlers import produce as produce_handler
-from kbroker.metadata_cache import MetadataCache
+from kbroker.network.dispatch import PENDING, Dispatcher
+from kbroker.protocol.headers import encode_request
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
+from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.replica.replica_manager import ReplicaManager
-from protocol.headers import encode_request
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
-from protocol.records.builder import BatchBuilder
-from segment.log_config import LogConfig
-from segment.log_manager import LogManager
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
 
 TOPIC, TOPIC_ID = "bench", bytes(range(16))
 HANDLERS = (produce_handler, fetch_handler)

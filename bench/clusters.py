@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from bench.systems import System, done_with
 from kbroker import Admin
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 
 SIZE = 3
 # Kafka's defaults, but for what the scenarios need.

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from protocol import codec
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.schema import Message
+from kbroker.protocol import codec
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.protocol.schema import Message
 from tests.protocol.interpreted import load_interpreted
 
 RECORDS = b"x" * 16384

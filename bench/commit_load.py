@@ -11,8 +11,8 @@ import time
 from collections import deque
 
 from bench.systems import Measured
-from protocol.headers import encode_request
-from protocol.messages.groups import OffsetCommitRequest
+from kbroker.protocol.headers import encode_request
+from kbroker.protocol.messages.groups import OffsetCommitRequest
 
 CONNECTIONS = 100
 VERSION = 7

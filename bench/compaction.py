@@ -19,12 +19,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from protocol.records.builder import BatchBuilder
-from protocol.records.compression import CompressionType
-from segment.cleaner import LogCleaner
-from segment.log import Log
-from segment.log_config import LogConfig
-from segment.log_manager import LogManager
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.segment.cleaner import LogCleaner
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
 
 ANCHOR = Path(__file__).resolve().parents[2] / "shared" / "kafka-anchor.sh"
 PROGRAM = Path(__file__).parent / "CompactLog.java"

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from bench.broker import RECORD, Figures, create_topic, produce
 from bench.systems import System
-from protocol.headers import encode_request
-from protocol.messages.produce import ProduceRequest
-from protocol.records.builder import BatchBuilder
+from kbroker.protocol.headers import encode_request
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.records.builder import BatchBuilder
 
 SOURCE = Path(__file__).with_name("slow_sync.c")
 VERSION = 8

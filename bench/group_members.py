@@ -14,8 +14,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from kbroker.client.connection import Connection
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     ConsumerProtocolAssignment,
@@ -25,7 +25,7 @@ from protocol.messages.groups import (
     JoinGroupResponse,
     SyncGroupRequest,
 )
-from protocol.versioned import encode_versioned
+from kbroker.protocol.versioned import encode_versioned
 
 HEARTBEAT_S = 0.1
 """Short, so that waiting for heartbeats is a small part of what is measured."""

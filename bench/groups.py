@@ -22,14 +22,14 @@ from bench.commit_load import CONNECTIONS, CommitLoad
 from bench.group_members import ClassicGroup, ConsumerGroup
 from bench.systems import System
 from kbroker.client.connection import Connection
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.offsets_records import commit_key, commit_value
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, OffsetFetchRequest, OffsetFetchResponse
-from protocol.records.builder import BatchBuilder
-from segment.log_config import LogConfig
-from segment.log_manager import LogManager
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetFetchRequest, OffsetFetchResponse
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
 
 TOPIC = "read-by-groups"
 """As many partitions as a group has members."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
-from protocol.records.buffers import BinaryColumn
+from kbroker.protocol.records.buffers import BinaryColumn
 from tests.protocol.records import interpreted
 
 VALUE = os.urandom(200)

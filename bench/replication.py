@@ -23,11 +23,11 @@ from bench.broker import RECORD, Figures, create_topic, latency, produce
 from bench.clusters import SIZE, Cluster
 from bench.systems import System
 from kbroker.client.connection import Connection
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.primitives import ZERO_UUID
-from protocol.records.builder import BatchBuilder
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.protocol.records.builder import BatchBuilder
 
 MANY = 1_000
 FAILOVER_LIMIT_S = 60.0

@@ -22,8 +22,8 @@ from typing import Protocol
 
 import psutil
 
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
-from kbroker.free_ports import free_ports
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.dev.free_ports import free_ports
 
 ANCHOR = Path(os.environ.get("KAFKA_ANCHOR", "../shared/kafka-anchor.sh"))
 HEAP = os.environ.get("KAFKA_HEAP", "-Xmx1g -Xms1g").split()
@@ -186,7 +186,7 @@ class Kbroker(System):
 
     def command(self, properties: Path) -> list[str]:
         """Return the command line that runs the broker."""
-        return [sys.executable, "-m", "kbroker.broker", str(properties)]
+        return [sys.executable, "-m", "kbroker.process", str(properties)]
 
 
 class Kafka(System):

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from controller.election import Strategy
-from controller.instructions import Steps
-from controller.state import PartitionStatus
-from controller.transitions import Transitions
-from controller.znodes import TopicPartition
-from protocol.errors import ErrorCode
+from kbroker.controller.election import Strategy
+from kbroker.controller.instructions import Steps
+from kbroker.controller.state import PartitionStatus
+from kbroker.controller.transitions import Transitions
+from kbroker.controller.znodes import TopicPartition
+from kbroker.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

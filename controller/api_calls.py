@@ -8,14 +8,14 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from controller import events
-from controller.machine import Machine
-from controller.reassignment import list_reassignments
-from controller.znode_operations import ZooKeeperError
-from controller.znodes import MalformedZnode
-from controller.zookeeper import ZooKeeper
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import (
+from kbroker.controller import events
+from kbroker.controller.machine import Machine
+from kbroker.controller.reassignment import list_reassignments
+from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znodes import MalformedZnode
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
@@ -23,7 +23,7 @@ from protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from protocol.messages.replication import (
+from kbroker.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
     AlterPartitionRequest,

@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from controller.election import Strategy
-from controller.instructions import CloseChannel, OpenChannel, Pause, Steps
-from controller.reassignment import Reassignment
-from controller.state import PartitionStatus, Replica, ReplicaStatus
-from controller.topic_deletion import TopicDeletion
-from controller.transitions import Transitions
-from controller.wording import count, few
-from controller.znodes import NO_LEADER, BrokerRegistration, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
+from kbroker.controller.election import Strategy
+from kbroker.controller.instructions import CloseChannel, OpenChannel, Pause, Steps
+from kbroker.controller.reassignment import Reassignment
+from kbroker.controller.state import PartitionStatus, Replica, ReplicaStatus
+from kbroker.controller.topic_deletion import TopicDeletion
+from kbroker.controller.transitions import Transitions
+from kbroker.controller.wording import count, few
+from kbroker.controller.znodes import NO_LEADER, BrokerRegistration, TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 
 log = logging.getLogger(__name__)
 

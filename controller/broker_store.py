@@ -13,8 +13,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller import znodes
-from controller.znode_operations import (
+from kbroker.controller import znodes
+from kbroker.controller.znode_operations import (
     BadVersion,
     BrokerIdTaken,
     Check,
@@ -29,7 +29,7 @@ from controller.znode_operations import (
     ZooKeeperError,
     failure,
 )
-from controller.znodes import (
+from kbroker.controller.znodes import (
     BrokerRegistration,
     ControllerNode,
     ProducerIdBlock,

@@ -11,9 +11,9 @@ import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from controller import znodes
-from controller.multi_codec import encoded_size
-from controller.znode_operations import (
+from kbroker.controller import znodes
+from kbroker.controller.multi_codec import encoded_size
+from kbroker.controller.znode_operations import (
     BadVersion,
     Check,
     ControllerMoved,
@@ -29,7 +29,7 @@ from controller.znode_operations import (
     Znodes,
     failure,
 )
-from controller.znodes import Conflict, PartitionState, TopicAssignment, TopicPartition
+from kbroker.controller.znodes import Conflict, PartitionState, TopicAssignment, TopicPartition
 
 OPERATIONS_PER_MULTI = 500
 BYTES_PER_MULTI = 400_000

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from controller.znodes import RECOVERING, PartitionState, ReplicaAssignment
+from kbroker.controller.znodes import RECOVERING, PartitionState, ReplicaAssignment
 
 
 class Strategy(Enum):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.znodes import BrokerRegistration, Conflict, PartitionState, TopicAssignment, TopicPartition
+from kbroker.controller.znodes import BrokerRegistration, Conflict, PartitionState, TopicAssignment, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

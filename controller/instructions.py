@@ -10,8 +10,8 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from controller.events import Result
-from controller.znodes import PartitionState, TopicAssignment, TopicPartition
+from kbroker.controller.events import Result
+from kbroker.controller.znodes import PartitionState, TopicAssignment, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from controller.events import PartitionStatesRead, PartitionStatesWritten
-from controller.instructions import ReadPartitionStates, Steps, WritePartitionStates
-from controller.state import ControllerState
-from controller.transitions import Transitions
-from controller.znodes import RECOVERED, RECOVERING, PartitionState, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
+from kbroker.controller.events import PartitionStatesRead, PartitionStatesWritten
+from kbroker.controller.instructions import ReadPartitionStates, Steps, WritePartitionStates
+from kbroker.controller.state import ControllerState
+from kbroker.controller.transitions import Transitions
+from kbroker.controller.znodes import RECOVERED, RECOVERING, PartitionState, TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
 
 _TOPIC_IDS_SINCE = 2
 _BROKER_EPOCHS_SINCE = 3

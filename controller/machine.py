@@ -16,12 +16,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from controller import events
-from controller.admin_elections import AdminElections
-from controller.broker_life import BrokerLife
-from controller.controller_config import ControllerConfig
-from controller.election import Strategy
-from controller.instructions import (
+from kbroker.controller import events
+from kbroker.controller.admin_elections import AdminElections
+from kbroker.controller.broker_life import BrokerLife
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.election import Strategy
+from kbroker.controller.instructions import (
     WITHOUT_RESULT,
     Answer,
     DeleteNodes,
@@ -32,22 +32,22 @@ from controller.instructions import (
     Steps,
     WriteTopics,
 )
-from controller.isr_changes import IsrChanges
-from controller.reassignment import Reassignment
-from controller.request_batch import PARTITIONS_PER_PAUSE
-from controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
-from controller.topic_deletion import TopicDeletion
-from controller.transitions import Transitions, portions
-from controller.wording import count, few
-from controller.znodes import PREFERRED_ELECTION, TopicAssignment, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.reassignments import (
+from kbroker.controller.isr_changes import IsrChanges
+from kbroker.controller.reassignment import Reassignment
+from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE
+from kbroker.controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
+from kbroker.controller.topic_deletion import TopicDeletion
+from kbroker.controller.transitions import Transitions, portions
+from kbroker.controller.wording import count, few
+from kbroker.controller.znodes import PREFERRED_ELECTION, TopicAssignment, TopicPartition
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
 )
-from protocol.messages.replication import AlterPartitionResponse
+from kbroker.protocol.messages.replication import AlterPartitionResponse
 
 log = logging.getLogger(__name__)
 

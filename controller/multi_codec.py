@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from controller.znode_operations import (
+from kbroker.controller.znode_operations import (
     BadVersion,
     Check,
     Create,

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from controller import events, znodes
-from controller.controller_store import ElectedController
-from controller.instructions import (
+from kbroker.controller import events, znodes
+from kbroker.controller.controller_store import ElectedController
+from kbroker.controller.instructions import (
     Answer,
     CloseChannel,
     CreatePartitionStates,
@@ -29,10 +29,10 @@ from controller.instructions import (
     WritePartitionStates,
     WriteTopics,
 )
-from controller.ports import BrokerChannels
-from controller.znodes import Conflict, PartitionState, TopicPartition
-from controller.zookeeper import ZooKeeper
-from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest
+from kbroker.controller.ports import BrokerChannels
+from kbroker.controller.znodes import Conflict, PartitionState, TopicPartition
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest
 
 CHUNK = 500
 T = TypeVar("T")

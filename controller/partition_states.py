@@ -12,13 +12,13 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from controller.election import Elected, Strategy, elect, needs_unclean
-from controller.events import PartitionStatesWritten, TopicConfigsRead
-from controller.instructions import CreatePartitionStates, Pause, ReadTopicConfigs, Steps, WritePartitionStates
-from controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
-from controller.state import ControllerState, PartitionStatus
-from controller.wording import count, few
-from controller.znodes import Conflict, PartitionState, TopicPartition
+from kbroker.controller.election import Elected, Strategy, elect, needs_unclean
+from kbroker.controller.events import PartitionStatesWritten, TopicConfigsRead
+from kbroker.controller.instructions import CreatePartitionStates, Pause, ReadTopicConfigs, Steps, WritePartitionStates
+from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from kbroker.controller.state import ControllerState, PartitionStatus
+from kbroker.controller.wording import count, few
+from kbroker.controller.znodes import Conflict, PartitionState, TopicPartition
 
 log = logging.getLogger(__name__)
 

@@ -13,16 +13,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller import znodes
-from controller.election import Strategy
-from controller.events import PartitionStatesWritten
-from controller.instructions import DeleteNodes, SetNode, Steps, WritePartitionStates, WriteTopics
-from controller.state import ControllerState, ReplicaStatus
-from controller.topic_deletion import TopicDeletion
-from controller.transitions import Transitions
-from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.reassignments import (
+from kbroker.controller import znodes
+from kbroker.controller.election import Strategy
+from kbroker.controller.events import PartitionStatesWritten
+from kbroker.controller.instructions import DeleteNodes, SetNode, Steps, WritePartitionStates, WriteTopics
+from kbroker.controller.state import ControllerState, ReplicaStatus
+from kbroker.controller.topic_deletion import TopicDeletion
+from kbroker.controller.transitions import Transitions
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )

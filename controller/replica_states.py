@@ -11,11 +11,11 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controller.events import PartitionStatesWritten
-from controller.instructions import Pause, Steps, WritePartitionStates
-from controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
-from controller.state import ControllerState, Replica, ReplicaStatus
-from controller.znodes import NO_LEADER, PartitionState, TopicPartition
+from kbroker.controller.events import PartitionStatesWritten
+from kbroker.controller.instructions import Pause, Steps, WritePartitionStates
+from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from kbroker.controller.state import ControllerState, Replica, ReplicaStatus
+from kbroker.controller.znodes import NO_LEADER, PartitionState, TopicPartition
 
 log = logging.getLogger(__name__)
 

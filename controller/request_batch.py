@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.instructions import Instruction, Pause, Send, Steps
-from controller.state import ControllerState
-from controller.znodes import BrokerRegistration, TopicPartition
-from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from kbroker.controller.instructions import Instruction, Pause, Send, Steps
+from kbroker.controller.state import ControllerState
+from kbroker.controller.znodes import BrokerRegistration, TopicPartition
+from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8

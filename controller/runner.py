@@ -19,16 +19,16 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 
-from controller import events, znodes
-from controller.api_calls import ApiCalls
-from controller.controller_config import ControllerConfig
-from controller.controller_store import ElectedController
-from controller.machine import Machine
-from controller.orders import Orders
-from controller.ports import BrokerChannels
-from controller.state import ControllerState
-from controller.znode_operations import ControllerMoved, SessionExpired
-from controller.zookeeper import ZooKeeper
+from kbroker.controller import events, znodes
+from kbroker.controller.api_calls import ApiCalls
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.controller_store import ElectedController
+from kbroker.controller.machine import Machine
+from kbroker.controller.orders import Orders
+from kbroker.controller.ports import BrokerChannels
+from kbroker.controller.state import ControllerState
+from kbroker.controller.znode_operations import ControllerMoved, SessionExpired
+from kbroker.controller.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Any
 
-from controller.znodes import (
+from kbroker.controller.znodes import (
     NO_LEADER,
     BrokerRegistration,
     PartitionState,

@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from controller import znodes
-from controller.instructions import DeleteNodes, DeleteTopicNodes, ForgetTopics, Steps
-from controller.state import PartitionStatus, Replica, ReplicaStatus
-from controller.transitions import Transitions
-from controller.wording import count, few
-from controller.znodes import TopicPartition
-from protocol.errors import ErrorCode
+from kbroker.controller import znodes
+from kbroker.controller.instructions import DeleteNodes, DeleteTopicNodes, ForgetTopics, Steps
+from kbroker.controller.state import PartitionStatus, Replica, ReplicaStatus
+from kbroker.controller.transitions import Transitions
+from kbroker.controller.wording import count, few
+from kbroker.controller.znodes import TopicPartition
+from kbroker.protocol.errors import ErrorCode
 
 log = logging.getLogger(__name__)
 

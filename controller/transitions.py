@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from controller.controller_config import ControllerConfig
-from controller.election import Strategy
-from controller.instructions import Steps
-from controller.partition_states import PartitionMoves
-from controller.replica_states import ReplicaMoves
-from controller.request_batch import RequestBatch
-from controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
-from controller.wording import count, few, spread
-from controller.znodes import TopicPartition
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.election import Strategy
+from kbroker.controller.instructions import Steps
+from kbroker.controller.partition_states import PartitionMoves
+from kbroker.controller.replica_states import ReplicaMoves
+from kbroker.controller.request_batch import RequestBatch
+from kbroker.controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
+from kbroker.controller.wording import count, few, spread
+from kbroker.controller.znodes import TopicPartition
 
 log = logging.getLogger(__name__)
 

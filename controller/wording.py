@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from controller.znodes import TopicPartition
+from kbroker.controller.znodes import TopicPartition
 
 NAMED = 3
 """How many are named before the rest is only counted."""

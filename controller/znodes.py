@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus, unquote_plus
 
-from protocol.primitives import uuid_from_text, uuid_to_text
+from kbroker.protocol.primitives import uuid_from_text, uuid_to_text
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"

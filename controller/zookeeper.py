@@ -37,10 +37,10 @@ from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from controller import multi_codec
-from controller.broker_store import BrokerStore
-from controller.controller_store import ControllerStore
-from controller.znode_operations import (
+from kbroker.controller import multi_codec
+from kbroker.controller.broker_store import BrokerStore
+from kbroker.controller.controller_store import ControllerStore
+from kbroker.controller.znode_operations import (
     ANY_VERSION,
     BadVersion,
     NodeExists,

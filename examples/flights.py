@@ -30,7 +30,7 @@ from examples import flights_data, flights_spark
 from examples.flights_failure import Failure
 from examples.flights_live import LiveDelays
 from kbroker import Admin, Consumer, Producer
-from kbroker.dev import DevCluster
+from kbroker.dev.cluster import DevCluster
 
 TOPIC = "flights"
 PARTITIONS = 6

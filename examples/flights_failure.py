@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kbroker import Admin
 from kbroker.client.errors import BrokerError
 from kbroker.client.types import PartitionDescription
-from kbroker.dev import DevCluster
+from kbroker.dev.cluster import DevCluster
 
 POLL_S = 0.05
 LIMIT_S = 60.0

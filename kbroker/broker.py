@@ -1,66 +1,56 @@
 """One broker: its parts, built and introduced to each other, started and stopped in order.
 
-    start    ZooKeeper session · cluster id, broker id · dynamic configurations · logs recovered · ports bound
-             · replica manager · registered in ZooKeeper · requests served · controller runs for election
-             · first UpdateMetadata: ready
-    stop     controlled shutdown · requests end · ZooKeeper session closed, and with it the controller's term
-             · replica manager · logs closed (clean-shutdown marker)
-
-`python -m kbroker.broker server.properties [--set key=value]... [--ready-file FILE]` runs one in this process.
+start    ZooKeeper session · cluster id, broker id · dynamic configurations · logs recovered · ports bound
+         · replica manager · registered in ZooKeeper · requests served · controller runs for election
+         · first UpdateMetadata: ready
+stop     controlled shutdown · requests end · ZooKeeper session closed, and with it the controller's term
+         · replica manager · logs closed (clean-shutdown marker)
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import base64
-import gc
-import json
 import logging
-import os
-import signal
 import socket
-import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
-from controller.runner import ControllerRunner
-from controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
-from controller.znodes import BrokerRegistration, Endpoint, MalformedZnode, TopicPartition
-from controller.zookeeper import ZooKeeper
 from kbroker import handlers
-from kbroker.broker_channels import BrokerChannels
-from kbroker.broker_config import BrokerConfig, read_broker_config, read_properties
-from kbroker.config_shares import controller_settings, server_limits, settings_of
-from kbroker.context import Services
-from kbroker.controller_channel import ControllerChannel
+from kbroker.cluster.broker_channels import BrokerChannels
+from kbroker.cluster.controller_channel import ControllerChannel
+from kbroker.cluster.lost_logs import wait_until_left_out
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.cluster.producer_id_manager import ProducerIdManager
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.config.broker_config import BrokerConfig
+from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.config.shares import controller_settings, settings_of
+from kbroker.controller.runner import ControllerRunner
+from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
+from kbroker.controller.znodes import BrokerRegistration, Endpoint, MalformedZnode, TopicPartition
+from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
-from kbroker.dispatch import Dispatcher
-from kbroker.dynamic_config import DynamicConfig, topic_defaults
-from kbroker.lost_logs import wait_until_left_out
-from kbroker.metadata_cache import MetadataCache
-from kbroker.process_setup import raise_descriptor_limit, set_up_logging
-from kbroker.producer_id_manager import ProducerIdManager
-from kbroker.replica.replica_manager import ReplicaManager
-from kbroker.replica.replication import Replication
-from kbroker.replica.standstill import Standstill
-from kbroker.server import Listener, Server
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.config_def import ConfigError
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.replication import (
+from kbroker.handlers.context import Services
+from kbroker.network.dispatch import Dispatcher
+from kbroker.network.limits import server_limits
+from kbroker.network.server import Listener, Server
+from kbroker.protocol.config_def import ConfigError
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     AlterPartitionResponse,
     ControlledShutdownRequest,
 )
-from segment.cleaner import LogCleaner, LogCleanerSettings
-from segment.log_config import LogConfig
-from segment.log_manager import LogDirError, LogManager, LogManagerSettings
+from kbroker.replica.replica_manager import ReplicaManager
+from kbroker.replica.replication import Replication
+from kbroker.replica.standstill import Standstill
+from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +62,6 @@ PROOF_PAUSE_S = 0.05
 """After a standstill: how long at most, and how often, to ask in which life this broker is."""
 TELL_S = 1.0
 """How long a controller that stops waits for brokers to hear its last orders."""
-GC_THRESHOLDS = 10_000, 5, 20
-"""Requests free what they make without the garbage collector's help: it may look less often than by default."""
 FIRST_METADATA_S = 60.0
 FIRST_TOPICS_S = 5.0
 SLOW_CONNECT_S = 1.0
@@ -267,7 +255,7 @@ class Broker:
         # Killed and started again at once, a broker finds its old registration until its old session expires.
         patience_ms = self.config.zookeeper_session_timeout_ms + 1_000
         await wait_until_left_out(self.zookeeper, self.broker_id, self._has_log, patience_ms / 1000 + LEFT_OUT_S)
-        self.broker_epoch = await self.zookeeper.register_broker(self._registration(), wait_ms=patience_ms)
+        self.broker_epoch = await self.zookeeper.register_broker(self.registration(), wait_ms=patience_ms)
         self._registered = True
         self.zookeeper.on_session_established.append(self._on_new_session)
         self.server.start()
@@ -291,9 +279,10 @@ class Broker:
     @property
     def endpoints(self) -> list[str]:
         """Advertised listeners, as NAME://host:port."""
-        return [str(endpoint) for endpoint in self._registration().endpoints]
+        return [str(endpoint) for endpoint in self.registration().endpoints]
 
-    def _registration(self) -> BrokerRegistration:
+    def registration(self) -> BrokerRegistration:
+        """Return what stands in this broker's znode."""
         config = self.config
         endpoints = []
         for each in config.parsed_advertised_listeners:
@@ -310,7 +299,7 @@ class Broker:
 
     async def _check_endpoints_are_free(self) -> None:
         """Another live broker with an address of ours would be unreachable: refuse as Kafka does."""
-        ours = {(endpoint.host, endpoint.port) for endpoint in self._registration().endpoints}
+        ours = {(endpoint.host, endpoint.port) for endpoint in self.registration().endpoints}
         for other in (await self.zookeeper.brokers()).values():
             taken = ours & {(endpoint.host, endpoint.port) for endpoint in other.endpoints}
             if taken and other.broker_id != self.broker_id:
@@ -331,7 +320,7 @@ class Broker:
         """The old session took our registration with it: register anew, with a new epoch."""
         assert self._controller is not None
         try:
-            self.broker_epoch = await self.zookeeper.register_broker(self._registration())
+            self.broker_epoch = await self.zookeeper.register_broker(self.registration())
         except SessionExpired:
             return
         except BrokerIdTaken as error:
@@ -486,111 +475,3 @@ class Broker:
             if attempt + 1 < config.controlled_shutdown_max_retries:
                 await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
         log.warning("controlled shutdown did not succeed; stopping all the same")
-
-
-# -- the process --------------------------------------------------------------------------------------------------
-
-
-def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
-    """Live as a broker until SIGTERM or SIGINT; return the exit status. A second signal ends the process at once."""
-    set_up_logging()
-    raise_descriptor_limit()
-    try:
-        config = read_broker_config(properties)
-    except ConfigError as error:
-        print(f"kbroker: {error}", file=sys.stderr)
-        return 1
-    try:
-        return asyncio.run(_live(config, ready_file))
-    except StartError as error:
-        print(f"kbroker: {error}", file=sys.stderr)
-        return 1
-
-
-async def _live(config: BrokerConfig, ready_file: Path | None) -> int:
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, stop, number)
-    stopping = asyncio.create_task(stop.wait())
-    broker = await _started(config, stopping)
-    if broker is None:
-        return 0
-    log.info("broker %d serves %s", broker.broker_id, ", ".join(broker.endpoints))
-    if ready_file is not None:
-        write_ready_file(ready_file, broker)
-    gc.collect()
-    gc.freeze()  # what a broker is made of stays
-    gc.set_threshold(*GC_THRESHOLDS)
-    failing = asyncio.create_task(broker.fatal.wait())
-    await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
-    failed = broker.fatal.is_set()
-    for task in (stopping, failing):
-        task.cancel()
-    log.info("broker %d stops", broker.broker_id)
-    await broker.stop(controlled=not failed)
-    return 1 if failed else 0
-
-
-async def _started(config: BrokerConfig, stopping: asyncio.Task[Any]) -> Broker | None:
-    """Start a broker, again as often as its session ends meanwhile; None when it is stopped first."""
-    while True:
-        broker = Broker(config)
-        starting = asyncio.create_task(broker.start())
-        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-        if not starting.done():
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            return None
-        try:
-            starting.result()
-        except StartInterrupted as error:
-            log.warning("%s, and the broker was starting: starting again", error)
-        else:
-            return broker
-
-
-def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
-    if stop.is_set():
-        log.warning("second %s: ending at once", number.name)
-        os._exit(128 + number)
-    stop.set()
-
-
-def write_ready_file(path: Path, broker: Broker) -> None:
-    """Write atomically what `kbroker dev` and tests need to know."""
-    endpoint = broker._registration().endpoints[0]
-    ready = {
-        "id": broker.broker_id,
-        "port": endpoint.port,
-        "host": endpoint.host,
-        "pid": os.getpid(),
-        "log_dirs": [os.path.abspath(directory) for directory in broker.config.directories],
-    }
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(ready))
-    temporary.replace(path)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a broker from the command line, without the command line tool's libraries."""
-    parser = argparse.ArgumentParser(prog="python -m kbroker.broker", description="Run one broker.")
-    parser.add_argument("properties", type=Path, help="server.properties with Kafka's broker keys")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="go before the file")
-    parser.add_argument("--ready-file", type=Path, help="JSON file to write when the broker serves")
-    options = parser.parse_args(arguments)
-    try:
-        properties = read_properties(options.properties)
-    except (OSError, ConfigError) as error:
-        print(f"kbroker: {error}", file=sys.stderr)
-        return 1
-    for setting in options.set:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            parser.error(f"--set {setting}: expected KEY=VALUE")
-        properties[key.strip()] = value.strip()
-    return run(properties, options.ready_file)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

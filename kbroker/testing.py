@@ -15,8 +15,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.dev import DevCluster
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.cluster import DevCluster
 
 TEST_PROPERTIES = {
     # Tests write old timestamps, and would wonder where their records are after the next retention check.

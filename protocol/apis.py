@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from protocol import schema
-from protocol.messages import (
+from kbroker.protocol import schema
+from kbroker.protocol.messages import (
     api_versions,
     configs,
     fetch,
@@ -20,7 +20,7 @@ from protocol.messages import (
     topics,
     transactions,
 )
-from protocol.schema import Message, schema_of
+from kbroker.protocol.schema import Message, schema_of
 
 FAMILIES = (
     api_versions,

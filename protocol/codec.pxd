@@ -1,8 +1,8 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from protocol cimport slots
-from protocol.primitives cimport Reader, Writer, size_of
+from kbroker.protocol cimport slots
+from kbroker.protocol.primitives cimport Reader, Writer, size_of
 
 cdef int BOOL, INT8, INT16, INT32, INT64, FLOAT64, STRING, BYTES, RECORDS, UUID, ERROR, STRUCT
 cdef list _ERRORS

@@ -12,9 +12,9 @@ Bytes behind a body are ignored, as Kafka ignores them.
 
 from typing import Any, TypeVar
 
-from protocol import slots
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.primitives import (
+from kbroker.protocol import slots
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.primitives import (
     BOOL,
     ERROR,
     FLOAT64,
@@ -32,7 +32,7 @@ from protocol.primitives import (
     Writer,
     size_of,
 )
-from protocol.schema import Field, Message, Schema, Struct
+from kbroker.protocol.schema import Field, Message, Schema, Struct
 
 M = TypeVar("M", bound=Message)
 

@@ -5,7 +5,7 @@
 The size is the peer's word: it is refused before a byte is kept for it when it is negative or larger than allowed.
 """
 
-from protocol.primitives import BytesLike
+from kbroker.protocol.primitives import BytesLike
 
 SIZE_BYTES = 4
 

@@ -11,11 +11,11 @@ response v1  v0 and tagged fields: for flexible versions, but never for ApiVersi
 from dataclasses import dataclass
 from typing import TypeVar
 
-from protocol.apis import API_BY_KEY
-from protocol.codec import decode, write_message
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.primitives import BytesLike, Part, Reader, Writer
-from protocol.schema import Message, schema_of
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.codec import decode, write_message
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.primitives import BytesLike, Part, Reader, Writer
+from kbroker.protocol.schema import Message, schema_of
 
 M = TypeVar("M", bound=Message)
 

@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t
 
-from protocol cimport memory
+from kbroker.protocol cimport memory
 
 cdef Py_ssize_t SMALL_RECORDS
 

@@ -18,8 +18,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 
-from protocol import memory
-from protocol.errors import ErrorCode, MalformedMessage
+from kbroker.protocol import memory
+from kbroker.protocol.errors import ErrorCode, MalformedMessage
 
 BOOL = 1
 INT8 = 2

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
-from protocol import primitives
+from kbroker.protocol import primitives
 
 NEWEST = 32767
 """Stands for "and later" in a range of versions."""

@@ -6,10 +6,10 @@ that consumers put into JoinGroup and SyncGroup as opaque bytes.
 
 from typing import TypeVar
 
-from protocol.codec import decode, encode
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.primitives import BytesLike
-from protocol.schema import Message, schema_of
+from kbroker.protocol.codec import decode, encode
+from kbroker.protocol.errors import KafkaError, MalformedMessage
+from kbroker.protocol.primitives import BytesLike
+from kbroker.protocol.schema import Message, schema_of
 
 M = TypeVar("M", bound=Message)
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
-from protocol.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
-from segment.files import Files
+from kbroker.protocol.primitives import ZERO_UUID, uuid_from_text, uuid_to_text
+from kbroker.segment.files import Files
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"

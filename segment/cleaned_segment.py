@@ -9,11 +9,11 @@ Written by one thread and read by nobody. It is on disk, whole, before the first
 
 from __future__ import annotations
 
-from segment.files import Buffer, FilePool, Folder, PooledFile
-from segment.log_config import LogConfig
-from segment.log_segment import LogSegment
-from segment.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
-from segment.transaction_index import ENTRY, AbortedTransaction
+from kbroker.segment.files import Buffer, FilePool, Folder, PooledFile
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.names import CLEANED, INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
+from kbroker.segment.transaction_index import ENTRY, AbortedTransaction
 
 
 class CleanedSegment:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappop, heappush
 
-from protocol.records.batch import BatchHeader
-from protocol.records.control import ControlType
-from segment.transaction_index import AbortedTransaction
+from kbroker.protocol.records.batch import BatchHeader
+from kbroker.protocol.records.control import ControlType
+from kbroker.segment.transaction_index import AbortedTransaction
 
 
 class CleanedTransactions:

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from protocol.errors import KafkaError
-from segment.cleaning import Cleaning, CleaningAborted, CleaningLimits, CleaningStats
-from segment.cleaning_plan import LogToClean, choose, examine
-from segment.log import Log
-from segment.log_manager import LogManager
-from segment.throttle import Throttle
+from kbroker.protocol.errors import KafkaError
+from kbroker.segment.cleaning import Cleaning, CleaningAborted, CleaningLimits, CleaningStats
+from kbroker.segment.cleaning_plan import LogToClean, choose, examine
+from kbroker.segment.log import Log
+from kbroker.segment.log_manager import LogManager
+from kbroker.segment.throttle import Throttle
 
 log = logging.getLogger(__name__)
 

@@ -14,17 +14,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from protocol.records.batch import LOG_OVERHEAD
-from protocol.records.batch_chunk import BatchChunk
-from protocol.records.control import ControlType, read_marker
-from protocol.records.offset_map import BYTES_PER_ENTRY, OffsetMap
-from protocol.records.record_filter import RecordFilter
-from segment.cleaned_segment import CleanedSegment
-from segment.cleaned_transactions import CleanedTransactions
-from segment.cleaning_plan import LogToClean, group_segments, segments_between
-from segment.log_segment import LogSegment
-from segment.offset_lookup import collect_aborted
-from segment.transaction_index import AbortedTransaction
+from kbroker.protocol.records.batch import LOG_OVERHEAD
+from kbroker.protocol.records.batch_chunk import BatchChunk
+from kbroker.protocol.records.control import ControlType, read_marker
+from kbroker.protocol.records.offset_map import BYTES_PER_ENTRY, OffsetMap
+from kbroker.protocol.records.record_filter import RecordFilter
+from kbroker.segment.cleaned_segment import CleanedSegment
+from kbroker.segment.cleaned_transactions import CleanedTransactions
+from kbroker.segment.cleaning_plan import LogToClean, group_segments, segments_between
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.offset_lookup import collect_aborted
+from kbroker.segment.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from segment.log import Log
-from segment.log_segment import LogSegment
+from kbroker.segment.log import Log
+from kbroker.segment.log_segment import LogSegment
 
 _MAX_RELATIVE_OFFSET = (1 << 31) - 1
 

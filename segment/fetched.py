@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, read_header, split_batches, verify_crc
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import BatchHeader, read_header, split_batches, verify_crc
 
 Lot = list[tuple[int, BatchHeader]]
 """(position, header) of batches that lie one behind the other."""

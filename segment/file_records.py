@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from segment.files import PooledFile
+from kbroker.segment.files import PooledFile
 
 
 class FileRecords:

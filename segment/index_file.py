@@ -11,7 +11,7 @@ from __future__ import annotations
 import mmap
 import struct
 
-from segment.files import FilePool, Folder, PooledFile
+from kbroker.segment.files import FilePool, Folder, PooledFile
 
 _LOT = 64
 """Entries that wait in memory before they are written."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from protocol.errors import KafkaError
-from protocol.primitives import uuid_to_text
-from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
-from protocol.records.compression import CompressionType
-from protocol.records.record import decode_batch
-from segment import checkpoints, names, offset_index, time_index, transaction_index
-from segment.files import Files
-from segment.producer_state import read_snapshot
+from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.primitives import uuid_to_text
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment import checkpoints, names, offset_index, time_index, transaction_index
+from kbroker.segment.files import Files
+from kbroker.segment.producer_state import read_snapshot
 
 Row = dict[str, Any]
 

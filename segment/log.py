@@ -16,25 +16,25 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.primitives import ZERO_UUID
-from protocol.records.batch import BatchHeader, stamp
-from protocol.records.control import ControlType, read_marker
-from segment import checkpoints, names
-from segment.cleaned_segment import CleanedSegment
-from segment.fetched import Lot, check_fetched, cut_into_lots
-from segment.file_records import FileRecords
-from segment.files import Buffer
-from segment.log_config import LogConfig
-from segment.log_segment import LogSegment
-from segment.log_state import LogState, roll_jitter_ms
-from segment.names import SWAP
-from segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
-from segment.producer_snapshots import recall
-from segment.producer_state import CachedBatch
-from segment.retention import deletable_count
-from segment.transaction_index import AbortedTransaction
-from segment.validator import AppendOrigin, RecordErrors, ValidBatch, validate
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.protocol.records.batch import BatchHeader, stamp
+from kbroker.protocol.records.control import ControlType, read_marker
+from kbroker.segment import checkpoints, names
+from kbroker.segment.cleaned_segment import CleanedSegment
+from kbroker.segment.fetched import Lot, check_fetched, cut_into_lots
+from kbroker.segment.file_records import FileRecords
+from kbroker.segment.files import Buffer
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.log_state import LogState, roll_jitter_ms
+from kbroker.segment.names import SWAP
+from kbroker.segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
+from kbroker.segment.producer_snapshots import recall
+from kbroker.segment.producer_state import CachedBatch
+from kbroker.segment.retention import deletable_count
+from kbroker.segment.transaction_index import AbortedTransaction
+from kbroker.segment.validator import AppendOrigin, RecordErrors, ValidBatch, validate
 
 __all__ = ["AppendOrigin", "AppendResult", "Log", "RecordErrors", "TimestampOffset"]
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from protocol.config_def import (
+from kbroker.protocol.config_def import (
     MAX_LONG,
     ConfigError,
     ConfigKey,
@@ -25,7 +25,7 @@ from protocol.config_def import (
     one_of,
     satisfies,
 )
-from protocol.records.compression import CompressionType
+from kbroker.protocol.records.compression import CompressionType
 
 __all__ = ["MAX_LONG", "TOPIC_KEYS", "LogConfig", "check_log_config"]
 

@@ -15,9 +15,9 @@ import os
 import threading
 from collections.abc import Mapping
 
-from segment import checkpoints
-from segment.checkpoints import MalformedCheckpoint, OffsetTable
-from segment.files import Files
+from kbroker.segment import checkpoints
+from kbroker.segment.checkpoints import MalformedCheckpoint, OffsetTable
+from kbroker.segment.files import Files
 
 log = logging.getLogger(__name__)
 

@@ -16,16 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from protocol.errors import ErrorCode, KafkaError
-from segment import checkpoints, names
-from segment.files import FilePool, Files
-from segment.log import Flush, Log
-from segment.log_config import MAX_LONG, LogConfig
-from segment.log_dir import LogDir, LogDirError
-from segment.log_move import copy_portion, finish_copy, is_same_log
-from segment.log_table import Key, LogDirDescription, LogTable
-from segment.recovery import KnownOffsets, LogSetup, create_log, open_log
-from segment.trash import Trash
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.segment import checkpoints, names
+from kbroker.segment.files import FilePool, Files
+from kbroker.segment.log import Flush, Log
+from kbroker.segment.log_config import MAX_LONG, LogConfig
+from kbroker.segment.log_dir import LogDir, LogDirError
+from kbroker.segment.log_move import copy_portion, finish_copy, is_same_log
+from kbroker.segment.log_table import Key, LogDirDescription, LogTable
+from kbroker.segment.recovery import KnownOffsets, LogSetup, create_log, open_log
+from kbroker.segment.trash import Trash
 
 __all__ = ["LogDirDescription", "LogDirError", "LogManager", "LogManagerSettings"]
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import logging
 
-from protocol.errors import KafkaError
-from segment import names
-from segment.log import Log
-from segment.log_config import MAX_LONG
+from kbroker.protocol.errors import KafkaError
+from kbroker.segment import names
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import MAX_LONG
 
 log = logging.getLogger(__name__)
 

@@ -21,15 +21,15 @@ import struct
 import time
 from collections.abc import Iterator, Sequence
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
-from segment.file_records import FileRecords
-from segment.files import Buffer, FilePool, Folder, PooledFile
-from segment.log_config import LogConfig
-from segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
-from segment.offset_index import OffsetIndex
-from segment.time_index import TimeIndex
-from segment.transaction_index import TransactionIndex
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from kbroker.segment.file_records import FileRecords
+from kbroker.segment.files import Buffer, FilePool, Folder, PooledFile
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
+from kbroker.segment.offset_index import OffsetIndex
+from kbroker.segment.time_index import TimeIndex
+from kbroker.segment.transaction_index import TransactionIndex
 
 log = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.primitives import ZERO_UUID
-from segment import names
-from segment.files import FilePool, Folder
-from segment.leader_epochs import LeaderEpochs
-from segment.log_config import LogConfig
-from segment.log_segment import LogSegment
-from segment.producer_snapshots import ProducerSnapshots
-from segment.producer_state import ProducerState
-from segment.trash import Trash
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.segment import names
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.leader_epochs import LeaderEpochs
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.producer_snapshots import ProducerSnapshots
+from kbroker.segment.producer_state import ProducerState
+from kbroker.segment.trash import Trash
 
 log = logging.getLogger(__name__)
 

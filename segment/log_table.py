@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from segment import checkpoints
-from segment.files import Files
-from segment.log import Log
-from segment.log_dir import LogDir
-from segment.log_state import LogState
+from kbroker.segment import checkpoints
+from kbroker.segment.files import Files
+from kbroker.segment.log import Log
+from kbroker.segment.log_dir import LogDir
+from kbroker.segment.log_state import LogState
 
 log = logging.getLogger(__name__)
 

@@ -9,14 +9,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.records.batch import BatchHeader
-from protocol.records.record import decode_batch
-from segment.file_records import FileRecords
-from segment.log_segment import LogSegment
-from segment.transaction_index import AbortedTransaction
+from kbroker.protocol.records.batch import BatchHeader
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.file_records import FileRecords
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.transaction_index import AbortedTransaction
 
 if TYPE_CHECKING:
-    from segment.log import Log
+    from kbroker.segment.log import Log
 
 LATEST = -1
 EARLIEST = -2

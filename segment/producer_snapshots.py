@@ -6,13 +6,13 @@ import logging
 import os
 from collections.abc import Sequence
 
-from protocol.records.batch import BatchHeader
-from protocol.records.control import read_marker
-from segment.files import CREATE, Files, Folder
-from segment.log_segment import LogSegment
-from segment.names import SNAPSHOT, file_name, parse_file_name
-from segment.producer_state import CachedBatch, ProducerEntry, ProducerState, read_snapshot, snapshot_bytes
-from segment.transaction_index import AbortedTransaction
+from kbroker.protocol.records.batch import BatchHeader
+from kbroker.protocol.records.control import read_marker
+from kbroker.segment.files import CREATE, Files, Folder
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.names import SNAPSHOT, file_name, parse_file_name
+from kbroker.segment.producer_state import CachedBatch, ProducerEntry, ProducerState, read_snapshot, snapshot_bytes
+from kbroker.segment.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from crc32c import crc32c
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, increment_sequence
-from protocol.records.control import ControlType
-from segment.transaction_index import AbortedTransaction
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import BatchHeader, increment_sequence
+from kbroker.protocol.records.control import ControlType
+from kbroker.segment.transaction_index import AbortedTransaction
 
 __all__ = ["AbortedTransaction", "ProducerEntry", "ProducerState", "read_snapshot", "snapshot_bytes"]
 

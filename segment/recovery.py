@@ -13,20 +13,20 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from protocol.errors import KafkaError
-from protocol.primitives import ZERO_UUID
-from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
-from segment import checkpoints, names
-from segment.files import FilePool, Folder
-from segment.leader_epochs import LeaderEpochs
-from segment.log import Log
-from segment.log_config import LogConfig
-from segment.log_segment import LogSegment
-from segment.log_state import PRODUCER_EXPIRATION_MS, LogState
-from segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
-from segment.producer_snapshots import ProducerSnapshots, replay, snapshot_offsets
-from segment.producer_state import ProducerState
-from segment.trash import Trash
+from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from kbroker.segment import checkpoints, names
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.leader_epochs import LeaderEpochs
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.log_state import PRODUCER_EXPIRATION_MS, LogState
+from kbroker.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
+from kbroker.segment.producer_snapshots import ProducerSnapshots, replay, snapshot_offsets
+from kbroker.segment.producer_state import ProducerState
+from kbroker.segment.trash import Trash
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from segment.log_config import LogConfig
-from segment.log_segment import LogSegment
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_segment import LogSegment
 
 
 def deletable_count(

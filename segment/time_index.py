@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 
-from segment.files import FilePool, Folder
-from segment.index_file import IndexFile
-from segment.names import TIME_INDEX, file_name
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.index_file import IndexFile
+from kbroker.segment.names import TIME_INDEX, file_name
 
 ENTRY = struct.Struct(">qi")
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from segment.files import FilePool, Folder, PooledFile
-from segment.names import TRANSACTION_INDEX, file_name
+from kbroker.segment.files import FilePool, Folder, PooledFile
+from kbroker.segment.names import TRANSACTION_INDEX, file_name
 
 ENTRY = struct.Struct(">hqqqq")
 

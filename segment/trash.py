@@ -13,8 +13,8 @@ import os
 import threading
 from collections.abc import Sequence
 
-from segment.files import Files, PooledFile
-from segment.names import DELETED
+from kbroker.segment.files import Files, PooledFile
+from kbroker.segment.names import DELETED
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from typing import NoReturn
 
 from crc32c import crc32c
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import (
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import (
     HEADER_SIZE,
     BatchHeader,
     RecordsSummary,
@@ -23,9 +23,9 @@ from protocol.records.batch import (
     set_max_timestamp,
     validate_records,
 )
-from protocol.records.compression import CompressionType, compress, decompress
-from protocol.records.record import decode_batch
-from segment.log_config import LogConfig
+from kbroker.protocol.records.compression import CompressionType, compress, decompress
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log_config import LogConfig
 
 Batch = bytearray | memoryview
 

@@ -20,7 +20,7 @@ def enable(spark: SparkSession) -> SparkSession:
     of one filter for all uses of a frame or view; here each use gets its own. Raises RuntimeError, and changes nothing,
     where that cannot be done: through Spark Connect.
     """
-    from spark_connector.own_plans import plan_each_use
+    from kbroker.spark_connector.own_plans import plan_each_use
 
     plan_each_use(spark)
     spark.conf.set(FILTER_PUSHDOWN, "true")

@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_connector.avro import AvroError, Codec, compile_schema, decode_whole
+from kbroker.spark_connector.avro import AvroError, Codec, compile_schema, decode_whole
 
 MAGIC = 0
 HEADER = struct.Struct(">bI")

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from spark_connector import planning
-from spark_connector.columns import ColumnPlan
-from spark_connector.filters import Pushed, push
-from spark_connector.offset_ranges import plan_ranges
-from spark_connector.read_options import ReadOptions
-from spark_connector.tasks import RangePartition, new_cluster, read_range
-from spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector import planning
+from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.filters import Pushed, push
+from kbroker.spark_connector.offset_ranges import plan_ranges
+from kbroker.spark_connector.read_options import ReadOptions
+from kbroker.spark_connector.tasks import RangePartition, new_cluster, read_range
+from kbroker.spark_connector.worker_heap import keep_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -18,8 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spark_connector.options import OptionError
-from spark_connector.read_options import ReadOptions
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spark_connector.offset_ranges import TopicPartition
+from kbroker.spark_connector.offset_ranges import TopicPartition
 
 COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": operator.eq,
@@ -92,7 +92,7 @@ class Pushed:
 
     def key_places(self, counts: Mapping[str, int]) -> set[TopicPartition] | None:
         """Return the partitions that the keys belong to by Kafka's default partitioner; None: any."""
-        from protocol.records.partitioner import partition_for_key
+        from kbroker.protocol.records.partitioner import partition_for_key
 
         if self.keys is None:
             return None

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from spark_connector.offset_ranges import EARLIEST, LATEST, Bounds, TopicPartition
+from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, Bounds, TopicPartition
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from spark_connector.filters import FARTHEST, Pushed
-from spark_connector.offset_ranges import (
+from kbroker.spark_connector.filters import FARTHEST, Pushed
+from kbroker.spark_connector.offset_ranges import (
     EARLIEST,
     LATEST,
     Bounds,
@@ -19,9 +19,9 @@ from spark_connector.offset_ranges import (
     TopicPartition,
     split_ranges,
 )
-from spark_connector.offset_specs import OffsetSpec
-from spark_connector.options import OptionError
-from spark_connector.read_options import ReadOptions
+from kbroker.spark_connector.offset_specs import OffsetSpec
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from kbroker.client.blocking_cluster import BlockingCluster
@@ -134,7 +134,7 @@ def split(
 def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[bytes]:
     """Return the newest keys or values (`column` says which) of all partitions, for a look at them."""
     from kbroker.client.range_reader import RangeReader
-    from spark_connector.tasks import new_cluster
+    from kbroker.spark_connector.tasks import new_cluster
 
     found: list[bytes] = []
     with new_cluster(options, options.offset_timeout_ms) as cluster:
@@ -151,7 +151,7 @@ def bytes_per_offset(
     cluster: BlockingCluster, bounds: Mapping[TopicPartition, Bounds], places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, float]:
     """Return how many bytes an offset has on average, as stored; nothing where the brokers do not tell sizes."""
-    from protocol.errors import KafkaError
+    from kbroker.protocol.errors import KafkaError
 
     wanted = list(places)
     try:

@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_connector.offset_ranges import EARLIEST, LATEST, TopicPartition
-from spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
-from spark_connector.options import GivenOptions, OptionError
+from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, TopicPartition
+from kbroker.spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
+from kbroker.spark_connector.options import GivenOptions, OptionError
 
 log = logging.getLogger(__name__)
 

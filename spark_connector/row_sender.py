@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from spark_connector.options import OptionError
-from spark_connector.sink_layout import SinkLayout
-from spark_connector.worker_heap import keep_loaded
-from spark_connector.write_options import WriteOptions
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.sink_layout import SinkLayout
+from kbroker.spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from kbroker import Producer
@@ -140,8 +140,8 @@ def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayo
 
 
 def _avro(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayout) -> pa.ChunkedArray:
-    from spark_connector.avro import AvroError
-    from spark_connector.avro_columns import Registry, encode_column
+    from kbroker.spark_connector.avro import AvroError
+    from kbroker.spark_connector.avro_columns import Registry, encode_column
 
     values = rows[layout.value] if layout.value else rows.select(list(layout.fields)).to_struct_array()
     schema = options.value_schema

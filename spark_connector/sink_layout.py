@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegralType, StringType, StructType
 
-from spark_connector.options import OptionError
-from spark_connector.write_options import WriteOptions
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.write_options import WriteOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
-from spark_connector.columns import plan_columns, schema_ddl
-from spark_connector.options import OptionError
-from spark_connector.read_options import ReadOptions, read_options
-from spark_connector.worker_heap import keep_loaded
-from spark_connector.write_options import WriteOptions, write_options
+from kbroker.spark_connector.columns import plan_columns, schema_ddl
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import ReadOptions, read_options
+from kbroker.spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from spark_connector.batch_reader import BatchReader
-    from spark_connector.sink_layout import SinkLayout
-    from spark_connector.stream_reader_41 import StreamReader41
-    from spark_connector.writer import BatchWriter, StreamWriter
+    from kbroker.spark_connector.batch_reader import BatchReader
+    from kbroker.spark_connector.sink_layout import SinkLayout
+    from kbroker.spark_connector.stream_reader_41 import StreamReader41
+    from kbroker.spark_connector.writer import BatchWriter, StreamWriter
 
 
 class KbrokerDataSource(DataSource):
@@ -38,7 +38,7 @@ class KbrokerDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Check the options and return the reader of one batch query."""
-        from spark_connector.batch_reader import batch_reader
+        from kbroker.spark_connector.batch_reader import batch_reader
 
         options = read_options(self.options)
         return batch_reader(options, plan_columns(schema, options))
@@ -48,16 +48,16 @@ class KbrokerDataSource(DataSource):
         options = read_options(self.options, streaming=True)
         plan = plan_columns(schema, options)
         if not hasattr(DataSourceStreamReader, "getDefaultReadLimit"):
-            from spark_connector.stream_reader_41 import StreamReader41
+            from kbroker.spark_connector.stream_reader_41 import StreamReader41
 
             return StreamReader41(options, plan)
-        from spark_connector.stream_reader import StreamReader
+        from kbroker.spark_connector.stream_reader import StreamReader
 
         return StreamReader(options, plan)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Check options and columns and return the writer of one frame."""
-        from spark_connector.writer import BatchWriter
+        from kbroker.spark_connector.writer import BatchWriter
 
         if overwrite:
             raise OptionError('a topic can only be appended to: mode("append") instead of mode("overwrite")')
@@ -65,12 +65,12 @@ class KbrokerDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Check options and columns and return the writer of one streaming query; output mode complete appends, too."""
-        from spark_connector.writer import StreamWriter
+        from kbroker.spark_connector.writer import StreamWriter
 
         return StreamWriter(*self._sink(schema))
 
     def _sink(self, schema: StructType) -> tuple[WriteOptions, SinkLayout]:
-        from spark_connector.sink_layout import sink_layout
+        from kbroker.spark_connector.sink_layout import sink_layout
 
         options = write_options(self.options)
         return options, sink_layout(schema, options)
@@ -84,8 +84,8 @@ def _struct_type(column: str, kind: str, given: str, options: ReadOptions) -> st
         return ""
     if given:
         return f"struct<{given}>"
-    from spark_connector.json_inference import infer_struct
-    from spark_connector.planning import sample
+    from kbroker.spark_connector.json_inference import infer_struct
+    from kbroker.spark_connector.planning import sample
 
     found = infer_struct(sample(options, column))
     if found is None:
@@ -94,8 +94,8 @@ def _struct_type(column: str, kind: str, given: str, options: ReadOptions) -> st
 
 
 def _avro_type(column: str, given: str, options: ReadOptions) -> str:
-    from spark_connector.avro import AvroError, compile_schema
-    from spark_connector.avro_columns import Registry
+    from kbroker.spark_connector.avro import AvroError, compile_schema
+    from kbroker.spark_connector.avro_columns import Registry
 
     topics = options.selection.subscribe
     try:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from spark_connector.offset_ranges import TopicPartition
-from spark_connector.read_options import TriggerLimits
+from kbroker.spark_connector.offset_ranges import TopicPartition
+from kbroker.spark_connector.read_options import TriggerLimits
 
 Offsets = dict[TopicPartition, int]
 

@@ -12,11 +12,19 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from spark_connector import planning
-from spark_connector.offset_ranges import EARLIEST, LATEST, NO_ID, OffsetRange, TopicPartition, gather, plan_ranges
-from spark_connector.read_options import ReadOptions, TriggerLimits
-from spark_connector.stream_offsets import Offsets, count_new, end_of_batch
-from spark_connector.tasks import new_cluster
+from kbroker.spark_connector import planning
+from kbroker.spark_connector.offset_ranges import (
+    EARLIEST,
+    LATEST,
+    NO_ID,
+    OffsetRange,
+    TopicPartition,
+    gather,
+    plan_ranges,
+)
+from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits
+from kbroker.spark_connector.stream_offsets import Offsets, count_new, end_of_batch
+from kbroker.spark_connector.tasks import new_cluster
 
 if TYPE_CHECKING:
     from kbroker.client.blocking_cluster import BlockingCluster
@@ -127,7 +135,7 @@ class StreamPlanner:
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Tell the consumer group, if there is one; a query goes on when that fails."""
-        from protocol.errors import KafkaError
+        from kbroker.protocol.errors import KafkaError
 
         if not self.options.commit_group or not offsets or offsets == self._committed:
             return

@@ -11,9 +11,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_connector.read_options import TriggerLimits
-from spark_connector.stream_offsets import from_json, to_json
-from spark_connector.stream_reader_41 import JsonOffsets, StreamReader41
+from kbroker.spark_connector.read_options import TriggerLimits
+from kbroker.spark_connector.stream_offsets import from_json, to_json
+from kbroker.spark_connector.stream_reader_41 import JsonOffsets, StreamReader41
 
 
 class StreamReader(StreamReader41, SupportsTriggerAvailableNow):

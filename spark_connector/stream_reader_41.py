@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from spark_connector.columns import ColumnPlan
-from spark_connector.read_options import ReadOptions, TriggerLimits
-from spark_connector.stream_offsets import Offsets, from_json, to_json
-from spark_connector.stream_planner import StreamPlanner
-from spark_connector.tasks import RangePartition, read_range
+from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits
+from kbroker.spark_connector.stream_offsets import Offsets, from_json, to_json
+from kbroker.spark_connector.stream_planner import StreamPlanner
+from kbroker.spark_connector.tasks import RangePartition, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa

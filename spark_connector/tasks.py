@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_connector.columns import ColumnPlan
-from spark_connector.filters import Pushed
-from spark_connector.offset_ranges import OffsetRange
-from spark_connector.options import OptionError
-from spark_connector.read_options import ReadOptions
-from spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.filters import Pushed
+from kbroker.spark_connector.offset_ranges import OffsetRange
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import ReadOptions
+from kbroker.spark_connector.worker_heap import keep_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ def read_range(
 
 def _read_one(options: ReadOptions, plan: ColumnPlan, share: OffsetRange, pushed: Pushed) -> Iterator[pa.RecordBatch]:
     from kbroker.client.range_reader import RangeReader
-    from spark_connector.typed_rows import TypedRows
+    from kbroker.spark_connector.typed_rows import TypedRows
 
     keep_loaded()
     reader = RangeReader(

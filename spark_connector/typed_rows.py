@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kbroker.client.json_columns import JsonColumn
 from kbroker.client.typed_values import TextColumn
-from spark_connector.avro_columns import AvroColumn, Registry
-from spark_connector.columns import CORRUPT_RECORD, ColumnPlan
-from spark_connector.options import OptionError
-from spark_connector.read_options import ReadOptions
+from kbroker.spark_connector.avro_columns import AvroColumn, Registry
+from kbroker.spark_connector.columns import CORRUPT_RECORD, ColumnPlan
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import ReadOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

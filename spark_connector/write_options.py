@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from spark_connector.options import GivenOptions, OptionError
-from spark_connector.read_options import is_framed
+from kbroker.spark_connector.options import GivenOptions, OptionError
+from kbroker.spark_connector.read_options import is_framed
 
 VALUE_FORMATS = ("binary", "json", "avro")
 KEY_FORMATS = ("binary", "json")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from spark_connector.sink_layout import SinkLayout
-from spark_connector.write_options import WriteOptions
+from kbroker.spark_connector.sink_layout import SinkLayout
+from kbroker.spark_connector.write_options import WriteOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,7 +32,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Run on an executor: send one Spark partition's rows."""
-        from spark_connector.row_sender import send_rows
+        from kbroker.spark_connector.row_sender import send_rows
 
         return send_rows(self.options, self.layout, iterator)
 
@@ -54,7 +54,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Run on an executor: send one Spark partition's rows of one micro-batch."""
-        from spark_connector.row_sender import send_rows
+        from kbroker.spark_connector.row_sender import send_rows
 
         return send_rows(self.options, self.layout, iterator)
 
@@ -69,7 +69,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def totals(messages: Iterable[WriterCommitMessage | None]) -> str:
     """Return the counters of all tasks in words."""
-    from spark_connector.row_sender import RowsWritten
+    from kbroker.spark_connector.row_sender import RowsWritten
 
     written = [message for message in messages if isinstance(message, RowsWritten)]
     partitions = {place for each in written for place in each.offsets}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.free_ports import LOWEST_PORT, RANGE_VARIABLE, highest_port
+from kbroker.dev.free_ports import LOWEST_PORT, RANGE_VARIABLE, highest_port
 
 pytest_plugins = (
     "tests.fixtures.zookeeper",
@@ -36,7 +36,7 @@ def pytest_report_header() -> str:
 def codec_kind() -> str:
     """Say whether the compiled codec runs or the interpreted one."""
     try:
-        module = importlib.import_module("protocol.codec")
+        module = importlib.import_module("kbroker.protocol.codec")
     except ImportError as error:
         return f"not importable ({error})"
     file = Path(module.__file__ or "")

@@ -21,10 +21,10 @@ WITHOUT_MIRROR = {
 
 MAY_PRINT = {
     "kbroker/cli": "it is the command line",
-    "kbroker/dev.py": "the line that says where the cluster serves",
-    "kbroker/embedded_zookeeper.py": "its --check",
-    "kbroker/broker.py": "why a broker could not start",
-    "kbroker/broker_config.py": "writes the generated page",
+    "kbroker/dev/cluster.py": "the line that says where the cluster serves",
+    "kbroker/dev/embedded_zookeeper.py": "its --check",
+    "kbroker/process.py": "why a broker could not start",
+    "kbroker/config/broker_config.py": "writes the generated page",
     "bench": "reports",
     "examples": "reports",
     "setup.py": "reports",

@@ -21,19 +21,19 @@ def one_line(error: BaseException) -> str | None:
 
 
 def _known_errors() -> "Iterator[type[BaseException]]":
-    from protocol.errors import KafkaError
+    from kbroker.protocol.errors import KafkaError
 
     yield KafkaError
     yield OSError  # refused connections, time-outs, missing files
     from kbroker.client.errors import ConfigurationError
-    from kbroker.embedded_zookeeper import EmbeddedZooKeeperError
+    from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
 
     yield ConfigurationError
     yield EmbeddedZooKeeperError
 
 
 def _text(error: BaseException) -> str:
-    from protocol.errors import KafkaError
+    from kbroker.protocol.errors import KafkaError
 
     if isinstance(error, KafkaError):
         return f"{error.code.name}: {error.message}" if error.message else error.code.name

@@ -46,10 +46,10 @@ def dump(
     output_format: Format = "table",
 ) -> None:
     """Print what is in log files: batches, or records; a file that is named itself is always printed."""
-    from protocol.errors import KafkaError
-    from segment.checkpoints import MalformedCheckpoint
-    from segment.inspection import dump as rows_of
-    from segment.inspection import find_files, kind_of
+    from kbroker.protocol.errors import KafkaError
+    from kbroker.segment.checkpoints import MalformedCheckpoint
+    from kbroker.segment.inspection import dump as rows_of
+    from kbroker.segment.inspection import find_files, kind_of
 
     found = find_files(path)
     if path.is_dir():
@@ -98,8 +98,8 @@ def _print_file(file: Path, rows: list[dict[str, object]], columns: list[str]) -
 @app.command()
 def verify(path: PathArgument, output_format: Format = "table") -> None:
     """Check checksums, offsets and indexes; one line and exit status 1 for each damage found."""
-    from segment.inspection import find_files
-    from segment.inspection import verify as damages_of
+    from kbroker.segment.inspection import find_files
+    from kbroker.segment.inspection import verify as damages_of
 
     files = find_files(path)
     damages = [damage for file in files for damage in damages_of(file)]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from protocol.records.record import Record
+    from kbroker.protocol.records.record import Record
 
 TABLE_COLUMNS = ("partition", "offset", "timestamp", "key", "value")
 TABLE_LINE = "{:>9}  {:>12}  {:<24}  {:<20}  {}"

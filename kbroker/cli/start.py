@@ -17,7 +17,7 @@ def start(
 ) -> None:
     """Run one broker until SIGTERM or Ctrl-C, which is a controlled shutdown."""
     overrides = parse_settings(setting)
-    from kbroker.broker import run
-    from kbroker.broker_config import read_properties
+    from kbroker.config.broker_config import read_properties
+    from kbroker.process import run
 
     raise typer.Exit(run({**read_properties(properties_file), **overrides}, ready_file))

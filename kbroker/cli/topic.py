@@ -67,7 +67,7 @@ def create(
     """Make a topic."""
     settings = parse_settings(config, "--config")
     from kbroker.cli.admin import with_admin
-    from protocol.errors import ErrorCode, KafkaError
+    from kbroker.protocol.errors import ErrorCode, KafkaError
 
     try:
         with_admin(bootstrap, lambda admin: admin.create_topic(topic, partitions or -1, replicas or -1, settings))

@@ -16,7 +16,7 @@ def zookeeper(
     data: Annotated[Path, typer.Option(help="Directory that keeps its data.")] = Path("kbroker-data/zookeeper"),
 ) -> None:
     """Run a ZooKeeper on this machine until Ctrl-C; it listens on loopback."""
-    from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+    from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -20,10 +20,10 @@ from typing import Any
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.errors import ClientClosed, error_for
 from kbroker.client.types import RecordMetadata
-from protocol.errors import ErrorCode
-from protocol.records.builder import BatchBuilder, Headers
-from protocol.records.compression import CompressionType
-from protocol.records.partitioner import partition_for_key
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.builder import BatchBuilder, Headers
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.partitioner import partition_for_key
 
 log = logging.getLogger(__name__)
 

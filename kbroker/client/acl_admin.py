@@ -15,8 +15,8 @@ from kbroker.client.types import (
     AclPermission,
     AclResource,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
 
 
 class AclAdmin:

@@ -32,9 +32,9 @@ from kbroker.client.types import (
     TopicDescription,
     TopicPartition,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.offsets import DeleteRecordsRequest
-from protocol.schema import Message
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.offsets import DeleteRecordsRequest
+from kbroker.protocol.schema import Message
 
 
 class Admin(GroupAdmin, AclAdmin):

@@ -22,28 +22,32 @@ from kbroker.client.types import (
     TopicDescription,
     TopicPartition,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest, DescribeLogDirsResponse
-from protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
-from protocol.messages.reassignments import (
+from kbroker.protocol.messages.log_dirs import (
+    AlterReplicaLogDirsRequest,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from protocol.messages.topics import (
+from kbroker.protocol.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
 )
-from protocol.primitives import ZERO_UUID
+from kbroker.protocol.primitives import ZERO_UUID
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
 CONFIG_SOURCES = {

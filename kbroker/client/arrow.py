@@ -34,7 +34,7 @@ except ImportError as error:  # the plain install has no pyarrow
     raise ImportError("pyarrow is needed for columns: pip install 'kbroker[arrow]'") from error
 
 from kbroker.client.errors import RowTooLarge
-from protocol.records.buffers import BinaryColumn, Buffer, Columns, HeadersColumn
+from kbroker.protocol.records.buffers import BinaryColumn, Buffer, Columns, HeadersColumn
 
 if TYPE_CHECKING:
     from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat

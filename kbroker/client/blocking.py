@@ -20,8 +20,8 @@ from kbroker.client.group.listener import RebalanceListener, tell_in_thread
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import AHEAD_BYTES, PAUSE_S, TableJob
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
-from protocol.records.builder import Headers
-from protocol.records.record import Record
+from kbroker.protocol.records.builder import Headers
+from kbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
     import pyarrow

@@ -19,12 +19,12 @@ from typing import Any
 from kbroker.client.blocking_connection import BlockingConnection
 from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
 from kbroker.client.errors import error_for
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
-from protocol.messages.log_dirs import DescribeLogDirsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.offsets import ListOffsetsRequest
-from protocol.records.buffers import BufferPool
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.offsets import ListOffsetsRequest
+from kbroker.protocol.records.buffers import BufferPool
 
 LATEST = -1
 EARLIEST = -2

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from kbroker.client.errors import error_for
 from kbroker.client.partition_state import Chunk, PartitionState
-from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_SIZE, read_header
-from protocol.records.columns import ColumnDecoder
-from protocol.records.record import Record, decode_batch
+from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.records.batch import HEADER_SIZE, read_header
+from kbroker.protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.record import Record, decode_batch
 
 
 def decode_records(state: PartitionState, chunk: Chunk, records: list[Record], limit: int, check_crcs: bool) -> None:

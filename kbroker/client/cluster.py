@@ -17,12 +17,12 @@ from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
 from kbroker.client.connection import Connection
 from kbroker.client.errors import AFTER_FORK, ClientClosed, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.metadata import MetadataRequest
-from protocol.records.buffers import BufferPool
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.records.buffers import BufferPool
 
 if TYPE_CHECKING:
-    from protocol.schema import Message
+    from kbroker.protocol.schema import Message
 
 log = logging.getLogger(__name__)
 

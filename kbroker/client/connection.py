@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.errors import error_for
 from kbroker.client.session import DEFAULT_MAX_FRAME, Session
-from protocol.errors import ErrorCode, KafkaError
-from protocol.frame import FrameError
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.frame import FrameError
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 if TYPE_CHECKING:
-    from protocol.records.buffers import BufferPool
-    from protocol.schema import Message
+    from kbroker.protocol.records.buffers import BufferPool
+    from kbroker.protocol.schema import Message
 
 NEWEST_API_VERSIONS = 3
 DEFAULT_TIMEOUT_S = 30.0

@@ -35,9 +35,9 @@ from kbroker.client.types import (
     OffsetAndTimestamp,
     TopicPartition,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.columns import ColumnDecoder
-from protocol.records.record import Record
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
     import pyarrow

@@ -4,14 +4,14 @@
     except errors.NotEnoughReplicasError as error:
         if error.retriable: ...
 
-All derive from `BrokerError`, which is a `protocol.errors.KafkaError` that knows topic, partition and broker.
+All derive from `BrokerError`, which is a `kbroker.protocol.errors.KafkaError` that knows topic, partition and broker.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
 class BrokerError(KafkaError):

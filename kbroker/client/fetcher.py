@@ -25,9 +25,9 @@ from kbroker.client.metadata import PartitionMetadata
 from kbroker.client.offset_lookup import EpochEnd, ask_for_epochs, list_offsets
 from kbroker.client.partition_state import COMMITTED, NOWHERE, RESETS, Chunk, PartitionState
 from kbroker.client.types import EARLIEST, LATEST, OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.records.control import AbortedTransactions
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.protocol.records.control import AbortedTransactions
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,8 @@ from kbroker.client.types import (
     OffsetAndMetadata,
     TopicPartition,
 )
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.groups import (
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     DeleteGroupsRequest,
@@ -32,7 +32,7 @@ from protocol.messages.groups import (
     ListGroupsRequest,
     OffsetDeleteRequest,
 )
-from protocol.schema import Message
+from kbroker.protocol.schema import Message
 
 CONSUMER_PROTOCOL = "consumer"
 OTHER_KIND = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})

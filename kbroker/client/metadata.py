@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kbroker.client.errors import error_for
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataResponse
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.types import OffsetAndTimestamp, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest
 
 Wanted = Mapping[TopicPartition, int]
 

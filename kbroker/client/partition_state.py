@@ -12,9 +12,9 @@ from collections.abc import Container
 from typing import Any
 
 from kbroker.client.types import EARLIEST, LATEST, TopicPartition
-from protocol.errors import KafkaError
-from protocol.records.batch import HEADER_SIZE, read_header
-from protocol.records.control import AbortedTransactions
+from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.records.batch import HEADER_SIZE, read_header
+from kbroker.protocol.records.control import AbortedTransactions
 
 COMMITTED = -100
 """Where a group has been before: `reset_to` of partitions that are new here."""

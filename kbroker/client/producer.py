@@ -19,7 +19,7 @@ from kbroker.client.sender import Sender
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import PAUSE_S, TableJob
 from kbroker.client.types import RecordMetadata
-from protocol.records.builder import Headers
+from kbroker.protocol.records.builder import Headers
 
 if TYPE_CHECKING:
     import pyarrow

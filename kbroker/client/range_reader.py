@@ -23,12 +23,12 @@ from kbroker.client.blocking_cluster import (
     TopicPartition,
 )
 from kbroker.client.errors import error_for
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest
-from protocol.records.batch import read_header, split_batches
-from protocol.records.columns import ColumnDecoder
-from protocol.records.control import AbortedTransactions
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.records.batch import read_header, split_batches
+from kbroker.protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.control import AbortedTransactions
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -19,12 +19,12 @@ from kbroker.client.client_config import ProducerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
 from kbroker.client.errors import ClientClosed, DeliveryTimeout, error_for
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.messages.transactions import InitProducerIdRequest
-from protocol.records.batch import read_header, set_producer
-from protocol.records.builder import BatchBuilder
-from protocol.records.record import decode_batch
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.records.batch import read_header, set_producer
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.record import decode_batch
 
 log = logging.getLogger(__name__)
 

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.errors import error_for
-from protocol.apis import Api, api_of
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.frame import SIZE_BYTES, frame_size
-from protocol.headers import decode_response, encode_request
-from protocol.records.buffers import BufferPool
+from kbroker.protocol.apis import Api, api_of
+from kbroker.protocol.errors import ErrorCode, MalformedMessage
+from kbroker.protocol.frame import SIZE_BYTES, frame_size
+from kbroker.protocol.headers import decode_response, encode_request
+from kbroker.protocol.records.buffers import BufferPool
 
 if TYPE_CHECKING:
-    from protocol.primitives import Part
-    from protocol.schema import Message
+    from kbroker.protocol.primitives import Part
+    from kbroker.protocol.schema import Message
 
 STAGING_BYTES = 64 * 1024
 DEFAULT_MAX_FRAME = 128 << 20

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from kbroker.client.accumulator import Batch
 from kbroker.client.errors import BrokerError
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

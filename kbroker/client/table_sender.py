@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from kbroker.client.accumulator import Accumulator, Batch
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.table_delivery import RowRange, TableDelivery
-from protocol.records.buffers import Buffer
-from protocol.records.column_writer import ColumnEncoder, EncodedBatch
-from protocol.records.compression import CompressionType
+from kbroker.protocol.records.buffers import Buffer
+from kbroker.protocol.records.column_writer import ColumnEncoder, EncodedBatch
+from kbroker.protocol.records.compression import CompressionType
 
 if TYPE_CHECKING:
     from kbroker.client.arrow import Slice, TableRows

@@ -1,9 +1,9 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol cimport memory
-from protocol.records cimport raw
-from protocol.records.batch cimport verify_crc
-from protocol.records.reader cimport RecordReader
+from kbroker.protocol cimport memory
+from kbroker.protocol.records cimport raw
+from kbroker.protocol.records.batch cimport verify_crc
+from kbroker.protocol.records.reader cimport RecordReader
 
 cdef int64_t _KEY_VERSION, _VALUE_VERSION, _GROUP_START, _METADATA_START, _HEADER, _BEFORE_LENGTH, _NOT_PLAIN, _MAGIC
 cdef object CommittedOffset

@@ -11,9 +11,9 @@ other versions, transactions, compression, damage) is left to whoever calls.
 from collections.abc import Sequence
 
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
-from protocol import memory
-from protocol.records import raw
-from protocol.records.batch import (
+from kbroker.protocol import memory
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     HEADER_SIZE,
@@ -21,8 +21,8 @@ from protocol.records.batch import (
     TRANSACTIONAL_BIT,
     verify_crc,
 )
-from protocol.records.errors import InvalidRecord
-from protocol.records.reader import RecordReader
+from kbroker.protocol.records.errors import InvalidRecord
+from kbroker.protocol.records.reader import RecordReader
 
 _KEY_VERSION = 1
 _VALUE_VERSION = 3

@@ -31,7 +31,7 @@ from kbroker.coordinator.offsets_log import Record
 from kbroker.coordinator.server_assignors import ASSIGNORS
 from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kbroker.coordinator.topic_patterns import TopicPattern, Topics
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from kbroker.coordinator.consumer_member import ClassicMembership, ConsumerMember, MemberState, Partitions
 from kbroker.coordinator.offsets_log import Record
-from protocol.errors import MalformedMessage
-from protocol.messages.internal_topics import (
+from kbroker.protocol.errors import MalformedMessage
+from kbroker.protocol.messages.internal_topics import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataKey,
@@ -34,8 +34,8 @@ from protocol.messages.internal_topics import (
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
 )
-from protocol.schema import Message
-from protocol.versioned import decode_versioned, encode_versioned, version_of
+from kbroker.protocol.schema import Message
+from kbroker.protocol.versioned import decode_versioned, encode_versioned, version_of
 
 GROUP, TOPICS, MEMBER, TARGET, TARGET_MEMBER, CURRENT = range(3, 9)
 VERSIONS = range(GROUP, CURRENT + 1)

@@ -36,7 +36,7 @@ from kbroker.coordinator.group_life import (
 )
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.member import NEVER, Member, Protocols
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member that has just joined may wait for its first generation."""

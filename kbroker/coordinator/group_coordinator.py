@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.append_errors import commit_error, group_error
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerHeartbeat
@@ -35,11 +36,10 @@ from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.mixed_group import MixedGroup
 from kbroker.coordinator.offsets_log import Record, Records
 from kbroker.coordinator.offsets_records import commit_key, commit_value
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kbroker.broker_config import BrokerConfig
+    from kbroker.config.broker_config import BrokerConfig
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kbroker.coordinator.member import Protocols
-from protocol.errors import ErrorCode
-from protocol.messages.internal_topics import GroupMetadataValue
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.internal_topics import GroupMetadataValue
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.any_group import AnyGroup, GroupMaker
 from kbroker.coordinator.append_errors import group_error
 from kbroker.coordinator.consumer_group import ConsumerSettings
@@ -26,11 +27,10 @@ from kbroker.coordinator.offsets_log import OffsetsLog, Records
 from kbroker.coordinator.offsets_records import group_key, group_value
 from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
 from kbroker.coordinator.partitioning import partition_for
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from kbroker.broker_config import BrokerConfig
+    from kbroker.config.broker_config import BrokerConfig
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)

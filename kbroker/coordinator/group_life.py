@@ -23,8 +23,8 @@ from kbroker.coordinator.member import NEVER, Member, Protocols
 from kbroker.coordinator.membership import Membership
 from kbroker.coordinator.offsets_log import Record
 from kbroker.coordinator.offsets_records import group_key
-from protocol.errors import ErrorCode
-from protocol.messages.internal_topics import GroupMetadataValue
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.internal_topics import GroupMetadataValue
 
 
 class GroupState(Enum):

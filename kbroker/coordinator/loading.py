@@ -31,13 +31,13 @@ from kbroker.coordinator.offsets_records import (
     read_group,
     read_key,
 )
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.internal_topics import GroupMetadataValue
-from protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
-from protocol.records.control import ControlType, read_marker
-from protocol.records.errors import CorruptBatch, InvalidRecord
-from protocol.records.record import decode_batch
-from segment.log import Log
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.messages.internal_topics import GroupMetadataValue
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
+from kbroker.protocol.records.control import ControlType, read_marker
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log import Log
 
 log = logging.getLogger(__name__)
 

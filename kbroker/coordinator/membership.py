@@ -9,7 +9,7 @@ from collections import Counter
 
 from kbroker.coordinator.member import Member, Protocols
 from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 
 class Membership:

@@ -16,9 +16,9 @@ from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
 from kbroker.coordinator.member import Member
 from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from protocol.versioned import decode_versioned, encode_versioned, version_of
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kbroker.protocol.versioned import decode_versioned, encode_versioned, version_of
 
 NEWEST_ASSIGNMENT = 3
 

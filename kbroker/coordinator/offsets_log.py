@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_SIZE
-from protocol.records.builder import BatchBuilder
-from segment.log import AppendOrigin, AppendResult
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import HEADER_SIZE
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.segment.log import AppendOrigin, AppendResult
 
 Record = tuple[bytes, bytes | None]
 """Key and value; no value is a tombstone."""

@@ -18,9 +18,9 @@ from struct import Struct
 from struct import error as StructError
 
 from kbroker.coordinator.group_offsets import CommittedOffset
-from protocol.codec import decode, encode
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.internal_topics import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
+from kbroker.protocol.codec import decode, encode
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.messages.internal_topics import GroupMetadataKey, GroupMetadataValue, OffsetCommitValue
 
 COMMIT_KEY_VERSION = 1
 GROUP_KEY_VERSION = 2

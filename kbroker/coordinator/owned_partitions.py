@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from kbroker.coordinator.any_group import AnyGroup, GroupMaker
 from kbroker.coordinator.loading import LoadedOffsets, load, make_groups
 from kbroker.coordinator.offsets_log import OffsetsLog
-from segment.log import Log
+from kbroker.segment.log import Log
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from protocol.java_hash import java_hash
+from kbroker.protocol.java_hash import java_hash
 
 _SMALLEST = -(1 << 31)
 

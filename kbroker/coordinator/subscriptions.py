@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct
 
-from protocol.codec import decode
-from protocol.errors import MalformedMessage
-from protocol.messages.groups import ConsumerProtocolSubscription
+from kbroker.protocol.codec import decode
+from kbroker.protocol.errors import MalformedMessage
+from kbroker.protocol.messages.groups import ConsumerProtocolSubscription
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 

@@ -10,8 +10,8 @@ from typing import Protocol
 
 import re2
 
-from kbroker.topic_names import is_internal
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.cluster.topic_names import is_internal
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 MOST_MEMORY = 1 << 20
 """Bytes an expression may take when compiled."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import HANDLERS, handles
-from protocol.apis import API_BY_KEY
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import HANDLERS, handles
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

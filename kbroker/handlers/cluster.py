@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
+from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.metadata import CLUSTER_OPERATIONS, NO_LEADER
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from kbroker.context import RequestContext, Services
 from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
-from kbroker.dispatch import handles
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,
     OffsetDeleteRequest,

@@ -7,17 +7,17 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from controller.znode_operations import ControllerMoved, ZooKeeperError
-from kbroker import config_description
-from kbroker.broker_config import BROKER_KEYS
-from kbroker.config_description import LOG_LEVELS, ROOT_LOGGER, ConfigEntry
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from kbroker.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
-from kbroker.topic_names import name_problem
-from protocol.config_def import ConfigKey, ConfigType
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.configs import (
+from kbroker.cluster.topic_names import name_problem
+from kbroker.config import description as config_description
+from kbroker.config.broker_config import BROKER_KEYS
+from kbroker.config.description import LOG_LEVELS, ROOT_LOGGER, ConfigEntry
+from kbroker.config.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
+from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.config_def import ConfigKey, ConfigType
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
     DescribeConfigsRequest,
@@ -25,7 +25,7 @@ from protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
-from segment.log_config import TOPIC_KEYS
+from kbroker.segment.log_config import TOPIC_KEYS
 
 log = logging.getLogger(__name__)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Awaitable
 
-from kbroker.context import RequestContext, Services
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat
 from kbroker.coordinator.consumer_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, Partitions
-from kbroker.dispatch import handles
+from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.groups import GROUP_OPERATIONS
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.groups import (
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,

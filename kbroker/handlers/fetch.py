@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetching import Answers, FetchParameters
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
 
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_HINT_VERSION = 16

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from kbroker.topic_creation import create_missing_topics
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from kbroker.cluster.topic_creation import create_missing_topics
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_SHARE_VERSION = 6

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 
-from kbroker.context import RequestContext, Services
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_coordinator import new_member_id
 from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
 from kbroker.coordinator.group_life import GroupState
-from kbroker.dispatch import handles
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from protocol.messages.log_dirs import (
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
     DescribeLogDirsRequest,

@@ -7,14 +7,14 @@ import inspect
 from collections.abc import Iterable
 from typing import Any
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from kbroker.metadata_cache import BrokerInfo, PartitionInfo, TopicInfo
-from kbroker.topic_creation import create_missing_topics
-from kbroker.topic_names import INTERNAL_TOPICS, name_problem
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
-from protocol.primitives import ZERO_UUID
+from kbroker.cluster.metadata_cache import BrokerInfo, PartitionInfo, TopicInfo
+from kbroker.cluster.topic_creation import create_missing_topics
+from kbroker.cluster.topic_names import INTERNAL_TOPICS, name_problem
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kbroker.protocol.primitives import ZERO_UUID
 
 NO_LEADER = -1
 INTRODUCTION_S = 10.0

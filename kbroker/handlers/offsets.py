@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Container
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from kbroker.replica.delayed import DelayedProduce
-from kbroker.replica.hosted import HostedPartition
-from kbroker.topic_names import INTERNAL_TOPICS
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offsets import (
+from kbroker.cluster.topic_names import INTERNAL_TOPICS
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.offsets import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     ListOffsetsRequest,
@@ -19,7 +17,9 @@ from protocol.messages.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from segment.log import TimestampOffset
+from kbroker.replica.delayed import DelayedProduce
+from kbroker.replica.hosted import HostedPartition
+from kbroker.segment.log import TimestampOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION_OF = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}

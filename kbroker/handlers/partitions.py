@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from controller.placement import continue_assignment
-from controller.znode_operations import NoNode, ZooKeeperError
-from controller.znodes import ReplicaAssignment, TopicAssignment
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from kbroker.topic_creation import broker_racks, wait_for_leaders
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
+from kbroker.cluster.topic_creation import broker_racks, wait_for_leaders
+from kbroker.controller.placement import continue_assignment
+from kbroker.controller.znode_operations import NoNode, ZooKeeperError
+from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
 
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import CloseConnection, handles
+from kbroker.cluster.topic_names import INTERNAL_TOPICS
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import CloseConnection, handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kbroker.replica.appending import Outcome, ProduceBatch
-from kbroker.topic_names import INTERNAL_TOPICS
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from segment.validator import RecordErrors
+from kbroker.segment.validator import RecordErrors
 
 ADMIN_CLIENT = "__admin_client"
 """The only client id that may write to internal topics."""

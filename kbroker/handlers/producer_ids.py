@@ -4,11 +4,11 @@ controller.
 
 from __future__ import annotations
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from protocol.errors import ErrorCode
-from protocol.messages.replication import AllocateProducerIdsRequest, AllocateProducerIdsResponse
-from protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, AllocateProducerIdsResponse
+from kbroker.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
 
 
 @handles(InitProducerIdRequest)

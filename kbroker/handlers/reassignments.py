@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import (
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
@@ -13,7 +13,7 @@ from protocol.messages.reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from protocol.messages.replication import (
+from kbroker.protocol.messages.replication import (
     AlterPartitionRequest,
     AlterPartitionResponse,
     ControlledShutdownRequest,

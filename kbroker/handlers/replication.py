@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from protocol.messages.replication import (
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,

@@ -7,21 +7,21 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 
-from controller.broker_store import NewTopic
-from controller.znode_operations import NoNode, ZooKeeperError
-from kbroker.config_description import describe_topic
-from kbroker.context import RequestContext, Services
-from kbroker.dispatch import handles
-from kbroker.topic_creation import TopicRequest, plan_topic, wait_for_leaders, write_topics
-from kbroker.topic_names import CLUSTER_METADATA_TOPIC
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.topics import (
+from kbroker.cluster.topic_creation import TopicRequest, plan_topic, wait_for_leaders, write_topics
+from kbroker.cluster.topic_names import CLUSTER_METADATA_TOPIC
+from kbroker.config.description import describe_topic
+from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.znode_operations import NoNode, ZooKeeperError
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from protocol.primitives import ZERO_UUID
+from kbroker.protocol.primitives import ZERO_UUID
 
 LAST_ZNODES_S = 1.0
 

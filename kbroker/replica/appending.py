@@ -15,13 +15,13 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
-from kbroker.metadata_cache import MetadataCache
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.delayed import DelayedProduce
 from kbroker.replica.flusher import Flusher
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.partition import Role
-from protocol.errors import ErrorCode, KafkaError
-from segment.log import AppendOrigin, AppendResult
+from kbroker.segment.log import AppendOrigin, AppendResult
 
 ALL_IN_SYNC = -1
 CLIENT = AppendOrigin.CLIENT

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition

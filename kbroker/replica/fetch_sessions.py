@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.primitives import ZERO_UUID
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.protocol.primitives import ZERO_UUID
 
 NO_SESSION = 0
 INITIAL_EPOCH = 0

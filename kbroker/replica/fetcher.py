@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition

@@ -14,15 +14,15 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.connection import Connection
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
 from kbroker.replica.follower_log import follow, settle
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.inter_broker_versions import follower_versions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 
 if TYPE_CHECKING:
-    from kbroker.broker_config import BrokerConfig
+    from kbroker.config.broker_config import BrokerConfig
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)

@@ -13,15 +13,15 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kbroker.metadata_cache import MetadataCache
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.fetch_sessions import NEVER_SEEN, FetchContext, FetchTarget
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import Instruction, Role
 from kbroker.replica.replica_selection import ReplicaSelector
 from kbroker.replica.throttles import ReplicationThrottle
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.primitives import ZERO_UUID
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,9 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
+from kbroker.protocol.errors import KafkaError
 from kbroker.replica.hosted import HostedPartition
-from protocol.errors import KafkaError
-from segment.log import Log
+from kbroker.segment.log import Log
 
 PARALLEL_FLUSHES = 3
 """Worker threads used at once; with more logs than threads each thread flushes several."""

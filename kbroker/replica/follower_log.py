@@ -7,9 +7,9 @@ lower; when it does not have that epoch it cuts to the end of its next lower one
 
 from __future__ import annotations
 
+from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replica.hosted import HostedPartition
-from protocol.messages.fetch import FetchResponse
-from segment.log import Log
+from kbroker.segment.log import Log
 
 
 def follow(hosted: HostedPartition, data: FetchResponse.PartitionData, now_ms: int) -> None:

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Container
 from typing import Any
 
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.delayed import Ack, DelayedFetch, settle_reached
 from kbroker.replica.partition import Partition
-from protocol.errors import ErrorCode
-from segment.log import Log
+from kbroker.segment.log import Log
 
 FLUSH_NEVER = (1 << 63) - 1
 

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import ProposeIsr
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
 
 if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager

@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from kbroker.replica.hosted import HostedPartition
-from kbroker.replica.partition import Assignment, Partition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.replication import (
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from protocol.primitives import ZERO_UUID
-from segment.log import Log
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.replica.hosted import HostedPartition
+from kbroker.replica.partition import Assignment, Partition
+from kbroker.segment.log import Log
 
 if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager

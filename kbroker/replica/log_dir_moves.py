@@ -17,12 +17,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.hosted import HostedPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.primitives import ZERO_UUID
-from segment import names
-from segment.log import Log
-from segment.log_move import copy_portion
+from kbroker.segment import names
+from kbroker.segment.log import Log
+from kbroker.segment.log_move import copy_portion
 
 if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager

@@ -22,7 +22,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 from enum import Enum
 
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 UNKNOWN_OFFSET = -1
 NEVER = 0

@@ -15,7 +15,17 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker.metadata_cache import MetadataCache
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.replication import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
 from kbroker.replica.appending import ALL_IN_SYNC, Appender, Outcome, ProduceBatch
 from kbroker.replica.delayed import DelayedFetch, DelayedProduce
 from kbroker.replica.fetch_sessions import FetchContext, FetchSessions
@@ -27,22 +37,12 @@ from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Ins
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.replication import (
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    StopReplicaRequest,
-    StopReplicaResponse,
-    UpdateMetadataRequest,
-    UpdateMetadataResponse,
-)
-from segment.log import AppendOrigin, AppendResult, Log
-from segment.log_config import LogConfig
-from segment.log_manager import LogManager
+from kbroker.segment.log import AppendOrigin, AppendResult, Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
 
 if TYPE_CHECKING:
-    from kbroker.broker_config import BrokerConfig
+    from kbroker.config.broker_config import BrokerConfig
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kbroker.broker_config_checks import RACK_AWARE_SELECTOR
-from kbroker.metadata_cache import MetadataCache
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.config.checks import RACK_AWARE_SELECTOR
 from kbroker.replica.hosted import HostedPartition
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from protocol.messages.replication import StopReplicaRequest, UpdateMetadataRequest
+from kbroker.protocol.messages.replication import StopReplicaRequest, UpdateMetadataRequest
 
 STOP_REPLICA_VERSION = 4
 LEADER_BEING_DELETED = -2

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from kbroker.broker_config import BrokerConfig
-    from segment.log_config import LogConfig
+    from kbroker.config.broker_config import BrokerConfig
+    from kbroker.segment.log_config import LogConfig
 
 SHORTEST_PAUSE_MS = 10
 ALL = None

@@ -1,1 +1,1 @@
-"""Kafka's messages, one module per API family; `protocol.apis` loads them all."""
+"""Kafka's messages, one module per API family; `kbroker.protocol.apis` loads them all."""

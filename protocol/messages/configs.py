@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import Array, Bool, Error, Int8, Int32, NullableArray, NullableStr, Str
-from protocol.schema import Message, Struct, request, response, since
+from kbroker.protocol.primitives import Array, Bool, Error, Int8, Int32, NullableArray, NullableStr, Str
+from kbroker.protocol.schema import Message, Struct, request, response, since
 
 
 @request(key=32, versions="1-4", flexible="4+")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.primitives import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.primitives import (
     ZERO_UUID,
     Array,
     Error,
@@ -16,7 +16,7 @@ from protocol.primitives import (
     Str,
     Uuid,
 )
-from protocol.schema import DEFAULTS, Message, Struct, request, response, since, until
+from kbroker.protocol.schema import DEFAULTS, Message, Struct, request, response, since, until
 
 
 @request(key=1, versions="4-17", flexible="12+")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.primitives import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.primitives import (
     Array,
     Bool,
     Bytes,
@@ -17,7 +17,7 @@ from protocol.primitives import (
     Str,
     Uuid,
 )
-from protocol.schema import Message, Struct, data, field, request, response, since, until
+from kbroker.protocol.schema import Message, Struct, data, field, request, response, since, until
 
 
 @request(key=10, versions="0-6", flexible="3+")

@@ -6,8 +6,8 @@ key says which kind of record it is.
 
 from __future__ import annotations
 
-from protocol.primitives import Array, Bytes, Int8, Int16, Int32, Int64, NullableArray, NullableStr, Str, Uuid
-from protocol.schema import Message, Struct, data, field, since
+from kbroker.protocol.primitives import Array, Bytes, Int8, Int16, Int32, Int64, NullableArray, NullableStr, Str, Uuid
+from kbroker.protocol.schema import Message, Struct, data, field, since
 
 
 @data(versions="0-1")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.primitives import Array, Bool, Error, Int32, Int64, NullableArray, Str
-from protocol.schema import Message, Struct, request, response, since
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.primitives import Array, Bool, Error, Int32, Int64, NullableArray, Str
+from kbroker.protocol.schema import Message, Struct, request, response, since
 
 
 @request(key=34, versions="1-2", flexible="2+")

@@ -2,8 +2,20 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID, Array, Bool, Error, Int8, Int16, Int32, NullableArray, NullableStr, Str, Uuid
-from protocol.schema import Message, Struct, field, request, response, since, until
+from kbroker.protocol.primitives import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Error,
+    Int8,
+    Int16,
+    Int32,
+    NullableArray,
+    NullableStr,
+    Str,
+    Uuid,
+)
+from kbroker.protocol.schema import Message, Struct, field, request, response, since, until
 
 
 @request(key=3, versions="0-12", flexible="9+")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import Array, Error, Int8, Int32, Int64, Str
-from protocol.schema import Message, Struct, request, response, since
+from kbroker.protocol.primitives import Array, Error, Int8, Int32, Int64, Str
+from kbroker.protocol.schema import Message, Struct, request, response, since
 
 
 @request(key=2, versions="1-9", flexible="6+")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import Array, Error, Int16, Int32, Int64, NullableStr, Records, Str
-from protocol.schema import DEFAULTS, Message, Struct, request, response, since
+from kbroker.protocol.primitives import Array, Error, Int16, Int32, Int64, NullableStr, Records, Str
+from kbroker.protocol.schema import DEFAULTS, Message, Struct, request, response, since
 
 
 @request(key=0, versions="0-11", flexible="9+")

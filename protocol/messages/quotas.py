@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import Array, Bool, Error, Float64, Int8, Int32, NullableArray, NullableStr, Str
-from protocol.schema import Message, Struct, request, response
+from kbroker.protocol.primitives import Array, Bool, Error, Float64, Int8, Int32, NullableArray, NullableStr, Str
+from kbroker.protocol.schema import Message, Struct, request, response
 
 
 @request(key=48, versions="0-1", flexible="1+")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.primitives import Array, Error, Int8, Int32, NullableArray, NullableStr, Str
-from protocol.schema import Message, Struct, request, response, since
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.primitives import Array, Error, Int8, Int32, NullableArray, NullableStr, Str
+from kbroker.protocol.schema import Message, Struct, request, response, since
 
 
 @request(key=43, versions="0-2", flexible="2+")

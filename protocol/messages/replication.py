@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.primitives import ZERO_UUID, Array, Bool, Error, Int8, Int16, Int32, Int64, NullableStr, Str, Uuid
-from protocol.schema import Message, Struct, field, request, response, since, until
+from kbroker.protocol.primitives import ZERO_UUID, Array, Bool, Error, Int8, Int16, Int32, Int64, NullableStr, Str, Uuid
+from kbroker.protocol.schema import Message, Struct, field, request, response, since, until
 
 
 @request(key=4, versions="0-7", flexible="4+")

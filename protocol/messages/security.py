@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from protocol.primitives import Array, Bytes, Error, Int8, Int32, Int64, NullableArray, NullableBytes, NullableStr, Str
-from protocol.schema import Message, Struct, request, response, since
+from kbroker.protocol.primitives import (
+    Array,
+    Bytes,
+    Error,
+    Int8,
+    Int32,
+    Int64,
+    NullableArray,
+    NullableBytes,
+    NullableStr,
+    Str,
+)
+from kbroker.protocol.schema import Message, Struct, request, response, since
 
 
 @request(key=17, versions="0-1", flexible="none")

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.primitives import ZERO_UUID, Array, Bool, Error, Int8, Int16, Int32, NullableArray, NullableStr, Str, Uuid
-from protocol.schema import Message, Struct, field, request, response, since, until
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.primitives import (
+    ZERO_UUID,
+    Array,
+    Bool,
+    Error,
+    Int8,
+    Int16,
+    Int32,
+    NullableArray,
+    NullableStr,
+    Str,
+    Uuid,
+)
+from kbroker.protocol.schema import Message, Struct, field, request, response, since, until
 
 
 @request(key=19, versions="2-7", flexible="5+")

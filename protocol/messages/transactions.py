@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.errors import ErrorCode
-from protocol.primitives import Array, Bool, Error, Int16, Int32, Int64, NullableStr, Str
-from protocol.schema import Message, Struct, request, response, since, until
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.primitives import Array, Bool, Error, Int16, Int32, Int64, NullableStr, Str
+from kbroker.protocol.schema import Message, Struct, request, response, since, until
 
 
 @request(key=22, versions="0-5", flexible="2+")

@@ -1,8 +1,8 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol cimport memory
-from protocol.records cimport raw
-from protocol.records.reader cimport RecordReader
+from kbroker.protocol cimport memory
+from kbroker.protocol.records cimport raw
+from kbroker.protocol.records.reader cimport RecordReader
 
 cdef int64_t _LAST_BASE_OFFSET, _LARGE
 cdef list _ZEROS

@@ -20,12 +20,12 @@ from struct import Struct
 
 from crc32c import crc32c
 
-from protocol import memory
-from protocol.records import raw
-from protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
-from protocol.records.errors import CorruptBatch, InvalidRecord
-from protocol.records.raw import Readable
-from protocol.records.reader import BytesLike, RecordReader
+from kbroker.protocol import memory
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.raw import Readable
+from kbroker.protocol.records.reader import BytesLike, RecordReader
 
 HEADER_SIZE = 61
 LOG_OVERHEAD = 12

@@ -1,10 +1,10 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol cimport memory
-from protocol.records cimport raw
-from protocol.records.batch cimport BatchHeader, read_header, verify_crc
-from protocol.records.offset_map cimport OffsetMap
-from protocol.records.scanner cimport RecordScanner
+from kbroker.protocol cimport memory
+from kbroker.protocol.records cimport raw
+from kbroker.protocol.records.batch cimport BatchHeader, read_header, verify_crc
+from kbroker.protocol.records.offset_map cimport OffsetMap
+from kbroker.protocol.records.scanner cimport RecordScanner
 
 cdef int _DISCARD, _KEEP_EMPTY, _ENDS_EMPTY_TRANSACTION
 cdef Py_ssize_t _SMALLEST_RECORD, _RECORDS_START, _BEFORE_LENGTH

@@ -6,9 +6,9 @@ transactions: what is to become of them depends on other batches); then `add_key
 writes what is kept. Compiled, the records are walked without Python's lock.
 """
 
-from protocol import memory
-from protocol.records import raw
-from protocol.records.batch import (
+from kbroker.protocol import memory
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.batch import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     HEADER_SIZE,
@@ -18,10 +18,10 @@ from protocol.records.batch import (
     read_header,
     verify_crc,
 )
-from protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
-from protocol.records.errors import CorruptBatch, InvalidRecord
-from protocol.records.offset_map import OffsetMap
-from protocol.records.scanner import RecordScanner
+from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.offset_map import OffsetMap
+from kbroker.protocol.records.scanner import RecordScanner
 
 _DISCARD = 1
 _KEEP_EMPTY = 2

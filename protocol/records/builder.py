@@ -6,9 +6,9 @@ Every write is preceded by `_open_record`, which makes room for the whole record
 
 from collections.abc import Sequence
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records import raw
-from protocol.records.batch import (
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.batch import (
     CONTROL_BIT,
     HEADER,
     HEADER_SIZE,
@@ -17,8 +17,8 @@ from protocol.records.batch import (
     TRANSACTIONAL_BIT,
     write_crc,
 )
-from protocol.records.compression import compress
-from protocol.records.raw import Readable
+from kbroker.protocol.records.compression import compress
+from kbroker.protocol.records.raw import Readable
 
 Headers = Sequence[tuple[str, bytes | None]]
 

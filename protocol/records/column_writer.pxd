@@ -1,8 +1,8 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol.records cimport raw
-from protocol.records.builder cimport BatchBuilder
-from protocol.records.partitioner cimport KeyPartitioner
+from kbroker.protocol.records cimport raw
+from kbroker.protocol.records.builder cimport BatchBuilder
+from kbroker.protocol.records.partitioner cimport KeyPartitioner
 
 
 @cython.final

@@ -7,12 +7,12 @@ the partition of the batch that keyless rows are being collected in, which chang
 
 from dataclasses import dataclass
 
-from protocol.records import raw
-from protocol.records.batch import increment_sequence
-from protocol.records.buffers import BinaryColumn, Buffer, HeadersColumn
-from protocol.records.builder import BatchBuilder
-from protocol.records.errors import InvalidRecord
-from protocol.records.partitioner import KeyPartitioner
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.batch import increment_sequence
+from kbroker.protocol.records.buffers import BinaryColumn, Buffer, HeadersColumn
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.errors import InvalidRecord
+from kbroker.protocol.records.partitioner import KeyPartitioner
 
 
 @dataclass(frozen=True, slots=True)

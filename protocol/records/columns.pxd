@@ -1,8 +1,8 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol.records cimport raw
-from protocol.records.batch cimport BatchHeader
-from protocol.records.reader cimport RecordReader
+from kbroker.protocol.records cimport raw
+from kbroker.protocol.records.batch cimport BatchHeader
+from kbroker.protocol.records.reader cimport RecordReader
 
 cdef int64_t _INT64_MAX, _MAX_MILLISECONDS
 

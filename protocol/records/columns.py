@@ -8,14 +8,14 @@ of a column stay below 2^31: byte_limit and the payload of one batch are at most
 
 from typing import Any
 
-from protocol.records import raw
-from protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
-from protocol.records.buffers import BinaryColumn, BufferPool, Columns, HeadersColumn
-from protocol.records.control import AbortedTransactions
-from protocol.records.errors import CorruptBatch, InvalidRecord
-from protocol.records.raw import Readable
-from protocol.records.reader import BytesLike, RecordReader
-from protocol.records.record import open_batch
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
+from kbroker.protocol.records.buffers import BinaryColumn, BufferPool, Columns, HeadersColumn
+from kbroker.protocol.records.control import AbortedTransactions
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.raw import Readable
+from kbroker.protocol.records.reader import BytesLike, RecordReader
+from kbroker.protocol.records.record import open_batch
 
 MAX_BYTES = 1 << 30
 _INT64_MAX = 9223372036854775807

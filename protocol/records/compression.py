@@ -14,7 +14,7 @@ from struct import Struct
 
 import cramjam
 
-from protocol.records.errors import CorruptBatch
+from kbroker.protocol.records.errors import CorruptBatch
 
 MAX_PAYLOAD_SIZE = 256 << 20
 """Default bound of a decompressed payload."""

@@ -9,11 +9,11 @@ from enum import IntEnum
 from heapq import heapify, heappop
 from struct import Struct
 
-from protocol.records.batch import BatchHeader
-from protocol.records.builder import BatchBuilder
-from protocol.records.errors import InvalidRecord
-from protocol.records.reader import BytesLike
-from protocol.records.record import decode_batch
+from kbroker.protocol.records.batch import BatchHeader
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.errors import InvalidRecord
+from kbroker.protocol.records.reader import BytesLike
+from kbroker.protocol.records.record import decode_batch
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")

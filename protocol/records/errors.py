@@ -1,6 +1,6 @@
 """What can be wrong with record batches: both errors carry Kafka's own code."""
 
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
 class CorruptBatch(KafkaError):

@@ -1,6 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
-from protocol.records cimport raw
+from kbroker.protocol.records cimport raw
 
 cdef uint64_t _MASK, _START_0, _START_1, _START_2, _START_3
 cdef Py_ssize_t _FINAL_ROUNDS

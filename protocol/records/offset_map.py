@@ -10,8 +10,8 @@ keys. Compiled, nothing here needs Python's lock.
 
 import os
 
-from protocol.records import raw
-from protocol.records.raw import Readable
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.raw import Readable
 
 BYTES_PER_ENTRY = 24
 

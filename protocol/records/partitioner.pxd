@@ -1,6 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t, uint32_t
-from protocol.records cimport raw
+from kbroker.protocol.records cimport raw
 
 cdef uint32_t _SEED, _M, _MASK
 

@@ -1,9 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False, cdivision=True
 """Which partition a key belongs to: MurmurHash2 as Java's default partitioner computes it."""
 
-from protocol.records import raw
-from protocol.records.raw import Readable
-from protocol.records.reader import BytesLike
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.raw import Readable
+from kbroker.protocol.records.reader import BytesLike
 
 _SEED = 0x9747B28C
 _M = 0x5BD1E995

@@ -1,6 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol.records cimport raw
+from kbroker.protocol.records cimport raw
 
 cdef Py_ssize_t _SMALLEST_RECORD
 cdef int64_t _INT64_MAX, _BAD_NUMBER

@@ -11,8 +11,8 @@ Compiled, the payload is a bare pointer: each length is held against the end of 
 is read, so whoever reads payload[key_start : key_start + key_length] after next_record() stays inside the payload.
 """
 
-from protocol.records import raw
-from protocol.records.errors import InvalidRecord
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.errors import InvalidRecord
 
 BytesLike = bytes | bytearray | memoryview
 

@@ -1,10 +1,10 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol cimport memory
-from protocol.records cimport raw
-from protocol.records.batch cimport BatchHeader
-from protocol.records.builder cimport BatchBuilder
-from protocol.records.reader cimport RecordReader
+from kbroker.protocol cimport memory
+from kbroker.protocol.records cimport raw
+from kbroker.protocol.records.batch cimport BatchHeader
+from kbroker.protocol.records.builder cimport BatchBuilder
+from kbroker.protocol.records.reader cimport RecordReader
 
 cdef tuple _NO_HEADERS
 

@@ -3,9 +3,9 @@
 
 from collections.abc import Iterable
 
-from protocol import memory
-from protocol.records import raw
-from protocol.records.batch import (
+from kbroker.protocol import memory
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -13,10 +13,10 @@ from protocol.records.batch import (
     read_header,
     verify_crc,
 )
-from protocol.records.builder import BatchBuilder
-from protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
-from protocol.records.errors import CorruptBatch, InvalidRecord
-from protocol.records.reader import BytesLike, RecordReader
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.reader import BytesLike, RecordReader
 
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1

@@ -12,14 +12,14 @@ Compiled, the records are judged and copied without Python's lock.
 
 from crc32c import crc32c
 
-from protocol import memory
-from protocol.records import raw
-from protocol.records.batch import HEADER_SIZE
-from protocol.records.batch_chunk import BatchChunk
-from protocol.records.compression import compress
-from protocol.records.offset_map import OffsetMap
-from protocol.records.raw import Readable, Writable
-from protocol.records.scanner import RecordScanner
+from kbroker.protocol import memory
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.batch import HEADER_SIZE
+from kbroker.protocol.records.batch_chunk import BatchChunk
+from kbroker.protocol.records.compression import compress
+from kbroker.protocol.records.offset_map import OffsetMap
+from kbroker.protocol.records.raw import Readable, Writable
+from kbroker.protocol.records.scanner import RecordScanner
 
 _DISCARD = 1
 _KEEP_EMPTY = 2

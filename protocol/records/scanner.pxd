@@ -1,6 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
-from protocol.records cimport raw
+from kbroker.protocol.records cimport raw
 
 cdef int64_t _SMALLEST_LENGTH, _INT64_MAX, _BAD_NUMBER
 

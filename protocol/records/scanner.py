@@ -5,8 +5,8 @@ What RecordReader does for whoever wants all of a record and an exception when i
 and so (compiled) without Python's lock. Headers are not looked at.
 """
 
-from protocol.records import raw
-from protocol.records.raw import Readable
+from kbroker.protocol.records import raw
+from kbroker.protocol.records.raw import Readable
 
 _SMALLEST_LENGTH = 6
 """A record's bytes behind its length: none of its six fields is empty."""

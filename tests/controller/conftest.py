@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from controller.zookeeper import ZooKeeper
+from kbroker.controller.zookeeper import ZooKeeper
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
 Connect = Callable[..., Awaitable[ZooKeeper]]

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from protocol.errors import ErrorCode
-from protocol.messages.replication import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,

@@ -10,9 +10,9 @@ from collections import deque
 from dataclasses import replace
 from typing import Any
 
-from controller import events
-from controller.controller_config import ControllerConfig
-from controller.instructions import (
+from kbroker.controller import events
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.instructions import (
     Answer,
     CloseChannel,
     CreatePartitionStates,
@@ -30,8 +30,8 @@ from controller.instructions import (
     WritePartitionStates,
     WriteTopics,
 )
-from controller.machine import Machine
-from controller.znodes import (
+from kbroker.controller.machine import Machine
+from kbroker.controller.znodes import (
     BrokerRegistration,
     Conflict,
     Endpoint,
@@ -40,8 +40,8 @@ from controller.znodes import (
     TopicAssignment,
     TopicPartition,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.replication import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     StopReplicaRequest,

@@ -6,7 +6,7 @@ import asyncio
 
 from kazoo.client import KazooClient
 
-from controller.zookeeper import ZooKeeper
+from kbroker.controller.zookeeper import ZooKeeper
 
 
 async def expire(session: ZooKeeper) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from controller.znodes import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.replication import (
+from kbroker.controller.znodes import TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import (
     AlterPartitionRequest,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,

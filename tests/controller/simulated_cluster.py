@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from controller import events, znodes
-from controller.controller_config import ControllerConfig
-from controller.instructions import (
+from kbroker.controller import events, znodes
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.instructions import (
     Answer,
     CloseChannel,
     CreatePartitionStates,
@@ -32,9 +32,9 @@ from controller.instructions import (
     WritePartitionStates,
     WriteTopics,
 )
-from controller.machine import Machine
-from controller.znodes import BrokerRegistration, Conflict, PartitionState, TopicAssignment, TopicPartition
-from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest
+from kbroker.controller.machine import Machine
+from kbroker.controller.znodes import BrokerRegistration, Conflict, PartitionState, TopicAssignment, TopicPartition
+from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest
 from tests.controller.play import registration
 from tests.controller.simulated_brokers import Entry, SimulatedBroker
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller import events
-from controller.znodes import TopicPartition
+from kbroker.controller import events
+from kbroker.controller.znodes import TopicPartition
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)

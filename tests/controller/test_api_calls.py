@@ -5,18 +5,18 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from controller import events
-from controller.api_calls import ApiCalls
-from controller.controller_config import ControllerConfig
-from controller.machine import Machine
-from controller.zookeeper import ZooKeeper
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import (
+from kbroker.controller import events
+from kbroker.controller.api_calls import ApiCalls
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.machine import Machine
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from protocol.messages.replication import AllocateProducerIdsRequest, AlterPartitionRequest
+from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, AlterPartitionRequest
 
 ALTER = AlterPartitionRequest(broker_id=1, broker_epoch=1, topics=[])
 

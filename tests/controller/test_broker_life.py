@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from controller import events
-from controller.znodes import Endpoint, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.replication import (
+from kbroker.controller import events
+from kbroker.controller.znodes import Endpoint, TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import (
     ControlledShutdownRequest,
     LeaderAndIsrResponse,
     UpdateMetadataRequest,

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from controller import znodes
-from controller.broker_store import CONFIG_CHANGE_EXPIRY_MS, NewTopic
-from controller.znode_operations import BrokerIdTaken, ControllerMoved, NodeExists, NoNode
-from controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
+from kbroker.controller import znodes
+from kbroker.controller.broker_store import CONFIG_CHANGE_EXPIRY_MS, NewTopic
+from kbroker.controller.znode_operations import BrokerIdTaken, ControllerMoved, NodeExists, NoNode
+from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import expire
 

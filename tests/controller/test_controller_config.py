@@ -1,6 +1,6 @@
 """The controller's settings."""
 
-from controller.controller_config import ControllerConfig
+from kbroker.controller.controller_config import ControllerConfig
 
 
 def test_the_control_plane_listener_goes_before_the_inter_broker_listener() -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller import znodes
-from controller.controller_store import OPERATIONS_PER_MULTI, ElectedController
-from controller.znode_operations import ControllerMoved, Create, NodeExists, NoNode, Operation, SetData, Stat
-from controller.znodes import Conflict, PartitionState, TopicPartition
-from controller.zookeeper import ZooKeeper
+from kbroker.controller import znodes
+from kbroker.controller.controller_store import OPERATIONS_PER_MULTI, ElectedController
+from kbroker.controller.znode_operations import ControllerMoved, Create, NodeExists, NoNode, Operation, SetData, Stat
+from kbroker.controller.znodes import Conflict, PartitionState, TopicPartition
+from kbroker.controller.zookeeper import ZooKeeper
 from tests.controller.conftest import Connect
 
 

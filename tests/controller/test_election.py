@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.election import Elected, Strategy, elect, needs_unclean
-from controller.znodes import PartitionState, ReplicaAssignment
+from kbroker.controller.election import Elected, Strategy, elect, needs_unclean
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment
 
 STATE = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3), controller_epoch=1, partition_epoch=7)
 REPLICAS = ReplicaAssignment((1, 2, 3, 4))

@@ -2,8 +2,8 @@
 
 import typing
 
-from controller import events
-from controller.machine import _PROCEDURES
+from kbroker.controller import events
+from kbroker.controller.machine import _PROCEDURES
 
 
 def test_every_event_that_is_no_result_has_a_procedure() -> None:

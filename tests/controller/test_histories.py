@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from controller import events, znodes
-from controller.state import PartitionStatus
-from controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
-from protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
-from protocol.messages.replication import ControlledShutdownRequest
+from kbroker.controller import events, znodes
+from kbroker.controller.state import PartitionStatus
+from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+from kbroker.protocol.messages.replication import ControlledShutdownRequest
 from tests.controller.simulated_brokers import SimulatedBroker
 from tests.controller.simulated_cluster import Cluster
 

@@ -2,7 +2,7 @@
 
 import typing
 
-from controller import instructions
+from kbroker.controller import instructions
 
 
 def test_every_instruction_is_one_or_the_other() -> None:

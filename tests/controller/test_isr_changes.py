@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from controller import events
-from controller.isr_changes import WantedChange, judge
-from controller.znodes import PartitionState, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.replication import AlterPartitionRequest
+from kbroker.controller import events
+from kbroker.controller.isr_changes import WantedChange, judge
+from kbroker.controller.znodes import PartitionState, TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import AlterPartitionRequest
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from controller import events
-from controller.instructions import Pause
-from controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
-from protocol.messages.replication import (
+from kbroker.controller import events
+from kbroker.controller.instructions import Pause
+from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+from kbroker.protocol.messages.replication import (
     ControlledShutdownRequest,
     LeaderAndIsrRequest,
     StopReplicaRequest,

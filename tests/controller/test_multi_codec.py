@@ -7,8 +7,8 @@ import struct
 from kazoo.protocol import serialization
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from controller.multi_codec import Multi, ReadChildren, ReadData, encoded_size
-from controller.znode_operations import Check, Create, Delete, NoNode, RolledBack, SetData, Stat, ZnodeError
+from kbroker.controller.multi_codec import Multi, ReadChildren, ReadData, encoded_size
+from kbroker.controller.znode_operations import Check, Create, Delete, NoNode, RolledBack, SetData, Stat, ZnodeError
 
 END = struct.pack("!i?i", -1, True, -1)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from controller import events
-from controller.controller_store import ElectedController
-from controller.instructions import Answer, CloseChannel, ForgetTopics, OpenChannel, Pause, ReadTopics, Send
-from controller.orders import Orders
-from protocol.errors import ErrorCode
-from protocol.messages.replication import StopReplicaRequest
+from kbroker.controller import events
+from kbroker.controller.controller_store import ElectedController
+from kbroker.controller.instructions import Answer, CloseChannel, ForgetTopics, OpenChannel, Pause, ReadTopics, Send
+from kbroker.controller.orders import Orders
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import StopReplicaRequest
 from tests.controller.conftest import Connect, until
 from tests.controller.fake_channels import FakeChannels
 

@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from controller.partition_states import VALID_PREVIOUS, PartitionMoves
-from controller.request_batch import RequestBatch
-from controller.state import PartitionStatus
-from controller.znodes import TopicPartition
+from kbroker.controller.partition_states import VALID_PREVIOUS, PartitionMoves
+from kbroker.controller.request_batch import RequestBatch
+from kbroker.controller.state import PartitionStatus
+from kbroker.controller.znodes import TopicPartition
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)

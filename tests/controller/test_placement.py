@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.placement import BrokerRack, assign_replicas, continue_assignment, interleave_racks
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.controller.placement import BrokerRack, assign_replicas, continue_assignment, interleave_racks
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
 def brokers(*ids: int) -> list[BrokerRack]:

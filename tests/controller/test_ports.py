@@ -1,7 +1,7 @@
 """The ports are served by what the broker plugs in."""
 
-from controller.ports import BrokerChannels
-from kbroker import broker_channels
+from kbroker.cluster import broker_channels
+from kbroker.controller.ports import BrokerChannels
 from tests.controller.fake_channels import FakeChannels
 
 

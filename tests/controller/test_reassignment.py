@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from controller import events
-from controller.reassignment import list_reassignments
-from controller.znodes import PartitionState, ReplicaAssignment, TopicPartition
-from protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ListPartitionReassignmentsRequest
+from kbroker.controller import events
+from kbroker.controller.reassignment import list_reassignments
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicPartition
+from kbroker.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)

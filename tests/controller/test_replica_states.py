@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 
-from controller.replica_states import VALID_PREVIOUS, ReplicaMoves
-from controller.request_batch import RequestBatch
-from controller.state import ReplicaStatus
-from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.controller.replica_states import VALID_PREVIOUS, ReplicaMoves
+from kbroker.controller.request_batch import RequestBatch
+from kbroker.controller.state import ReplicaStatus
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from controller.instructions import Pause, Send
-from controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
-from controller.state import ControllerState
-from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
-from protocol.codec import decode, encode
-from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from kbroker.controller.instructions import Pause, Send
+from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from kbroker.controller.state import ControllerState
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.protocol.codec import decode, encode
+from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from tests.controller.play import registration
 
 T0 = TopicPartition("t", 0)

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from controller import znodes
-from controller.broker_store import NewTopic
-from controller.controller_config import ControllerConfig
-from controller.runner import ControllerRunner
-from controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
-from controller.zookeeper import ZooKeeper
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import ListPartitionReassignmentsRequest
-from protocol.messages.replication import (
+from kbroker.controller import znodes
+from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.runner import ControllerRunner
+from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.reassignments import ListPartitionReassignmentsRequest
+from kbroker.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     ControlledShutdownRequest,

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from controller import events
-from controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
-from protocol.messages.reassignments import AlterPartitionReassignmentsRequest
-from protocol.messages.replication import AlterPartitionRequest, ControlledShutdownRequest
+from kbroker.controller import events
+from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.protocol.messages.reassignments import AlterPartitionReassignmentsRequest
+from kbroker.protocol.messages.replication import AlterPartitionRequest, ControlledShutdownRequest
 from tests.controller.play import Play
 
 SCENARIOS = sorted((Path(__file__).parent.parent / "scenarios").glob("*.txt"))

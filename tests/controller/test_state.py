@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.state import ControllerState, PartitionStatus
-from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.controller.state import ControllerState, PartitionStatus
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from tests.controller.play import registration
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from controller import events
-from controller.controller_config import ControllerConfig
-from controller.state import ReplicaStatus
-from controller.znodes import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.replication import StopReplicaResponse
+from kbroker.controller import events
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.state import ReplicaStatus
+from kbroker.controller.znodes import TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import StopReplicaResponse
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)

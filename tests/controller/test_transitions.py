@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from controller import events
-from controller.controller_config import ControllerConfig
-from controller.instructions import Send
-from controller.state import PartitionStatus, ReplicaStatus
-from controller.transitions import Transitions
-from controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.controller import events
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.instructions import Send
+from kbroker.controller.state import PartitionStatus, ReplicaStatus
+from kbroker.controller.transitions import Transitions
+from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from tests.controller.play import registration
 
 T0 = TopicPartition("t", 0)

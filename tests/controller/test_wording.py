@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from controller.wording import count, few, spread
-from controller.znodes import TopicPartition
+from kbroker.controller.wording import count, few, spread
+from kbroker.controller.znodes import TopicPartition
 
 
 def test_a_few_are_named_and_the_rest_is_counted() -> None:

@@ -1,6 +1,6 @@
 """What made a multi fail."""
 
-from controller.znode_operations import NodeExists, RolledBack, failure
+from kbroker.controller.znode_operations import NodeExists, RolledBack, failure
 
 
 def test_the_failed_operation_is_found_among_those_rolled_back() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller import znodes
-from controller.znodes import (
+from kbroker.controller import znodes
+from kbroker.controller.znodes import (
     BrokerRegistration,
     ControllerNode,
     Endpoint,

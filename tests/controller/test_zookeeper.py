@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from controller.znode_operations import (
+from kbroker.controller.znode_operations import (
     BadVersion,
     Check,
     Create,
@@ -21,8 +21,8 @@ from controller.znode_operations import (
     ZooKeeperError,
     ZooKeeperUnreachable,
 )
-from controller.zookeeper import ZooKeeper
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import drop_connection, expire
 from tests.fixtures.zookeeper import ZooKeeperAddress

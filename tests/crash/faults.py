@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from segment.files import Buffer, Files
+from kbroker.segment.files import Buffer, Files
 
 
 class FaultyFiles(Files):

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from random import Random
 
-from segment.files import Files
+from kbroker.segment.files import Files
 
 
 class PowerFailing(Files):

@@ -10,10 +10,10 @@ from random import Random
 
 import pytest
 
-from protocol.records.control import ControlType
-from segment.files import Buffer
-from segment.log import Log
-from segment.recovery import KnownOffsets
+from kbroker.protocol.records.control import ControlType
+from kbroker.segment.files import Buffer
+from kbroker.segment.log import Log
+from kbroker.segment.recovery import KnownOffsets
 from tests.crash.power import PowerFailing
 from tests.segment.batches import reopen
 from tests.segment.compaction import COMPACTED, clean, compacted_log, end_transaction, headers, put, roll, values

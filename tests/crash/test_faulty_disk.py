@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import split_batches
-from protocol.records.record import decode_batch
-from segment.log import Log
-from segment.log_config import LogConfig
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
 from tests.crash.faults import FaultyFiles
 from tests.segment.batches import NOW, batch, new_log, reopen
 
@@ -74,10 +74,10 @@ def test_every_call_may_fail_and_nothing_acknowledged_is_lost(tmp_path: Path, co
 
 
 def test_a_failure_is_told_once_with_the_directory(tmp_path: Path) -> None:
-    from segment.files import FilePool
-    from segment.log_state import LogState
-    from segment.recovery import LogSetup, create_log
-    from segment.trash import Trash
+    from kbroker.segment.files import FilePool
+    from kbroker.segment.log_state import LogState
+    from kbroker.segment.recovery import LogSetup, create_log
+    from kbroker.segment.trash import Trash
 
     files = FaultyFiles(9, errno.ENOSPC)
     pool = FilePool(files)

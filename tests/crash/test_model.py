@@ -7,10 +7,10 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from protocol.records.batch import split_batches
-from protocol.records.record import decode_batch
-from segment.log import Log
-from segment.log_config import LogConfig
+from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import NOW, batch, new_log, reopen
 
 CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=60, retention_ms=-1, file_delete_delay_ms=0)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.batch import split_batches
-from protocol.records.record import decode_batch
-from segment.log import Log
-from segment.log_config import LogConfig
+from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
 from tests.crash.power import PowerFailing
 from tests.segment.batches import NOW, batch, new_log, reopen
 

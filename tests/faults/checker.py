@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from protocol.records.batch import HEADER, split_batches, verify_crc
+from kbroker.protocol.records.batch import HEADER, split_batches, verify_crc
 from tests.system.writers import UNKNOWN_OFFSET
 
 VALUE = re.compile(rb"(?P<writer>.+)-(?P<number>\d{7})-\.*")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
-from kbroker.free_ports import free_ports
+from kbroker.dev.free_ports import free_ports
 from tests.faults.cluster_view import BROKERS, TIMEOUT, ClusterView, until
 from tests.faults.links import ZOOKEEPER, Links
 from tests.fixtures.brokers import START_TIMEOUT, MakeBroker

@@ -10,10 +10,10 @@ from pathlib import Path
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from controller import znodes
-from controller.znodes import PartitionState
 from kbroker import Admin
-from kbroker.broker_process import BrokerProcess
+from kbroker.controller import znodes
+from kbroker.controller.znodes import PartitionState
+from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.checker import Replica, check_replicas
 from tests.system.wire import Peer, fetch
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kbroker import Admin
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
-from protocol.errors import KafkaError
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.protocol.errors import KafkaError
 from tests.faults.cluster import BROKERS, FaultCluster
 from tests.faults.links import ZOOKEEPER
 from tests.faults.wrong_clock import WrongClock

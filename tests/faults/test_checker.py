@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.records.batch import HEADER, split_batches
+from kbroker.protocol.records.batch import HEADER, split_batches
 from tests.faults.checker import Account, Replica, check_history, check_replicas, identify
 from tests.system.wire import one_batch
 from tests.system.writers import UNKNOWN_OFFSET, value_of

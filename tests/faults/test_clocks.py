@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.records.batch import read_header, split_batches
+from kbroker.protocol.records.batch import read_header, split_batches
 from tests.faults.cluster import BROKERS
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load

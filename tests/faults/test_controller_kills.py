@@ -11,7 +11,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from kbroker import Admin
-from protocol.errors import KafkaError
+from kbroker.protocol.errors import KafkaError
 from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
 from tests.faults.load import Load
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from kbroker import Admin, TopicPartition
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
 from tests.faults.load import Load, OurPatientWriter
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce_request

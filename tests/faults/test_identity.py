@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.free_ports import free_ports
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.free_ports import free_ports
 from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
 from tests.faults.load import Load
 

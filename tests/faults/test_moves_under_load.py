@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controller import znodes
 from kbroker import Admin
 from kbroker.client.types import TopicPartition
+from kbroker.controller import znodes
 from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load, OurPatientWriter

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.headers import decode_response
-from protocol.messages.produce import ProduceResponse
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import decode_response
+from kbroker.protocol.messages.produce import ProduceResponse
 from tests.faults.cluster import BROKERS, SESSION_MS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kbroker import Admin
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from tests.faults.cluster import BROKERS, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.drawn import FAULTS, Arena

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from tests.faults.cluster import BROKERS, SESSION_MS, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.links import ZOOKEEPER

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.connection import Connection
+from kbroker.dev.broker_process import BrokerProcess
 
 Ask = Callable[..., Any]
 

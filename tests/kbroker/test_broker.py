@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.asking import asking
@@ -30,7 +30,7 @@ def run_to_its_end(tmp_path: Path, timeout: float = 30, **properties: str) -> su
     settings = {"broker.id": "1", "listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path / "data")}
     settings.update({key.replace("__", "."): value for key, value in properties.items()})
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    command = [sys.executable, "-m", "kbroker.broker", str(file)]
+    command = [sys.executable, "-m", "kbroker.process", str(file)]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
@@ -118,7 +118,7 @@ def test_a_bad_configuration_is_one_clear_line(tmp_path: Path, properties: dict[
 
 
 def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "kbroker.broker", str(tmp_path / "none.properties")]
+    command = [sys.executable, "-m", "kbroker.process", str(tmp_path / "none.properties")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert result.returncode == 1
     assert "none.properties" in result.stderr

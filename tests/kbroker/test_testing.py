@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.dev import known_brokers
+from kbroker.dev.cluster import known_brokers
 from kbroker.testing import Cluster, unique_topic_name
 from tests.fixtures.zookeeper import ZooKeeperAddress, skip_without_embedded_zookeeper
 

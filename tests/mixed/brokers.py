@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 
 KAFKA = "kafka"
 KBROKER = "kbroker"

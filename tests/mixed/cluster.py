@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from kbroker import Admin
-from kbroker.broker_process import BrokerProcess
-from kbroker.free_ports import free_ports
-from protocol.errors import ErrorCode
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.free_ports import free_ports
+from kbroker.protocol.errors import ErrorCode
 from tests.faults.cluster_view import BROKERS, TIMEOUT, ClusterView, until
 from tests.mixed.brokers import KAFKA, JavaBroker
 from tests.system.writers import Bootstrap, Writer

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.cluster_view import until
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import succeed

@@ -8,7 +8,7 @@ import pytest
 
 from kbroker import Admin
 from kbroker.client.types import ResourceType
-from protocol.messages.configs import DescribeConfigsRequest
+from kbroker.protocol.messages.configs import DescribeConfigsRequest
 from tests.faults.cluster_view import TIMEOUT, until
 from tests.fixtures.java import JavaTool
 from tests.mixed.brokers import KAFKA, KBROKER

@@ -16,26 +16,26 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.dev import known_brokers
-from kbroker.free_ports import free_ports
-from protocol.errors import ErrorCode
-from protocol.messages.configs import (
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.cluster import known_brokers
+from kbroker.dev.free_ports import free_ports
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.log_dirs import DescribeLogDirsRequest
-from protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
-from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.reassignments import ElectLeadersRequest
-from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-from protocol.messages.transactions import InitProducerIdRequest
-from protocol.primitives import ZERO_UUID
-from protocol.records.batch import write_crc
-from protocol.records.builder import BatchBuilder
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
+from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.reassignments import ElectLeadersRequest
+from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from kbroker.protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.protocol.records.batch import write_crc
+from kbroker.protocol.records.builder import BatchBuilder
 from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
 from tests.fixtures.java import ANCHOR
 from tests.fixtures.zookeeper import fresh_chroot, remove_chroot

@@ -10,12 +10,12 @@ import pytest
 
 from kbroker import Admin, Consumer
 from kbroker.client.types import TopicPartition
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, read_header, split_batches
-from protocol.records.record import Record, decode_batch
-from segment.cleaner import LogCleaner
-from segment.log_config import LogConfig
-from segment.log_manager import LogManager
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import BatchHeader, read_header, split_batches
+from kbroker.protocol.records.record import Record, decode_batch
+from kbroker.segment.cleaner import LogCleaner
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
 from tests.fixtures.java import JavaTool
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]

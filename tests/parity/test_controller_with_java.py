@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
-from controller.broker_store import NewTopic
-from controller.controller_config import ControllerConfig
-from controller.runner import ControllerRunner
-from controller.znodes import BrokerRegistration, Endpoint, TopicPartition
-from controller.zookeeper import ZooKeeper
-from kbroker.broker_channels import BrokerChannels
 from kbroker.client.connection import Connection
-from kbroker.free_ports import free_ports, is_port_free
-from protocol.apis import API_BY_KEY
-from protocol.codec import decode
-from protocol.errors import ErrorCode
-from protocol.headers import encode_response, read_request_header
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.replication import (
+from kbroker.cluster.broker_channels import BrokerChannels
+from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.runner import ControllerRunner
+from kbroker.controller.znodes import BrokerRegistration, Endpoint, TopicPartition
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.dev.free_ports import free_ports, is_port_free
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.codec import decode
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import encode_response, read_request_header
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     ControlledShutdownRequest,
@@ -40,7 +40,7 @@ from protocol.messages.replication import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from tests.controller.fake_channels import FakeChannels
 from tests.fixtures.java import ANCHOR
 from tests.fixtures.zookeeper import ZooKeeperAddress

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import DescribeGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import DescribeGroupsRequest, OffsetCommitRequest, OffsetFetchRequest
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import asking
 

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
-from protocol.records.batch import check_batch, split_batches
-from protocol.records.column_writer import ColumnEncoder
-from protocol.records.columns import ColumnDecoder
-from protocol.records.compression import CompressionType
-from protocol.records.partitioner import murmur2
-from protocol.records.record import Record, decode_batch, encode_batch
+from kbroker.protocol.records.batch import check_batch, split_batches
+from kbroker.protocol.records.column_writer import ColumnEncoder
+from kbroker.protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.partitioner import murmur2
+from kbroker.protocol.records.record import Record, decode_batch, encode_batch
 from tests.fixtures.java import JavaTool
 from tests.protocol.records.batches import (
     Row,

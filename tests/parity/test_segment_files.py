@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from segment.log_config import LogConfig
+from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import NOW, batch, new_log
 
 ANCHOR = Path(__file__).parents[3] / "shared" / "kafka-anchor.sh"

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from typing import Any
 
-from protocol.apis import api_of
-from protocol.errors import ErrorCode
-from protocol.headers import decode_response, encode_request
-from protocol.primitives import ZERO_UUID
-from protocol.records.batch import split_batches
-from protocol.schema import Message, Struct, schema_of
+from kbroker.protocol.apis import api_of
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import decode_response, encode_request
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.schema import Message, Struct, schema_of
 
 TIMEOUT_S = 20.0
 OWN = frozenset(

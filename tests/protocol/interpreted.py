@@ -6,8 +6,8 @@ from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
 
-import protocol
-from protocol import primitives
+from kbroker import protocol
+from kbroker.protocol import primitives
 
 MODULES = ("primitives", "codec")
 
@@ -18,12 +18,12 @@ def load_interpreted() -> ModuleType:
     loaded: dict[str, ModuleType] = {}
     with patch.dict(sys.modules):
         for name in MODULES:
-            spec = importlib.util.spec_from_file_location(f"protocol.{name}", folder / f"{name}.py")
+            spec = importlib.util.spec_from_file_location(f"kbroker.protocol.{name}", folder / f"{name}.py")
             assert spec is not None
             assert spec.loader is not None
             module = importlib.util.module_from_spec(spec)
-            sys.modules[f"protocol.{name}"] = loaded[name] = module
+            sys.modules[f"kbroker.protocol.{name}"] = loaded[name] = module
             spec.loader.exec_module(module)
-    assert sys.modules["protocol.primitives"] is primitives
-    assert protocol.__name__ == "protocol"
+    assert sys.modules["kbroker.protocol.primitives"] is primitives
+    assert protocol.__name__ == "kbroker.protocol"
     return loaded["codec"]

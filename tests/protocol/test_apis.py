@@ -1,7 +1,7 @@
 """The index of APIs."""
 
-from protocol.apis import API_BY_KEY, api_of
-from protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.protocol.apis import API_BY_KEY, api_of
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 
 
 def test_an_api_is_found_by_its_request_and_by_its_response() -> None:

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from protocol import codec, primitives, schema
-from protocol.apis import API_BY_KEY
-from protocol.errors import ErrorCode
-from protocol.schema import Field, Message, Struct, schema_of
+from kbroker.protocol import codec, primitives, schema
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.schema import Field, Message, Struct, schema_of
 
 kio_index = pytest.importorskip("kio.index", reason="kio is not installed")
 kio_serial = pytest.importorskip("kio.serial", reason="kio is not installed")

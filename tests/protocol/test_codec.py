@@ -8,15 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import apis, codec, schema
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.messages.api_versions import ApiVersionsResponse
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from protocol.messages.groups import HeartbeatRequest, JoinGroupRequest
-from protocol.messages.internal_topics import ConsumerGroupMemberMetadataValue
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.schema import Message, schema_of
+from kbroker.protocol import apis, codec, schema
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.messages.api_versions import ApiVersionsResponse
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.protocol.messages.groups import HeartbeatRequest, JoinGroupRequest
+from kbroker.protocol.messages.internal_topics import ConsumerGroupMemberMetadataValue
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.schema import Message, schema_of
 from tests.protocol.interpreted import load_interpreted
 from tests.protocol.values import structs
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.config_def import (
+from kbroker.protocol.config_def import (
     MAX_DOUBLE,
     Class,
     ConfigError,

@@ -1,6 +1,6 @@
 """Error codes and what a client does about them."""
 
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
 def test_codes_are_without_gaps_and_unknown_ones_become_minus_one() -> None:

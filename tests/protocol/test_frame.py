@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.frame import FrameCutter, FrameError, frame_size
+from kbroker.protocol.frame import FrameCutter, FrameError, frame_size
 
 STREAM = b"\x00\x00\x00\x03abc" + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x02de"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.codec import decode
-from protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from protocol.headers import (
+from kbroker.protocol.codec import decode
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.headers import (
     RequestHeader,
     decode_response,
     encode_request,
@@ -13,8 +13,8 @@ from protocol.headers import (
     request_header_version,
     response_header_version,
 )
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
 

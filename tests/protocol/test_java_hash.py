@@ -1,6 +1,6 @@
 import pytest
 
-from protocol.java_hash import java_hash, java_map_order
+from kbroker.protocol.java_hash import java_hash, java_map_order
 
 
 @pytest.mark.parametrize(

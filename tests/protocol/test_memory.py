@@ -1,6 +1,6 @@
 """Loads and stores, as interpreted modules use them."""
 
-from protocol import memory
+from kbroker.protocol import memory
 
 
 def test_numbers_are_big_endian_and_signed() -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from protocol import apis, codec, primitives, schema
-from protocol.errors import ErrorCode, KafkaError
-from protocol.schema import Field, Message, Struct, VersionRange, schema_of
+from kbroker.protocol import apis, codec, primitives, schema
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.schema import Field, Message, Struct, VersionRange, schema_of
 
 assert apis.API_BY_KEY, "loads all messages"
 MESSAGES = [*schema.REQUESTS.values(), *schema.RESPONSES.values(), *schema.DATA]

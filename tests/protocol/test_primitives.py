@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.errors import MalformedMessage
-from protocol.primitives import ZERO_UUID, Reader, Writer, uuid_from_text, uuid_to_text
+from kbroker.protocol.errors import MalformedMessage
+from kbroker.protocol.primitives import ZERO_UUID, Reader, Writer, uuid_from_text, uuid_to_text
 
 
 def test_uuids_have_kafkas_text() -> None:

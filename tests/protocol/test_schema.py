@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from protocol import apis, primitives, schema
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.groups import HeartbeatRequest
-from protocol.schema import ALWAYS, NEVER, REQUIRED, Field, Message, VersionRange, parse_versions, schema_of
+from kbroker.protocol import apis, primitives, schema
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.groups import HeartbeatRequest
+from kbroker.protocol.schema import ALWAYS, NEVER, REQUIRED, Field, Message, VersionRange, parse_versions, schema_of
 
 DEFINITIONS = Path(__file__).parents[3] / "shared" / "kafka-messages"
 

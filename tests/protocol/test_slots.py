@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from protocol import codec, slots
-from protocol.messages.groups import HeartbeatResponse
-from protocol.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.protocol import codec, slots
+from kbroker.protocol.messages.groups import HeartbeatResponse
+from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from tests.protocol.interpreted import load_interpreted
 
 INTERPRETED = load_interpreted()

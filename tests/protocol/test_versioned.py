@@ -2,10 +2,10 @@
 
 import pytest
 
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.messages.groups import ConsumerProtocolSubscription
-from protocol.messages.internal_topics import OffsetCommitKey, OffsetCommitValue
-from protocol.versioned import decode_versioned, encode_versioned, version_of
+from kbroker.protocol.errors import KafkaError, MalformedMessage
+from kbroker.protocol.messages.groups import ConsumerProtocolSubscription
+from kbroker.protocol.messages.internal_topics import OffsetCommitKey, OffsetCommitValue
+from kbroker.protocol.versioned import decode_versioned, encode_versioned, version_of
 
 KEY = OffsetCommitKey(group="g", topic="t", partition=3)
 

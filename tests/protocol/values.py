@@ -4,9 +4,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol import primitives
-from protocol.errors import ErrorCode
-from protocol.schema import Field, Struct, schema_of
+from kbroker.protocol import primitives
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.schema import Field, Struct, schema_of
 
 INTEGERS = {primitives.INT8: 8, primitives.INT16: 16, primitives.INT32: 32, primitives.INT64: 64}
 

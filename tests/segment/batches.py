@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from protocol.records.builder import BatchBuilder
-from protocol.records.compression import CompressionType
-from segment.files import FilePool, Files
-from segment.log import Log
-from segment.log_config import LogConfig
-from segment.recovery import KnownOffsets, LogSetup, create_log, open_log
-from segment.trash import Trash
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.segment.files import FilePool, Files
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.recovery import KnownOffsets, LogSetup, create_log, open_log
+from kbroker.segment.trash import Trash
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))

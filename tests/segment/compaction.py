@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
-from protocol.records.batch import BatchHeader, read_header, split_batches
-from protocol.records.builder import BatchBuilder
-from protocol.records.compression import CompressionType
-from protocol.records.control import ControlType, control_batch
-from protocol.records.record import Record, decode_batch
-from segment.cleaning import Cleaning, CleaningLimits, CleaningStats
-from segment.cleaning_plan import examine
-from segment.files import Files
-from segment.log import AppendOrigin, Log
-from segment.log_config import LogConfig
+from kbroker.protocol.records.batch import BatchHeader, read_header, split_batches
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.protocol.records.record import Record, decode_batch
+from kbroker.segment.cleaning import Cleaning, CleaningLimits, CleaningStats
+from kbroker.segment.cleaning_plan import examine
+from kbroker.segment.files import Files
+from kbroker.segment.log import AppendOrigin, Log
+from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import NOW, new_log
 
 COMPACTED = LogConfig(cleanup_policy=("compact",), segment_bytes=2_000, index_interval_bytes=100)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from segment import checkpoints
-from segment.checkpoints import MalformedCheckpoint
-from segment.files import Files
+from kbroker.segment import checkpoints
+from kbroker.segment.checkpoints import MalformedCheckpoint
+from kbroker.segment.files import Files
 from tests.segment.batches import TOPIC_ID
 
 FILES = Files()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from segment.cleaned_segment import CleanedSegment
-from segment.files import FilePool, Folder
-from segment.log_config import LogConfig
-from segment.names import SWAP
-from segment.transaction_index import AbortedTransaction
+from kbroker.segment.cleaned_segment import CleanedSegment
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.names import SWAP
+from kbroker.segment.transaction_index import AbortedTransaction
 from tests.segment.batches import batch
 
 

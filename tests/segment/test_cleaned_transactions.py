@@ -1,9 +1,9 @@
 """Markers stay while there is data of their transaction before them."""
 
-from protocol.records.batch import BatchHeader, read_header
-from protocol.records.control import ControlType, control_batch
-from segment.cleaned_transactions import CleanedTransactions
-from segment.transaction_index import AbortedTransaction
+from kbroker.protocol.records.batch import BatchHeader, read_header
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.segment.cleaned_transactions import CleanedTransactions
+from kbroker.segment.transaction_index import AbortedTransaction
 from tests.segment.batches import batch
 
 

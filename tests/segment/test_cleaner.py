@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from segment.cleaner import LogCleaner, LogCleanerSettings
-from segment.files import Files
-from segment.log import Log
-from segment.log_config import LogConfig
-from segment.log_manager import LogManager
+from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
+from kbroker.segment.files import Files
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
 from tests.segment.batches import NOW, TOPIC_ID, batch
 from tests.segment.compaction import COMPACTED, put, roll, values
 

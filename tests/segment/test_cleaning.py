@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.errors import KafkaError
-from protocol.records.compression import CompressionType
-from protocol.records.control import ControlType
-from segment.cleaning import Cleaning, CleaningAborted
-from segment.cleaning_plan import examine
-from segment.files import Files
-from segment.log import Log
-from segment.log_config import LogConfig
-from segment.recovery import KnownOffsets
+from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.control import ControlType
+from kbroker.segment.cleaning import Cleaning, CleaningAborted
+from kbroker.segment.cleaning_plan import examine
+from kbroker.segment.files import Files
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.recovery import KnownOffsets
 from tests.segment.batches import NOW, reopen
 from tests.segment.compaction import (
     COMPACTED,

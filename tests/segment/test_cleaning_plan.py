@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from segment.cleaning_plan import choose, examine, group_segments, segments_between
-from segment.log import Log
+from kbroker.segment.cleaning_plan import choose, examine, group_segments, segments_between
+from kbroker.segment.log import Log
 from tests.segment.batches import NOW
 from tests.segment.compaction import COMPACTED, compacted_log, put, roll
 

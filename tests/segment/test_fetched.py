@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import stamp
-from segment.fetched import check_fetched, cut_into_lots
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import stamp
+from kbroker.segment.fetched import check_fetched, cut_into_lots
 from tests.segment.batches import batch
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from segment.file_records import FileRecords
-from segment.files import FilePool, Folder, PooledFile
+from kbroker.segment.file_records import FileRecords
+from kbroker.segment.files import FilePool, Folder, PooledFile
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from segment.files import FilePool, Files, Folder, PooledFile
+from kbroker.segment.files import FilePool, Files, Folder, PooledFile
 from tests.crash.faults import FaultyFiles
 
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from segment.files import FilePool, Folder
-from segment.offset_index import OffsetIndex
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.offset_index import OffsetIndex
 
 
 def test_entries_wait_in_memory_and_are_written_by_the_lot(tmp_path: Path) -> None:

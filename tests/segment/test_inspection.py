@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from segment.inspection import dump, find_files, verify
-from segment.log_config import LogConfig
+from kbroker.segment.inspection import dump, find_files, verify
+from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import batch, fill, new_log
 
 

@@ -1,6 +1,6 @@
 """Leader epochs and their first offsets."""
 
-from segment.leader_epochs import LeaderEpochs
+from kbroker.segment.leader_epochs import LeaderEpochs
 
 
 def test_assigning_drops_what_it_contradicts() -> None:

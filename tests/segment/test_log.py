@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import HEADER_SIZE, read_header, split_batches
-from protocol.records.control import ControlType, control_batch
-from protocol.records.record import decode_batch
-from segment.log import AppendOrigin, Log
-from segment.log_config import LogConfig
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import HEADER_SIZE, read_header, split_batches
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log import AppendOrigin, Log
+from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import NOW, TOPIC_ID, batch, fill, new_log, reopen
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)

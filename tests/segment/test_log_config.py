@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.config_def import ConfigError, parse_values
-from protocol.records.compression import CompressionType
-from segment.log_config import MAX_LONG, TOPIC_KEYS, LogConfig, check_log_config
+from kbroker.protocol.config_def import ConfigError, parse_values
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.segment.log_config import MAX_LONG, TOPIC_KEYS, LogConfig, check_log_config
 
 
 def test_every_key_of_a_topic_is_there() -> None:

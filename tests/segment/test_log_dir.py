@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from segment.files import Files
-from segment.log_dir import LogDir
+from kbroker.segment.files import Files
+from kbroker.segment.log_dir import LogDir
 
 
 def test_the_clean_marker_is_taken_once(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from segment.log_config import LogConfig
-from segment.log_manager import LogDirError, LogManager, LogManagerSettings
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
 from tests.segment.batches import NOW, TOPIC_ID, batch, fill
 
 CLUSTER = "n1-C8GQvSGOSPdVHP5ZRkw"
@@ -68,7 +68,7 @@ def test_a_directory_in_use_is_refused_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(LogDirError, match="already in use"):
         start(tmp_path)
     program = (
-        "import sys; from segment.log_manager import LogManager, LogDirError\n"
+        "import sys; from kbroker.segment.log_manager import LogManager, LogDirError\n"
         f"try: LogManager([{str(tmp_path)!r}]).open(1, {CLUSTER!r})\n"
         "except LogDirError as error: print(error); sys.exit(3)"
     )

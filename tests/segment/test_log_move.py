@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.control import ControlType, control_batch
-from segment.files import Files
-from segment.log import AppendOrigin, Log
-from segment.log_config import LogConfig
-from segment.log_move import FINAL_BYTES, align, copy_portion, finish_copy, is_same_log
-from segment.names import marked_folder_name, parse_folder_name
-from segment.recovery import create_log
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.segment.files import Files
+from kbroker.segment.log import AppendOrigin, Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_move import FINAL_BYTES, align, copy_portion, finish_copy, is_same_log
+from kbroker.segment.names import marked_folder_name, parse_folder_name
+from kbroker.segment.recovery import create_log
 from tests.crash.faults import FaultyFiles
 from tests.segment.batches import NOW, TOPIC_ID, batch, fill, reopen, setup
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from segment.log_config import LogConfig
-from segment.log_segment import check_batches
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_segment import check_batches
 from tests.segment.batches import batch, fill, new_log
 
 CONFIG = LogConfig(index_interval_bytes=300)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.segment.batches import NOW, batch, fill, new_log
 
 

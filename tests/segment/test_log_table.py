@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from segment import checkpoints
-from segment.files import Files
-from segment.log_dir import LogDirError
-from segment.log_manager import LogManager
-from segment.log_move import copy_portion
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.segment import checkpoints
+from kbroker.segment.files import Files
+from kbroker.segment.log_dir import LogDirError
+from kbroker.segment.log_manager import LogManager
+from kbroker.segment.log_move import copy_portion
 from tests.segment.batches import NOW, TOPIC_ID, fill
 from tests.segment.test_log_manager import start
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from segment.names import file_name, marked_folder_name, parse_file_name, parse_folder_name
+from kbroker.segment.names import file_name, marked_folder_name, parse_file_name, parse_folder_name
 
 
 def test_file_names_have_twenty_digits() -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from segment.files import FilePool, Folder
-from segment.offset_index import OffsetIndex
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.offset_index import OffsetIndex
 
 
 def index_of(path: Path, entries: int) -> OffsetIndex:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from segment.log import TimestampOffset
-from segment.log_config import LogConfig
+from kbroker.segment.log import TimestampOffset
+from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import NOW, batch, fill, new_log
 
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from segment.files import Files, Folder
-from segment.producer_snapshots import ProducerSnapshots, snapshot_offsets
-from segment.producer_state import ProducerState
+from kbroker.segment.files import Files, Folder
+from kbroker.segment.producer_snapshots import ProducerSnapshots, snapshot_offsets
+from kbroker.segment.producer_state import ProducerState
 
 
 def test_a_snapshot_is_not_taken_twice_and_goes_when_it_shows_too_much(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import BatchHeader, read_header
-from segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import BatchHeader, read_header
+from kbroker.segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
 from tests.segment.batches import NOW, batch
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import KafkaError
-from protocol.records.batch import split_batches
-from segment.log import Log
-from segment.log_config import LogConfig
+from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.records.batch import split_batches
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
 from tests.segment.batches import NOW, TOPIC_ID, batch, fill, new_log, reopen
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)

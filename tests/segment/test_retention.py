@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from segment.log_config import LogConfig
-from segment.retention import deletable_count
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.retention import deletable_count
 from tests.segment.batches import NOW, fill, new_log
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)

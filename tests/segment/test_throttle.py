@@ -3,7 +3,7 @@
 import threading
 import time
 
-from segment.throttle import Throttle
+from kbroker.segment.throttle import Throttle
 
 
 def test_more_than_the_rate_waits_and_what_is_short_is_saved_up() -> None:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from segment.files import FilePool, Folder
-from segment.time_index import TimeIndex
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.time_index import TimeIndex
 
 
 def index_of(path: Path) -> TimeIndex:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from segment.files import FilePool, Folder
-from segment.transaction_index import AbortedTransaction, TransactionIndex
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 FIRST, SECOND = AbortedTransaction(1, 10, 20, 15), AbortedTransaction(2, 15, 30, 31)
 

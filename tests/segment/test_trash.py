@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from segment.files import FilePool, Folder, PooledFile
-from segment.trash import Trash
+from kbroker.segment.files import FilePool, Folder, PooledFile
+from kbroker.segment.trash import Trash
 
 
 def test_files_are_renamed_at_once_and_removed_when_due(tmp_path: Path) -> None:

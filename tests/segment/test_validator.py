@@ -2,13 +2,13 @@
 
 import pytest
 
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.batch import read_header, verify_crc, write_crc
-from protocol.records.compression import CompressionType
-from protocol.records.control import ControlType, control_batch
-from protocol.records.record import decode_batch
-from segment.log_config import LogConfig
-from segment.validator import RecordErrors, validate
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.batch import read_header, verify_crc, write_crc
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.validator import RecordErrors, validate
 from tests.segment.batches import NOW, batch
 
 
@@ -152,7 +152,7 @@ def test_a_converted_batch_must_not_be_too_large_either() -> None:
 
 
 def test_a_wrong_max_timestamp_is_put_right() -> None:
-    from protocol.records.batch import set_max_timestamp
+    from kbroker.protocol.records.batch import set_max_timestamp
 
     data = batch(3)
     set_max_timestamp(data, 0, NOW + 10_000)

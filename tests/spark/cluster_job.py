@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 from pyspark.sql import SparkSession
 
-from spark_connector.source import KbrokerDataSource
+from kbroker.spark_connector.source import KbrokerDataSource
 
 bootstrap, topic, rows, folder = sys.argv[1], sys.argv[2], int(sys.argv[3]), Path(sys.argv[4])
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-import spark_connector
+from kbroker import spark_connector
 
 bootstrap, topic, folder = sys.argv[1:]
 

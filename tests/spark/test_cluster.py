@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import ROWS, create, send
 
 pyspark = pytest.importorskip("pyspark")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import PARTITIONS, ROWS, create, send
 
 pytest.importorskip("grpc")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kbroker import Admin
-from kbroker.broker_process import BrokerProcess
-from spark_connector.read_options import READ_OPTIONS
-from spark_connector.write_options import OF_SPARK, WRITE_OPTIONS
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.read_options import READ_OPTIONS
+from kbroker.spark_connector.write_options import OF_SPARK, WRITE_OPTIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 DOCS = Path(__file__).parents[2] / "docs"

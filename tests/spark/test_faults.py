@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from kbroker import Admin, Producer
-from kbroker.broker_process import BrokerProcess
-from protocol.records.batch import split_batches
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.batch import split_batches
 from tests.fixtures.brokers import MakeCluster
 from tests.kbroker.client.topics import produce_values
 from tests.spark.test_read import ROWS, create, read, send

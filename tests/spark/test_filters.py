@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-import spark_connector
-from kbroker.broker_process import BrokerProcess
+from kbroker import spark_connector
+from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import PARTITIONS, ROWS, TIMESTAMP_MS, create, read, send
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.client.topics import produce_values
 from tests.spark.test_read import create
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 confluent_kafka = pytest.importorskip("confluent_kafka")

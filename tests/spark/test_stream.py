@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import ROWS, confluent_kafka, create, read, send
 
 datasource = pytest.importorskip("pyspark.sql.datasource")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import create, read
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]

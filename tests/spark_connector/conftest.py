@@ -9,7 +9,7 @@ import pytest
 def _no_connections_are_left() -> Iterator[None]:
     yield
     try:
-        from spark_connector.tasks import CLUSTERS
+        from kbroker.spark_connector.tasks import CLUSTERS
     except ImportError:
         return
     for cluster in CLUSTERS.values():

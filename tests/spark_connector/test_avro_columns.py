@@ -8,10 +8,10 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from spark_connector.avro import AvroError
+from kbroker.spark_connector.avro import AvroError
 
 pa = pytest.importorskip("pyarrow")
-avro_columns = pytest.importorskip("spark_connector.avro_columns")
+avro_columns = pytest.importorskip("kbroker.spark_connector.avro_columns")
 OLD = json.dumps({"type": "record", "name": "F", "fields": [{"name": "a", "type": "long"}]})
 NEW = json.dumps(
     {"type": "record", "name": "F", "fields": [{"name": "b", "type": "string"}, {"name": "a", "type": "long"}]}

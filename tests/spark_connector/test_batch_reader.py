@@ -4,15 +4,15 @@ import json
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from spark_connector.columns import ColumnPlan
-from spark_connector.options import OptionError
-from spark_connector.read_options import read_options
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark_connector.schemas import plain_schema
 
 pytest.importorskip("pyspark")
-batch_reader = pytest.importorskip("spark_connector.batch_reader")
+batch_reader = pytest.importorskip("kbroker.spark_connector.batch_reader")
 
 
 def reader(broker: BrokerProcess, **options: str) -> "batch_reader.BatchReader":

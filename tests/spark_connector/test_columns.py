@@ -2,13 +2,13 @@
 
 import pytest
 
-from spark_connector.columns import plan_columns, schema_ddl
-from spark_connector.options import OptionError
-from spark_connector.read_options import ReadOptions, read_options
+from kbroker.spark_connector.columns import plan_columns, schema_ddl
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import ReadOptions, read_options
 from tests.spark_connector.schemas import plain_schema, schema
 
 arrow = pytest.importorskip("kbroker.client.arrow")
-typed_rows = pytest.importorskip("spark_connector.typed_rows")
+typed_rows = pytest.importorskip("kbroker.spark_connector.typed_rows")
 types = pytest.importorskip("pyspark.sql.types")
 HEADER = schema(key="string", value="binary")
 OBJECT = schema(a="int")

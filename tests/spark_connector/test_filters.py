@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spark_connector.filters import Interval, Pushed, push
+from kbroker.spark_connector.filters import Interval, Pushed, push
 
 spark_filters = pytest.importorskip("pyspark.sql.datasource")
 NOON = datetime.datetime(2024, 1, 1, 12, tzinfo=datetime.UTC)

@@ -2,7 +2,7 @@
 
 import pytest
 
-json_inference = pytest.importorskip("spark_connector.json_inference")
+json_inference = pytest.importorskip("kbroker.spark_connector.json_inference")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """From wanted starts and ends and the topics' bounds to the ranges that Spark's tasks read."""
 
-from spark_connector.offset_ranges import Bounds, OffsetRange, gather, plan_ranges, split_ranges
+from kbroker.spark_connector.offset_ranges import Bounds, OffsetRange, gather, plan_ranges, split_ranges
 
 BOUNDS = {("t", 0): Bounds(5, 20), ("t", 1): Bounds(0, 0), ("t", 2): Bounds(0, 7)}
 EARLIEST = {place: each.earliest for place, each in BOUNDS.items()}

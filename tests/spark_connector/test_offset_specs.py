@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_connector.offset_ranges import EARLIEST, LATEST, Bounds
-from spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
+from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, Bounds
+from kbroker.spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
 
 BOUNDS = {("t", 0): Bounds(5, 20), ("t", 1): Bounds(0, 7)}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_connector.options import GivenOptions, OptionError
+from kbroker.spark_connector.options import GivenOptions, OptionError
 
 KNOWN = ("startingOffsets", "includeHeaders", "minPartitions", "maxTriggerDelay", "mode")
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-import spark_connector
-from spark_connector.own_plans import NAME, plan_each_use
+from kbroker import spark_connector
+from kbroker.spark_connector.own_plans import NAME, plan_each_use
 
 
 @pytest.mark.slow

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_cluster import BlockingCluster
-from protocol.records.partitioner import partition_for_key
-from spark_connector import planning
-from spark_connector.filters import Interval, Pushed
-from spark_connector.offset_ranges import LATEST, OffsetRange, plan_ranges
-from spark_connector.offset_specs import OffsetSpec, parse_timestamps
-from spark_connector.read_options import ReadOptions, Selection, read_options
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.partitioner import partition_for_key
+from kbroker.spark_connector import planning
+from kbroker.spark_connector.filters import Interval, Pushed
+from kbroker.spark_connector.offset_ranges import LATEST, OffsetRange, plan_ranges
+from kbroker.spark_connector.offset_specs import OffsetSpec, parse_timestamps
+from kbroker.spark_connector.read_options import ReadOptions, Selection, read_options
 from tests.kbroker.client.topics import create_topic, produce_values
 
 EVERYTHING = OffsetSpec("endingOffsets", LATEST)

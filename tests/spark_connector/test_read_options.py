@@ -2,9 +2,9 @@
 
 import pytest
 
-from spark_connector.offset_ranges import EARLIEST, LATEST
-from spark_connector.options import OptionError
-from spark_connector.read_options import ReadOptions, TriggerLimits, read_options
+from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits, read_options
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "flights"}
 

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_cluster import BlockingCluster
 from kbroker.client.errors import InvalidTopicError
-from spark_connector.write_options import WriteOptions
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.write_options import WriteOptions
 from tests.kbroker.client.topics import create_topic
 
 pa = pytest.importorskip("pyarrow")
-row_sender = pytest.importorskip("spark_connector.row_sender")
-sink_layout = pytest.importorskip("spark_connector.sink_layout")
+row_sender = pytest.importorskip("kbroker.spark_connector.row_sender")
+sink_layout = pytest.importorskip("kbroker.spark_connector.sink_layout")
 range_reader = pytest.importorskip("kbroker.client.range_reader")
 
 

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from spark_connector.options import OptionError
-from spark_connector.write_options import write_options
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.write_options import write_options
 
 types = pytest.importorskip("pyspark.sql.types")
-sink_layout = pytest.importorskip("spark_connector.sink_layout")
+sink_layout = pytest.importorskip("kbroker.spark_connector.sink_layout")
 SIMPLE = {"string": types.StringType(), "binary": types.BinaryType(), "int": types.IntegerType()}
 OBJECT = types.StructType([types.StructField("a", types.IntegerType())])
 HEADER = types.StructType(

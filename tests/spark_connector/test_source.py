@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from spark_connector.options import OptionError
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.options import OptionError
 from tests.kbroker.client.topics import create_topic, produce_values
 
 datasource = pytest.importorskip("pyspark.sql.datasource")

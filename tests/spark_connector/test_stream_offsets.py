@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_connector.read_options import TriggerLimits
-from spark_connector.stream_offsets import count_new, end_of_batch, from_json, to_json
+from kbroker.spark_connector.read_options import TriggerLimits
+from kbroker.spark_connector.stream_offsets import count_new, end_of_batch, from_json, to_json
 
 BEGINS = {("t", 0): 0, ("t", 1): 10, ("t", 2): 5}
 LATEST = {("t", 0): 900, ("t", 1): 110, ("t", 2): 5}

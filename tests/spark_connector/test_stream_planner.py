@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker import Admin
-from kbroker.broker_process import BrokerProcess
-from spark_connector.offset_ranges import OffsetRange
-from spark_connector.planning import DataLossError
-from spark_connector.read_options import TriggerLimits, read_options
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.offset_ranges import OffsetRange
+from kbroker.spark_connector.planning import DataLossError
+from kbroker.spark_connector.read_options import TriggerLimits, read_options
 from tests.kbroker.client.topics import create_topic, produce_values
 
-stream_planner = pytest.importorskip("spark_connector.stream_planner")
+stream_planner = pytest.importorskip("kbroker.spark_connector.stream_planner")
 ALL = TriggerLimits()
 
 

@@ -2,14 +2,14 @@
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from spark_connector.columns import ColumnPlan
-from spark_connector.read_options import read_options
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark_connector.schemas import plain_schema
 
 limits = pytest.importorskip("pyspark.sql.streaming.datasource")
-stream_reader = pytest.importorskip("spark_connector.stream_reader")
+stream_reader = pytest.importorskip("kbroker.spark_connector.stream_reader")
 PLAN = ColumnPlan(plain_schema(), tuple(plain_schema().names))
 
 

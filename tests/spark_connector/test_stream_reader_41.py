@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from kbroker import Admin, TopicPartition
-from kbroker.broker_process import BrokerProcess
-from spark_connector.columns import ColumnPlan
-from spark_connector.planning import DataLossError
-from spark_connector.read_options import read_options
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.planning import DataLossError
+from kbroker.spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark_connector.schemas import plain_schema
 
-stream_reader_41 = pytest.importorskip("spark_connector.stream_reader_41")
+stream_reader_41 = pytest.importorskip("kbroker.spark_connector.stream_reader_41")
 PLAN = ColumnPlan(plain_schema(), tuple(plain_schema().names))
 
 

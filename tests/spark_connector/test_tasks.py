@@ -4,15 +4,15 @@ import pickle
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from spark_connector.columns import ColumnPlan
-from spark_connector.offset_ranges import OffsetRange
-from spark_connector.options import OptionError
-from spark_connector.read_options import read_options
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.offset_ranges import OffsetRange
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark_connector.schemas import plain_schema
 
-tasks = pytest.importorskip("spark_connector.tasks")
+tasks = pytest.importorskip("kbroker.spark_connector.tasks")
 
 
 def test_a_pickled_share_of_the_read_is_read_as_planned(broker: BrokerProcess, topic_name: str) -> None:

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from spark_connector.columns import plan_columns
-from spark_connector.read_options import read_options
+from kbroker.spark_connector.columns import plan_columns
+from kbroker.spark_connector.read_options import read_options
 from tests.spark_connector.schemas import plain_schema, schema
 
 pa = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("kbroker.client.arrow")
-typed_rows = pytest.importorskip("spark_connector.typed_rows")
+typed_rows = pytest.importorskip("kbroker.spark_connector.typed_rows")
 
 
 def rows(wanted: Any, values: list[bytes | None], **given: str) -> list[dict[str, Any]]:

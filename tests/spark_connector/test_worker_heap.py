@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.worker_heap import keep_loaded
 
 
 def test_the_heap_of_a_users_own_process_stays_as_it_is() -> None:
@@ -24,7 +24,7 @@ def test_a_worker_of_spark_does_not_go_through_its_modules_after_each_task(spark
 
         import pyarrow as pa
 
-        from spark_connector.worker_heap import keep_loaded
+        from kbroker.spark_connector.worker_heap import keep_loaded
 
         keep_loaded()
         for _ in batches:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_connector.options import OptionError
-from spark_connector.write_options import write_options
+from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.write_options import write_options
 
 BASE = {"kafka.bootstrap.servers": "h:1"}
 

@@ -5,11 +5,11 @@ import pickle
 
 import pytest
 
-from spark_connector.write_options import WriteOptions
+from kbroker.spark_connector.write_options import WriteOptions
 
-writer = pytest.importorskip("spark_connector.writer")
-row_sender = pytest.importorskip("spark_connector.row_sender")
-sink_layout = pytest.importorskip("spark_connector.sink_layout")
+writer = pytest.importorskip("kbroker.spark_connector.writer")
+row_sender = pytest.importorskip("kbroker.spark_connector.row_sender")
+sink_layout = pytest.importorskip("kbroker.spark_connector.sink_layout")
 OPTIONS, LAYOUT = WriteOptions("h:1", topic="t"), sink_layout.SinkLayout(names=("value",), value="value")
 
 

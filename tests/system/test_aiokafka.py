@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.system.records import CODECS, SystemRecord, all_sorts_of_records
 
 pytestmark = pytest.mark.slow

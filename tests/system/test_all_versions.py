@@ -11,27 +11,31 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.dispatch import API_VERSIONS
-from kbroker.refusals import blank
-from kbroker.testing import unique_topic_name
-from protocol.apis import API_BY_KEY
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.messages.configs import AlterConfigsRequest, DescribeConfigsRequest, IncrementalAlterConfigsRequest
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.log_dirs import DescribeLogDirsRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.reassignments import (
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.network.dispatch import API_VERSIONS
+from kbroker.network.refusals import blank
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.protocol.messages.configs import (
+    AlterConfigsRequest,
+    DescribeConfigsRequest,
+    IncrementalAlterConfigsRequest,
+)
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
-from protocol.primitives import ZERO_UUID
-from protocol.schema import Struct, schema_of
+from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.protocol.schema import Struct, schema_of
+from kbroker.testing import unique_topic_name
 from tests.system.wire import Peer, create_topic, one_batch
 
 pytestmark = pytest.mark.slow

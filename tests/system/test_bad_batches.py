@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol.errors import ErrorCode
-from protocol.messages.offsets import ListOffsetsRequest
-from protocol.records.batch import HEADER_SIZE, split_batches, write_crc
-from protocol.records.builder import BatchBuilder
-from protocol.records.compression import CompressionType, compress
-from protocol.records.record import decode_batch
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.offsets import ListOffsetsRequest
+from kbroker.protocol.records.batch import HEADER_SIZE, split_batches, write_crc
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.compression import CompressionType, compress
+from kbroker.protocol.records.record import decode_batch
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import (
     Peer,

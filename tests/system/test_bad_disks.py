@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol.errors import ErrorCode
-from protocol.messages.log_dirs import DescribeLogDirsRequest
-from protocol.records.batch import split_batches
-from protocol.records.record import decode_batch
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.record import decode_batch
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import Peer, bystander, create_topic, fetch, leaders, one_batch, produce
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol import primitives
-from protocol.apis import API_BY_KEY
-from protocol.errors import ErrorCode
-from protocol.messages.api_versions import ApiVersionsRequest
-from protocol.schema import schema_of
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol import primitives
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.protocol.schema import schema_of
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import (
     Peer,

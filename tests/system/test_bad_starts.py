@@ -15,7 +15,7 @@ from tests.fixtures.brokers import MakeBroker
 def start(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "server.properties"
     file.write_text(f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n{lines}\n")
-    command = [sys.executable, "-m", "kbroker.broker", str(file), *arguments]
+    command = [sys.executable, "-m", "kbroker.process", str(file), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kbroker import Admin, Consumer, Producer
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.types import TopicPartition
-from protocol.errors import KafkaError
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import KafkaError
 from tests.fixtures.brokers import MakeBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

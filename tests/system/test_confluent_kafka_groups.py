@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.system.librdkafka import TIMEOUT, MakeMember, create_topic, members, poll_until, produce
 
 pytestmark = pytest.mark.slow

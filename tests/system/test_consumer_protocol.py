@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from controller.znodes import BrokerRegistration, Endpoint
-from controller.zookeeper import ZooKeeper
-from kbroker.broker_process import BrokerProcess
+from kbroker.controller.znodes import BrokerRegistration, Endpoint
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.system.librdkafka import TIMEOUT, MakeMember, create_topic, members, poll_until, produce
 

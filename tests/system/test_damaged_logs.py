@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol.errors import ErrorCode
-from protocol.records.batch import split_batches, verify_crc
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.batch import split_batches, verify_crc
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import Peer, bystander, create_topic, fetch, one_batch, produce
 

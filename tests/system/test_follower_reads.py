@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 
 from kbroker import Admin, Consumer, Producer, TopicPartition
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_cluster import BlockingCluster
 from kbroker.client.errors import UnknownTopicOrPartitionError
+from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 from tests.system.test_replication import until

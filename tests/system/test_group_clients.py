@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 
 pytestmark = pytest.mark.slow
 aiokafka = pytest.importorskip("aiokafka")

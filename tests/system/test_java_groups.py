@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 

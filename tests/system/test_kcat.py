@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(KCAT is None, reason="kcat is not installed")]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol.records.batch import HEADER, split_batches, verify_crc
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.batch import HEADER, split_batches, verify_crc
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import succeed

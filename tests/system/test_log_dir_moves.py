@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kbroker import Admin
-from kbroker.broker_process import BrokerProcess
-from protocol.errors import ErrorCode
-from protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import succeed

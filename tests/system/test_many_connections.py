@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol.headers import decode_response
-from protocol.messages.fetch import FetchResponse
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.produce import ProduceResponse
-from protocol.records.batch import split_batches
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.headers import decode_response
+from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.produce import ProduceResponse
+from kbroker.protocol.records.batch import split_batches
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import (
     FETCH_VERSION,

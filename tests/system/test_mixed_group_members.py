@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
+from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.java import JVM_FLAGS
 
 pytestmark = pytest.mark.slow

@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.coordinator.partitioning import partition_for
-from kbroker.dev import DevCluster
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest
-from protocol.records.batch import read_header, split_batches
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.cluster import DevCluster
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.records.batch import read_header, split_batches
 from tests.faults.checker import Replica, check_replicas
 from tests.faults.cluster_view import stored_replica
 from tests.fixtures.brokers import MakeCluster

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker import Admin, Producer, TopicPartition
-from kbroker.dev import DevCluster
+from kbroker.dev.cluster import DevCluster
 from tests.fixtures.brokers import MakeCluster
 from tests.fixtures.java import JavaTool
 from tests.system.test_replication import until

@@ -10,9 +10,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.embedded_zookeeper import EmbeddedZooKeeper
-from kbroker.free_ports import free_ports
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.dev.free_ports import free_ports
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.system.wire import Peer, bystander, create_topic, fetch, leaders, one_batch, produce

@@ -12,21 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_connection import BlockingConnection
-from protocol.apis import API_BY_KEY
-from protocol.errors import ErrorCode
-from protocol.headers import decode_response, encode_request
-from protocol.messages.fetch import FetchRequest
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.offsets import ListOffsetsRequest
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.topics import CreateTopicsRequest
-from protocol.primitives import ZERO_UUID
-from protocol.records.batch import split_batches
-from protocol.records.builder import BatchBuilder
-from protocol.records.record import decode_batch
-from protocol.schema import Message, schema_of
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import decode_response, encode_request
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.offsets import ListOffsetsRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.topics import CreateTopicsRequest
+from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.record import decode_batch
+from kbroker.protocol.schema import Message, schema_of
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12

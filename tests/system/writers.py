@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from confluent_kafka import Producer as ConfluentProducer
 
 from kbroker import Producer
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.system.wire import Peer, one_batch, produce
 
 VALUE_BYTES = 300

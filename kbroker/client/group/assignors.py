@@ -14,7 +14,7 @@ from kbroker.client.group.subscriptions import Subscription
 from kbroker.client.group.topic_racks import Members, Topics, is_rack_aware, racks_of_members
 from kbroker.client.group.user_data import cooperative_user_data, sticky_user_data
 from kbroker.client.types import TopicPartition
-from protocol.java_hash import java_hash, java_map_order
+from kbroker.protocol.java_hash import java_hash, java_map_order
 
 Assignment = dict[str, list[TopicPartition]]
 """Member id -> its partitions."""

@@ -35,8 +35,8 @@ from kbroker.client.group.events import (
 )
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription, encode_subscription
 from kbroker.client.types import TopicPartition
-from protocol.errors import ErrorCode, MalformedMessage
-from protocol.messages.groups import (
+from kbroker.protocol.errors import ErrorCode, MalformedMessage
+from kbroker.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,
@@ -45,7 +45,7 @@ from protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from protocol.schema import Message
+from kbroker.protocol.schema import Message
 
 PROTOCOL_TYPE = "consumer"
 MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})

@@ -12,8 +12,8 @@ from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.events import Identity
 from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.groups import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 

@@ -31,9 +31,9 @@ from kbroker.client.group.events import (
 )
 from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
-from protocol.schema import Message
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kbroker.protocol.schema import Message
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 FIRST_HEARTBEAT_MS = 5_000

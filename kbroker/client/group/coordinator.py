@@ -8,9 +8,9 @@ from typing import Any
 from kbroker.client.cluster import CONTROL, Cluster
 from kbroker.client.errors import error_for
 from kbroker.client.metadata import Node
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from protocol.schema import Message
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from kbroker.protocol.schema import Message
 
 FIRST_BATCHED = 4
 """The version of FindCoordinator that takes several keys."""

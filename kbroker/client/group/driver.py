@@ -16,9 +16,9 @@ from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.events import NEVER, Fail, FindCoordinator, Identity, Instruction, Send, ShareOut, Work
 from kbroker.client.group.subscriptions import encode_assignment
 from kbroker.client.group.topic_racks import Topics
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.groups import ConsumerGroupHeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
-from protocol.schema import Message
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.groups import ConsumerGroupHeartbeatRequest, JoinGroupRequest, LeaveGroupRequest
+from kbroker.protocol.schema import Message
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from kbroker.client.group.subscriptions import Subscription
 from kbroker.client.types import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.schema import Message
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.schema import Message
 
 NEVER = 1 << 62
 """A deadline that does not come, in ms."""

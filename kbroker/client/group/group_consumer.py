@@ -24,7 +24,7 @@ from kbroker.client.group.events import GiveUp, Identity, MemberSettings, Work
 from kbroker.client.group.listener import tell
 from kbroker.client.partition_state import COMMITTED, UNKNOWN_EPOCH, PartitionState
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
 

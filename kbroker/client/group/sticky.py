@@ -14,7 +14,7 @@ from kbroker.client.group.topic_racks import GroupRacks, Members, Topics
 from kbroker.client.group.uneven import UnevenAssignment
 from kbroker.client.group.user_data import cooperative_previous, sticky_previous
 from kbroker.client.types import TopicPartition
-from protocol.java_hash import java_hash, java_map_order
+from kbroker.protocol.java_hash import java_hash, java_map_order
 
 Assignment = dict[str, list[TopicPartition]]
 Previous = Callable[[Subscription], tuple[Sequence[TopicPartition], int | None]]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import TopicPartition
-from protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from protocol.versioned import decode_versioned, encode_versioned
+from kbroker.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kbroker.protocol.versioned import decode_versioned, encode_versioned
 
 NEWEST = 3
 NO_GENERATION = -1

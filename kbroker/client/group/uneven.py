@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kbroker.client.group.subscriptions import NO_GENERATION, Subscription
 from kbroker.client.group.topic_racks import GroupRacks, Members, Topics
 from kbroker.client.types import TopicPartition
-from protocol.java_hash import java_hash, java_map_order
+from kbroker.protocol.java_hash import java_hash, java_map_order
 
 Assignment = dict[str, list[TopicPartition]]
 Pair = tuple[str, str]

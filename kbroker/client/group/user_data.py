@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from kbroker.client.group.subscriptions import NO_GENERATION, Subscription
 from kbroker.client.types import TopicPartition
-from protocol.codec import decode, encode
-from protocol.errors import MalformedMessage
-from protocol.java_hash import java_hash, java_map_order
-from protocol.primitives import Array, Int32, Str
-from protocol.schema import Message, Struct, data, since
+from kbroker.protocol.codec import decode, encode
+from kbroker.protocol.errors import MalformedMessage
+from kbroker.protocol.java_hash import java_hash, java_map_order
+from kbroker.protocol.primitives import Array, Int32, Str
+from kbroker.protocol.schema import Message, Struct, data, since
 
 GENERATION, PARTITIONS_ONLY = 1, 0
 """The two versions of StickyUserData."""

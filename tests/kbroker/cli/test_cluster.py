@@ -2,7 +2,7 @@
 
 import json
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import kbroker, rows, succeed
 
 

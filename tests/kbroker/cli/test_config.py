@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 import yaml
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 
 

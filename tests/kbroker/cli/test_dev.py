@@ -1,11 +1,11 @@
-"""`kbroker dev`: its arguments; what it does is tested in tests/kbroker/test_dev.py."""
+"""`kbroker dev`: its arguments; what it does is tested in tests/kbroker/dev/test_cluster.py."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker import dev
+from kbroker.dev import cluster as dev
 from tests.kbroker.cli.commands import kbroker
 
 

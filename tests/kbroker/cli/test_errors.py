@@ -3,8 +3,8 @@
 import pytest
 
 from kbroker.cli.errors import CommandFailed, one_line
-from kbroker.embedded_zookeeper import EmbeddedZooKeeperError
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from kbroker import Admin, Consumer
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
 
 

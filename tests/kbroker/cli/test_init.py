@@ -7,7 +7,7 @@ import pytest
 
 from tests.kbroker.cli.commands import kbroker
 
-HEAVY_MODULES = ("asyncio", "rich", "yaml", "kazoo", "pyarrow", "pyspark", "protocol.apis", "kbroker.client")
+HEAVY_MODULES = ("asyncio", "rich", "yaml", "kazoo", "pyarrow", "pyspark", "kbroker.protocol.apis", "kbroker.client")
 
 
 def test_help_names_every_command_and_loads_nothing_heavy() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.cli.produce import split, to_record
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 
 

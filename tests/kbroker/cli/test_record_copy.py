@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kbroker import Admin
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 
 pa = pytest.importorskip("pyarrow")

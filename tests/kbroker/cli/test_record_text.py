@@ -5,7 +5,7 @@ import json
 import yaml
 
 from kbroker.cli.record_text import json_lines, readable, table_lines, yaml_documents
-from protocol.records.record import Record
+from kbroker.protocol.records.record import Record
 
 
 def record() -> Record:

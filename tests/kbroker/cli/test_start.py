@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from kbroker.dev import known_brokers
-from kbroker.free_ports import free_ports
+from kbroker.dev.cluster import known_brokers
+from kbroker.dev.free_ports import free_ports
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.cli.commands import kbroker
 

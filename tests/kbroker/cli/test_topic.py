@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.free_ports import free_ports
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.free_ports import free_ports
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.client.admin import Admin
-from kbroker.free_ports import free_ports
+from kbroker.dev.free_ports import free_ports
 
 ANCHOR = Path(__file__).parents[4] / "shared" / "kafka-anchor.sh"
 

@@ -17,8 +17,8 @@ from kbroker.client.types import (
     AclPermission,
     AclResource,
 )
-from protocol.errors import ErrorCode
-from protocol.messages.security import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.security import (
     CreateAclsRequest,
     CreateAclsResponse,
     DeleteAclsRequest,
@@ -26,7 +26,7 @@ from protocol.messages.security import (
     DescribeAclsRequest,
     DescribeAclsResponse,
 )
-from protocol.schema import Message
+from kbroker.protocol.schema import Message
 
 RULE = AccessRule(AclResource.TOPIC, "t", "User:a", AclOperation.READ, AclPermission.DENY, "h", AclPattern.PREFIXED)
 

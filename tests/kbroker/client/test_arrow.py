@@ -2,8 +2,8 @@
 
 import pytest
 
-from protocol.records.builder import BatchBuilder
-from protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.columns import ColumnDecoder
 
 pa = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("kbroker.client.arrow")

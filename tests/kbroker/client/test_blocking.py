@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pytest
 
 from kbroker import Admin, Consumer, Producer, aio
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.errors import ClientClosed, ConfigurationError
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.types import TopicPartition
+from kbroker.dev.broker_process import BrokerProcess
 
 
 def test_all_three_clients_work_without_a_loop(bootstrap: str, topic_name: str) -> None:

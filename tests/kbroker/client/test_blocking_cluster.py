@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_cluster import EARLIEST, LATEST, BlockingCluster
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.client.topics import create_topic, produce_values
 
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_connection import BlockingConnection
-from protocol.messages.metadata import MetadataRequest
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.messages.metadata import MetadataRequest
 
 
 @contextmanager

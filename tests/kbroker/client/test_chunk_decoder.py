@@ -8,9 +8,9 @@ from kbroker.client.chunk_decoder import decode_columns, decode_records
 from kbroker.client.errors import CorruptMessageError
 from kbroker.client.fetcher import Chunk, PartitionState
 from kbroker.client.types import TopicPartition
-from protocol.records.builder import BatchBuilder
-from protocol.records.columns import ColumnDecoder
-from protocol.records.record import Record
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.record import Record
 
 KEY = TopicPartition("t", 3)
 

@@ -20,15 +20,15 @@ import kbroker.client.arrow  # noqa: F401 - now: pytest's rewriting of it on the
 from kbroker import Admin as BlockingAdmin
 from kbroker import Consumer as BlockingConsumer
 from kbroker import Producer as BlockingProducer
-from kbroker.broker_process import BrokerProcess
 from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
-from protocol.errors import ErrorCode
-from protocol.records.batch import split_batches, write_crc
-from protocol.records.builder import BatchBuilder
-from protocol.records.compression import CompressionType
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.batch import split_batches, write_crc
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.compression import CompressionType
 from tests.kbroker.client.topics import produce_batch
 
 LIMIT_S = 30.0

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from kbroker.client.connection import Connection
-from protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
 
 
 async def test_requests_are_pipelined(bootstrap: str) -> None:

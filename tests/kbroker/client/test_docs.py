@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking import Admin
+from kbroker.dev.broker_process import BrokerProcess
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
 

@@ -1,7 +1,7 @@
 import pickle
 
 from kbroker.client import errors
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 
 def test_each_code_has_a_class_of_its_own() -> None:

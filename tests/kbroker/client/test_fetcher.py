@@ -4,7 +4,7 @@ from kbroker.client import errors
 from kbroker.client.consumer import Consumer
 from kbroker.client.partition_state import Chunk, PartitionState
 from kbroker.client.types import TopicPartition
-from protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.builder import BatchBuilder
 
 
 def batch(base_offset: int, count: int) -> bytearray:

@@ -1,9 +1,9 @@
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.client.group.members import fill, member, poll_until
 
 

@@ -2,8 +2,8 @@ import pytest
 
 from kbroker.client.errors import LeaderNotAvailableError, UnknownTopicOrPartitionError
 from kbroker.client.metadata import ClusterMetadata
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataResponse
 
 
 def answer(leader: int, epoch: int) -> MetadataResponse:

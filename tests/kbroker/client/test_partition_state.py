@@ -1,7 +1,7 @@
 from kbroker.client.partition_state import Chunk, PartitionState, look_through
 from kbroker.client.types import TopicPartition
-from protocol.records.batch import stamp
-from protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.batch import stamp
+from kbroker.protocol.records.builder import BatchBuilder
 
 KEY = TopicPartition("t", 0)
 

@@ -3,12 +3,12 @@ import random
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
-from protocol.records.partitioner import partition_for_key
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.partitioner import partition_for_key
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from kbroker import Admin
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.blocking_cluster import BlockingCluster
 from kbroker.client.errors import (
     CorruptMessageError,
@@ -15,7 +14,8 @@ from kbroker.client.errors import (
     RequestTimedOutError,
     UnknownTopicIdError,
 )
-from protocol.records.batch import split_batches
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.batch import split_batches
 from tests.kbroker.client.topics import create_topic, produce_values
 
 pytest.importorskip("pyarrow")

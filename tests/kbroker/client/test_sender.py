@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client import blocking
 from kbroker.client.admin import Admin
 from kbroker.client.connection import Connection
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.client.types import RecordMetadata
-from protocol.messages.produce import ProduceRequest
-from protocol.schema import Message
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.schema import Message
 
 
 @pytest.mark.slow

@@ -21,11 +21,11 @@ from kbroker.client.errors import BrokerError, DeliveryTimeout
 from kbroker.client.metadata import Node, PartitionMetadata, TopicMetadata
 from kbroker.client.sender import Sender
 from kbroker.client.types import RecordMetadata
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.produce import ProduceRequest, ProduceResponse
-from protocol.records.batch import read_header
-from protocol.records.record import decode_batch
-from segment.producer_state import ProducerState
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.protocol.records.batch import read_header
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.producer_state import ProducerState
 
 TOPIC = "t"
 PARTITIONS = 2

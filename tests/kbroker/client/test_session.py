@@ -2,11 +2,11 @@ import pytest
 
 from kbroker.client.errors import UnsupportedVersionError
 from kbroker.client.session import STAGING_BYTES, Response, Session
-from protocol.errors import ErrorCode, KafkaError
-from protocol.frame import FrameError
-from protocol.headers import encode_response
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.frame import FrameError
+from kbroker.protocol.headers import encode_response
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
 
 def feed(session: Session, data: bytes, step: int) -> list[Response]:

@@ -10,8 +10,8 @@ from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
-from protocol.records.partitioner import partition_for_key
-from protocol.records.record import Record
+from kbroker.protocol.records.partitioner import partition_for_key
+from kbroker.protocol.records.record import Record
 
 pa = pytest.importorskip("pyarrow")
 

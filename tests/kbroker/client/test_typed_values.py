@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kbroker import Consumer, Producer
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.errors import ConfigurationError, MalformedValue
+from kbroker.dev.broker_process import BrokerProcess
 
 pa = pytest.importorskip("pyarrow")
 typed_values = pytest.importorskip("kbroker.client.typed_values")

@@ -1,10 +1,10 @@
 """Topics and records for the tests of readers, made with the protocol alone."""
 
 from kbroker.client.blocking_cluster import BlockingCluster
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceRequest
-from protocol.messages.topics import CreateTopicsRequest
-from protocol.records.builder import BatchBuilder
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.topics import CreateTopicsRequest
+from kbroker.protocol.records.builder import BatchBuilder
 
 TIMEOUT_MS = 20_000
 

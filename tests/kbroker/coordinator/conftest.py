@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_coordinator import GroupCoordinator, new_member_id
 from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.records.record import Record, decode_batch
+from kbroker.protocol.records.record import Record, decode_batch
 from tests.fixtures.data_path import Played
 from tests.kbroker.coordinator.play import subscription
 

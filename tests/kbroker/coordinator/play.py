@@ -17,9 +17,9 @@ from kbroker.coordinator.group_events import (
 )
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.member import NEVER
-from protocol.codec import encode
-from protocol.errors import ErrorCode
-from protocol.messages.groups import ConsumerProtocolSubscription
+from kbroker.protocol.codec import encode
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import ConsumerProtocolSubscription
 
 
 def subscription(*topics: str) -> bytes:

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.coordinator.any_group import GroupMaker
 from kbroker.coordinator.consumer_group import ConsumerSettings
 from kbroker.coordinator.group_events import GroupSettings
-from kbroker.metadata_cache import MetadataCache
 
 
 def test_both_kinds_begin_empty_and_with_nothing_to_remove_but_their_own() -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from kbroker.coordinator.append_errors import commit_error, group_error
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 
 @pytest.mark.parametrize(

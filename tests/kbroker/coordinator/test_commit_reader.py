@@ -12,8 +12,8 @@ import pytest
 import kbroker.coordinator.commit_reader as compiled
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.offsets_records import commit_key, commit_value, group_key
-from protocol.records.builder import BatchBuilder
-from protocol.records.control import ControlType, control_batch
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.control import ControlType, control_batch
 from tests.protocol.records import interpreted
 
 FIRST = CommittedOffset(5, 2, "métadonnées", 1_700_000_000_000)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat, ConsumerSettings
 from kbroker.coordinator.consumer_member import MemberState, Partitions
 from kbroker.coordinator.consumer_records import StoredGroup, load_record
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.coordinator import consumer_records as records
 from kbroker.coordinator.consumer_member import ClassicMembership, ConsumerMember, MemberState
-from protocol.errors import MalformedMessage
+from kbroker.protocol.errors import MalformedMessage
 
 TOPIC = bytes(range(16))
 MEMBER = ConsumerMember(

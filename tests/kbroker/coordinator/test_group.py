@@ -13,7 +13,7 @@ from kbroker.coordinator.group import _TRANSITIONS, Group
 from kbroker.coordinator.group_events import GroupSettings, JoinRequest
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.coordinator.play import GroupPlay, subscription
 
 ALLOWED_FROM = {

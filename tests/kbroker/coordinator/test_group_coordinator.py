@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_coordinator import new_member_id, steady_ms
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.offsets_records import group_key, read_group, read_key
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
 
 KEY = ("t", 0)

@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from kbroker.coordinator.group_events import AnswerJoin, GroupSettings, JoinAnswer
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 
 def test_a_refused_join_has_kafkas_empty_values() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kbroker.coordinator.consumer_group import ConsumerHeartbeat
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.coordinator.conftest import Coordinated
 
 

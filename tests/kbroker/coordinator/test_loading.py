@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.coordinator.any_group import GroupMaker
 from kbroker.coordinator.consumer_group import ConsumerGroup, ConsumerHeartbeat, ConsumerSettings
 from kbroker.coordinator.group_events import GroupSettings
@@ -15,11 +16,10 @@ from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.loading import load, make_groups
 from kbroker.coordinator.offsets_records import commit_key, commit_value, group_key, group_value
-from kbroker.metadata_cache import MetadataCache
-from protocol.messages.internal_topics import GroupMetadataValue
-from protocol.records.builder import BatchBuilder
-from protocol.records.control import ControlType, control_batch
-from segment.log import AppendOrigin, Log
+from kbroker.protocol.messages.internal_topics import GroupMetadataValue
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.segment.log import AppendOrigin, Log
 from tests.fixtures.data_path import TOPIC, Played
 
 KEY = ("t", 0)

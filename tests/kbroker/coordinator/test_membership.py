@@ -2,7 +2,7 @@ import pytest
 
 from kbroker.coordinator.member import Member
 from kbroker.coordinator.membership import Membership
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.coordinator.play import subscription
 
 

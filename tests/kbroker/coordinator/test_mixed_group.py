@@ -9,9 +9,9 @@ from kbroker.coordinator.consumer_member import MemberState
 from kbroker.coordinator.consumer_records import StoredGroup, load_record
 from kbroker.coordinator.group_events import JoinRequest
 from kbroker.coordinator.mixed_group import MixedGroup
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from protocol.versioned import decode_versioned, encode_versioned
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kbroker.protocol.versioned import decode_versioned, encode_versioned
 from tests.kbroker.coordinator.play import GroupPlay
 from tests.kbroker.coordinator.test_consumer_group import Client, FakeTopics
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from kbroker.coordinator.offsets_log import OffsetsLog
-from protocol.errors import ErrorCode, KafkaError
-from protocol.records.record import decode_batch
-from segment.log import AppendOrigin, AppendResult
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.log import AppendOrigin, AppendResult
 
 
 class Replicas:

@@ -15,9 +15,14 @@ from kbroker.coordinator.offsets_records import (
     read_group,
     read_key,
 )
-from protocol.codec import encode
-from protocol.errors import KafkaError, MalformedMessage
-from protocol.messages.internal_topics import GroupMetadataKey, GroupMetadataValue, OffsetCommitKey, OffsetCommitValue
+from kbroker.protocol.codec import encode
+from kbroker.protocol.errors import KafkaError, MalformedMessage
+from kbroker.protocol.messages.internal_topics import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=50)

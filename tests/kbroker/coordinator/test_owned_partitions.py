@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_offsets import CommittedOffset
-from kbroker.topic_names import OFFSETS_TOPIC
-from protocol.errors import ErrorCode
-from segment.log import Log
+from kbroker.protocol.errors import ErrorCode
+from kbroker.segment.log import Log
 from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.coordinator.play import GroupPlay, subscription
 
 SCENARIOS = sorted((Path(__file__).parents[2] / "scenarios" / "groups").glob("*.txt"))

@@ -1,8 +1,8 @@
 import pytest
 
 from kbroker.coordinator.subscriptions import subscribed_topics
-from protocol.codec import encode
-from protocol.messages.groups import ConsumerProtocolSubscription
+from kbroker.protocol.codec import encode
+from kbroker.protocol.messages.groups import ConsumerProtocolSubscription
 
 
 @pytest.mark.parametrize("version", range(4))

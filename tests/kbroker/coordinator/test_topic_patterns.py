@@ -5,7 +5,7 @@ import time
 import pytest
 
 from kbroker.coordinator.topic_patterns import TopicPattern
-from protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.coordinator.test_consumer_group import FakeTopics
 
 

@@ -4,10 +4,10 @@ import struct
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol.errors import ErrorCode
-from protocol.headers import decode_response
-from protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import decode_response
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.kbroker.asking import Ask
 from tests.kbroker.test_dispatch import exchange
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
+from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.metadata import CLUSTER_OPERATIONS
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import DescribeClusterRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import DescribeClusterRequest
 from tests.kbroker.asking import Ask
 
 

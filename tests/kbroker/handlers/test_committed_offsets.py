@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
-from protocol.messages.topics import CreateTopicsRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
+from kbroker.protocol.messages.topics import CreateTopicsRequest
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_groups import group, join, sync
 

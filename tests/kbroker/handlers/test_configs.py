@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from kbroker.config_description import DEFAULT, DYNAMIC_BROKER, DYNAMIC_DEFAULT, LOGGER, STATIC_BROKER, TOPIC_CONFIG
+from kbroker.config.description import DEFAULT, DYNAMIC_BROKER, DYNAMIC_DEFAULT, LOGGER, STATIC_BROKER, TOPIC_CONFIG
+from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.configs import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC, Change, changed
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.configs import (
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
-from segment.log_config import TOPIC_KEYS
+from kbroker.segment.log_config import TOPIC_KEYS
 from tests.kbroker.asking import Ask, asking
 from tests.kbroker.handlers.test_topics import create, topic
 
@@ -212,13 +212,13 @@ async def test_what_a_broker_cannot_change_is_refused(
 
 
 async def test_levels_of_loggers_can_be_read_and_set(own: Ask) -> None:
-    await alter(own, BROKER_LOGGER, "1", ("kbroker.server", SET, "DEBUG"))
-    shown = (await entries(own, BROKER_LOGGER, "1"))["kbroker.server"]
+    await alter(own, BROKER_LOGGER, "1", ("kbroker.network.server", SET, "DEBUG"))
+    shown = (await entries(own, BROKER_LOGGER, "1"))["kbroker.network.server"]
     assert (shown.value, shown.config_source) == ("DEBUG", LOGGER)
-    refused = await alter(own, BROKER_LOGGER, "1", ("kbroker.server", SET, "LOUD"))
+    refused = await alter(own, BROKER_LOGGER, "1", ("kbroker.network.server", SET, "LOUD"))
     assert refused.error_code is ErrorCode.INVALID_CONFIG
-    await alter(own, BROKER_LOGGER, "1", ("kbroker.server", DELETE, None))
-    assert (await entries(own, BROKER_LOGGER, "1"))["kbroker.server"].value == "INFO"
+    await alter(own, BROKER_LOGGER, "1", ("kbroker.network.server", DELETE, None))
+    assert (await entries(own, BROKER_LOGGER, "1"))["kbroker.network.server"].value == "INFO"
 
 
 def test_changes_start_from_what_is_set_or_from_nothing() -> None:

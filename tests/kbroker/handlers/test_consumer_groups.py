@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     DescribeGroupsRequest,
@@ -18,7 +18,7 @@ from protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from protocol.messages.topics import CreateTopicsRequest
+from kbroker.protocol.messages.topics import CreateTopicsRequest
 from tests.kbroker.asking import Ask
 
 VERSIONS = (0, 1)

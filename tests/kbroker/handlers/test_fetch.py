@@ -7,8 +7,8 @@ from typing import Any
 
 from kbroker.handlers.fetch import fetch
 from kbroker.handlers.produce import produce
-from protocol.errors import ErrorCode
-from protocol.messages.fetch import FetchRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 

@@ -2,9 +2,9 @@ import asyncio
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import FindCoordinatorRequest
-from protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import FindCoordinatorRequest
+from kbroker.protocol.messages.metadata import MetadataRequest
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask, asking
 

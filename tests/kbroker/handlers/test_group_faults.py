@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.group.subscriptions import Subscription, encode_assignment, encode_subscription
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.coordinator.partitioning import partition_for
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -24,8 +24,8 @@ from protocol.messages.groups import (
     OffsetCommitRequest,
     SyncGroupRequest,
 )
-from protocol.records.batch import split_batches
-from protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.builder import BatchBuilder
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask, asking
 from tests.kbroker.client.group.members import Diary, member, poll_until

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
-from protocol.errors import ErrorCode
-from protocol.messages.log_dirs import DescribeLogDirsRequest
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_topics import create, topic
 

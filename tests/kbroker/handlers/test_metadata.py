@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from kbroker.handlers.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest
-from protocol.primitives import ZERO_UUID
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.primitives import ZERO_UUID
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_topics import create, topic
 

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
-from protocol.errors import ErrorCode
-from protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_fetch import ask, fetch_request
 

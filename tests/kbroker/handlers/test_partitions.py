@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.topics import CreatePartitionsRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.topics import CreatePartitionsRequest
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_topics import create, describe, topic
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kbroker.dispatch import CloseConnection
 from kbroker.handlers.produce import produce
-from protocol.errors import ErrorCode
-from protocol.messages.produce import ProduceRequest
-from segment.log_config import LogConfig
+from kbroker.handlers.registry import CloseConnection
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.segment.log_config import LogConfig
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.replication import AllocateProducerIdsRequest
-from protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import AllocateProducerIdsRequest
+from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from tests.kbroker.asking import Ask
 
 

@@ -1,12 +1,12 @@
 """What tools and brokers ask of the controller, on a real broker."""
 
-from protocol.errors import ErrorCode
-from protocol.messages.reassignments import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
-from protocol.messages.replication import AlterPartitionRequest, ControlledShutdownRequest
+from kbroker.protocol.messages.replication import AlterPartitionRequest, ControlledShutdownRequest
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_topics import create, topic
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from kbroker.handlers.replication import leader_and_isr, stop_replica, update_metadata
-from protocol.errors import ErrorCode
-from protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from tests.fixtures.data_path import TOPIC, Played
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import ErrorCode
-from protocol.messages.metadata import MetadataRequest
-from protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
-from protocol.primitives import ZERO_UUID
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
+from kbroker.protocol.primitives import ZERO_UUID
 from tests.kbroker.asking import Ask
 
 

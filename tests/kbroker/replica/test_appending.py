@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.appending import ProduceBatch, is_slow
-from protocol.errors import ErrorCode, KafkaError
-from segment.log import AppendOrigin, AppendResult
+from kbroker.segment.log import AppendOrigin, AppendResult
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 
 

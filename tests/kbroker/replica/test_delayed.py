@@ -4,8 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.delayed import DelayedFetch, DelayedProduce, settle_reached
-from protocol.errors import ErrorCode
 
 
 async def test_a_produce_is_answered_when_its_last_partition_is_settled() -> None:

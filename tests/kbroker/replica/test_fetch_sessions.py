@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetch_sessions import EVICTION_MS, MAX_EPOCH, FetchSessions
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
 
 IDS = {b"a" * 16: "orders", b"b" * 16: "bills"}
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetcher import FIRST_PAUSE_MS, FetchedPartition, Fetcher, FetchLimits
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
 
 ID = b"i" * 16
 OTHER_ID = b"o" * 16

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, TOPIC_ID
 

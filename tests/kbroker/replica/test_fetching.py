@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from kbroker.broker_config import BrokerConfig
+from kbroker.config.broker_config import BrokerConfig
 from kbroker.replica.fetching import NOTE_INTERVAL_MS, FetchParameters
 from tests.fixtures.data_path import Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of

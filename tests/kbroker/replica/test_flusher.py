@@ -4,8 +4,8 @@ import asyncio
 import threading
 from typing import Any
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.flusher import Flusher
-from protocol.errors import ErrorCode, KafkaError
 
 
 class Log:

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.follower_log import truncation_offset
 from kbroker.replica.hosted import HostedPartition
-from protocol.errors import ErrorCode
-from segment.log_config import LogConfig
+from kbroker.segment.log_config import LogConfig
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import Played, one_batch
 

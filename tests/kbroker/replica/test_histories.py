@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetch_sessions import FetchSessions
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
 from kbroker.replica.fetching import FetchParameters, PartitionFetch
@@ -32,11 +34,9 @@ from kbroker.replica.partition import (
     StartFetching,
     StopFetching,
 )
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.fetch import FetchRequest, FetchResponse
-from segment.log import Log
-from segment.log_config import LogConfig
-from segment.log_manager import LogManager
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, one_batch
 
 REPLICAS = (1, 2, 3)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.delayed import DelayedProduce
-from protocol.errors import ErrorCode
-from segment.log_config import LogConfig
+from kbroker.segment.log_config import LogConfig
 from tests.fixtures.data_path import TOPIC, Played
 
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
 from kbroker.replica.replication import Replication
-from protocol.errors import ErrorCode, KafkaError
-from protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played
 

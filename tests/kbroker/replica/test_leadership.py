@@ -4,10 +4,10 @@ import asyncio
 import time
 from pathlib import Path
 
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.leadership import PORTION
 from kbroker.replica.partition import Role
-from protocol.errors import ErrorCode
-from protocol.primitives import ZERO_UUID
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.broker_config import BrokerConfig
+from kbroker.config.broker_config import BrokerConfig
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.replica import log_dir_moves
-from protocol.errors import ErrorCode
-from protocol.messages.replication import StopReplicaRequest
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 from tests.kbroker.handlers.test_produce import request_for, send

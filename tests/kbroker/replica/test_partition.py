@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.partition import (
     REFUSED_MS,
     AssignLeaderEpoch,
@@ -17,7 +18,6 @@ from kbroker.replica.partition import (
     StartFetching,
     StopFetching,
 )
-from protocol.errors import ErrorCode
 
 ALL = (1, 2, 3)
 LAG_MS = 100

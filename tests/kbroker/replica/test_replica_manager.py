@@ -5,8 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.replica_manager import EXPECTED_FOLLOWER_WAIT_MS, FOLLOWERS_EXPECTED_MS
-from protocol.errors import ErrorCode
 from tests.controller.conftest import until
 from tests.fixtures.data_path import BROKER, TOPIC, TOPIC_ID, Played
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kbroker.broker_config_checks import RACK_AWARE_SELECTOR, REPLICA_SELECTORS
+from kbroker.config.checks import RACK_AWARE_SELECTOR, REPLICA_SELECTORS
 from kbroker.replica.replica_selection import RackAwareSelector, replica_selector
 from tests.fixtures.data_path import Played
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of

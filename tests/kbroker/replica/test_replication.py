@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.partition import Role
-from protocol.errors import ErrorCode
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, one_batch
 

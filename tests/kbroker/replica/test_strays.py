@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from kbroker.protocol.messages.replication import UpdateMetadataRequest
 from kbroker.replica.strays import stop_gone_topics, stop_moved_replicas
-from protocol.messages.replication import UpdateMetadataRequest
 
 US = 1
 

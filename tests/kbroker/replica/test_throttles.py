@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kbroker.protocol.config_def import MAX_LONG
 from kbroker.replica.throttles import ReplicationThrottle, throttled_partitions
-from protocol.config_def import MAX_LONG
 
 NOW = 1_700_000_000_000
 

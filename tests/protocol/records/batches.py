@@ -5,11 +5,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from protocol.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, read_header, write_crc
-from protocol.records.buffers import BinaryColumn, Columns, HeadersColumn
-from protocol.records.builder import BatchBuilder, encode_varint
-from protocol.records.compression import compress
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, read_header, write_crc
+from kbroker.protocol.records.buffers import BinaryColumn, Columns, HeadersColumn
+from kbroker.protocol.records.builder import BatchBuilder, encode_varint
+from kbroker.protocol.records.compression import compress
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 
 Header = tuple[str, bytes | None]
 Row = tuple[bytes | None, bytes | None, list[Header], int]

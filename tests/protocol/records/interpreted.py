@@ -6,7 +6,7 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from types import ModuleType
 
-import protocol.records
+from kbroker.protocol import records
 
 ALIAS = "interpreted_records"
 NAMES = (
@@ -17,13 +17,13 @@ NAMES = (
 
 def load() -> dict[str, ModuleType]:
     """Modules by name; loaded once. Errors and Arrow's dataclasses are shared with the compiled ones."""
-    folder = Path(protocol.records.__file__).parent
+    folder = Path(records.__file__ or "").parent
     for name in NAMES:
         full_name = f"{ALIAS}.{name}"
         if full_name in sys.modules:
             continue
         source = (folder / f"{name}.py").read_text()
-        source = re.sub(rf"protocol\.records\.({'|'.join(NAMES)})\b", rf"{ALIAS}.\1", source)
+        source = re.sub(rf"kbroker\.protocol\.records\.({'|'.join(NAMES)})\b", rf"{ALIAS}.\1", source)
         spec = spec_from_loader(full_name, loader=None)
         assert spec is not None
         module = module_from_spec(spec)

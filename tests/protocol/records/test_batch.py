@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records import batch as compiled
-from protocol.records.builder import BatchBuilder
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records import batch as compiled
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from tests.protocol.records import interpreted
 
 MODULES = [pytest.param(compiled, id="compiled"), pytest.param(interpreted.load()["batch"], id="interpreted")]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records import batch_chunk, offset_map
-from protocol.records.batch import stamp, write_crc
-from protocol.records.control import ControlType, control_batch
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records import batch_chunk, offset_map
+from kbroker.protocol.records.batch import stamp, write_crc
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import batch_of, codecs
 

@@ -1,6 +1,6 @@
 """Buffers are lent while somebody looks into them, and only then."""
 
-from protocol.records.buffers import BufferPool
+from kbroker.protocol.records.buffers import BufferPool
 
 
 def test_a_buffer_nobody_looks_into_is_lent_again() -> None:

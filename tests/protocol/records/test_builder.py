@@ -4,9 +4,9 @@ from types import ModuleType
 
 import pytest
 
-from protocol.records import builder
-from protocol.records.batch import check_batch
-from protocol.records.record import decode_batch
+from kbroker.protocol.records import builder
+from kbroker.protocol.records.batch import check_batch
+from kbroker.protocol.records.record import decode_batch
 from tests.protocol.records import interpreted
 
 both = pytest.mark.parametrize("module", [builder, interpreted.load()["builder"]], ids=["compiled", "interpreted"])

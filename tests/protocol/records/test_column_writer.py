@@ -4,12 +4,12 @@ from types import ModuleType
 
 import pytest
 
-from protocol.records import column_writer
-from protocol.records.batch import read_header
-from protocol.records.buffers import BinaryColumn, HeadersColumn
-from protocol.records.errors import InvalidRecord
-from protocol.records.partitioner import partition_for_key
-from protocol.records.record import decode_batch
+from kbroker.protocol.records import column_writer
+from kbroker.protocol.records.batch import read_header
+from kbroker.protocol.records.buffers import BinaryColumn, HeadersColumn
+from kbroker.protocol.records.errors import InvalidRecord
+from kbroker.protocol.records.partitioner import partition_for_key
+from kbroker.protocol.records.record import decode_batch
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import column_of
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records import columns, control
-from protocol.records.builder import BatchBuilder
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records import columns, control
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import Row, assemble, batch_of, cells, rows, table
 from tests.protocol.records.test_record import HEAD

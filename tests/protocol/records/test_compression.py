@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from protocol.records.compression import CompressionType, compress, decompress
-from protocol.records.errors import CorruptBatch
+from kbroker.protocol.records.compression import CompressionType, compress, decompress
+from kbroker.protocol.records.errors import CorruptBatch
 
 CODECS = [codec for codec in CompressionType if codec]
 

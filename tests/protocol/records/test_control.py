@@ -2,11 +2,11 @@
 
 import pytest
 
-from protocol.records import control
-from protocol.records.batch import read_header
-from protocol.records.builder import BatchBuilder
-from protocol.records.control import AbortedTransactions, ControlType
-from protocol.records.errors import InvalidRecord
+from kbroker.protocol.records import control
+from kbroker.protocol.records.batch import read_header
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.control import AbortedTransactions, ControlType
+from kbroker.protocol.records.errors import InvalidRecord
 from tests.protocol.records.batches import batch_of
 
 

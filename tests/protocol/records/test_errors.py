@@ -1,7 +1,7 @@
 """The codes of what can be wrong with a batch."""
 
-from protocol.errors import ErrorCode
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 
 
 def test_both_errors_carry_the_code_a_broker_answers() -> None:

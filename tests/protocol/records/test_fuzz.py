@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records import batch, column_writer, columns, record
-from protocol.records.buffers import BinaryColumn, HeadersColumn
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records import batch, column_writer, columns, record
+from kbroker.protocol.records.buffers import BinaryColumn, HeadersColumn
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import (
     INT64_MAX,

@@ -10,8 +10,8 @@ from types import ModuleType
 
 import pytest
 
-from protocol.records import batch, builder, columns, partitioner, record
-from protocol.records.compression import CompressionType
+from kbroker.protocol.records import batch, builder, columns, partitioner, record
+from kbroker.protocol.records.compression import CompressionType
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import row_of, table
 

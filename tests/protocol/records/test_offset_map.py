@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.records.offset_map import BYTES_PER_ENTRY, OffsetMap
+from kbroker.protocol.records.offset_map import BYTES_PER_ENTRY, OffsetMap
 
 
 def test_a_key_that_was_not_added_has_no_offset() -> None:

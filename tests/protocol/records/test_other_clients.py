@@ -8,8 +8,8 @@ from aiokafka.record.default_records import DefaultRecordBatch as AioBatch
 from aiokafka.record.default_records import DefaultRecordBatchBuilder as AioBuilder
 from hypothesis import given, settings
 
-from protocol.records.batch import check_batch
-from protocol.records.record import decode_batch
+from kbroker.protocol.records.batch import check_batch
+from kbroker.protocol.records.record import decode_batch
 from tests.protocol.records.batches import Row, batch_of, rows
 
 with warnings.catch_warnings():

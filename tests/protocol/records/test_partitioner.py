@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.records import partitioner
+from kbroker.protocol.records import partitioner
 from tests.protocol.records import interpreted
 
 MODULES = (partitioner, interpreted.load()["partitioner"])

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from protocol.records import raw
+from kbroker.protocol.records import raw
 
 
 def test_numbers_of_every_length_come_back() -> None:

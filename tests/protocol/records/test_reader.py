@@ -4,8 +4,8 @@ from types import ModuleType
 
 import pytest
 
-from protocol.records import reader
-from protocol.records.errors import InvalidRecord
+from kbroker.protocol.records import reader
+from kbroker.protocol.records.errors import InvalidRecord
 from tests.protocol.records import interpreted
 
 both = pytest.mark.parametrize("module", [reader, interpreted.load()["reader"]], ids=["compiled", "interpreted"])

@@ -6,8 +6,8 @@ from types import ModuleType
 import pytest
 from hypothesis import given, settings
 
-from protocol.records import builder, record
-from protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records import builder, record
+from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import Row, assemble, batch_of, codecs, rows
 

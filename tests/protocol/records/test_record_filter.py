@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.records import batch_chunk, offset_map, record_filter
-from protocol.records.batch import BatchHeader, read_header, split_batches, verify_crc, write_crc
-from protocol.records.control import ControlType, control_batch, read_marker
-from protocol.records.errors import InvalidRecord
-from protocol.records.record import Record, decode_batch
+from kbroker.protocol.records import batch_chunk, offset_map, record_filter
+from kbroker.protocol.records.batch import BatchHeader, read_header, split_batches, verify_crc, write_crc
+from kbroker.protocol.records.control import ControlType, control_batch, read_marker
+from kbroker.protocol.records.errors import InvalidRecord
+from kbroker.protocol.records.record import Record, decode_batch
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import Row, batch_of, codecs, headers
 

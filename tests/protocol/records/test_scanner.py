@@ -3,9 +3,9 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from protocol.records.batch import HEADER_SIZE
-from protocol.records.errors import InvalidRecord
-from protocol.records.reader import RecordReader
+from kbroker.protocol.records.batch import HEADER_SIZE
+from kbroker.protocol.records.errors import InvalidRecord
+from kbroker.protocol.records.reader import RecordReader
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import Row, batch_of, rows
 

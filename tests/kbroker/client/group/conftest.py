@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.client.admin import Admin
-from kbroker.free_ports import free_ports
+from kbroker.dev.free_ports import free_ports
 from tests.fixtures.java import JVM_FLAGS
 
 START_S = 90.0

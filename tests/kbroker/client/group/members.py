@@ -8,7 +8,7 @@ from kbroker.client.consumer import Consumer
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.producer import Producer
 from kbroker.client.types import TopicPartition
-from protocol.records.record import Record
+from kbroker.protocol.records.record import Record
 
 LIMIT_S = 30.0
 QUICK: dict[str, Any] = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6_000, "auto_offset_reset": "earliest"}

@@ -17,8 +17,8 @@ from kbroker.client.group.events import (
 )
 from kbroker.client.group.subscriptions import Subscription, decode_subscription, encode_assignment, encode_subscription
 from kbroker.client.types import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.groups import (
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupRequest,

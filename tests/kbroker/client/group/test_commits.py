@@ -7,7 +7,7 @@ from kbroker.client.group.commits import Commits
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.events import Identity
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
-from protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode
 
 
 async def test_offsets_without_a_membership_are_stored_and_found(bootstrap: str, topic: str) -> None:

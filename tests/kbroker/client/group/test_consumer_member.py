@@ -13,8 +13,8 @@ from kbroker.client.group.events import (
     TakeOver,
 )
 from kbroker.client.types import TopicPartition
-from protocol.errors import ErrorCode
-from protocol.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 
 SETTINGS = MemberSettings("g", max_poll_interval_ms=60_000, rack="east", server_assignor="uniform")
 ID_A, ID_B = bytes([1] * 16), bytes([2] * 16)

@@ -3,8 +3,8 @@ import pytest
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.group.coordinator import Coordinator
-from protocol.errors import ErrorCode
-from protocol.messages.groups import HeartbeatRequest
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import HeartbeatRequest
 
 
 async def test_the_coordinator_is_found_kept_and_asked(bootstrap: str, topic_name: str) -> None:

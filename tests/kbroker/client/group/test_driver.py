@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from kbroker.broker_process import BrokerProcess
 from kbroker.client import errors
 from kbroker.client.admin import Admin
+from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.client.group.members import Diary, member, poll_until
 
 

@@ -8,7 +8,7 @@ from kbroker.client.group.subscriptions import (
     encode_subscription,
 )
 from kbroker.client.types import TopicPartition
-from protocol.errors import MalformedMessage
+from kbroker.protocol.errors import MalformedMessage
 
 OWNED = (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
 

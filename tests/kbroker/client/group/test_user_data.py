@@ -7,7 +7,7 @@ from kbroker.client.group.user_data import (
     sticky_user_data,
 )
 from kbroker.client.types import TopicPartition
-from protocol.codec import encode
+from kbroker.protocol.codec import encode
 
 HAD = [TopicPartition("a", 1), TopicPartition("a", 2)]
 

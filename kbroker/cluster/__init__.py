@@ -1,0 +1,1 @@
+"""What this broker knows of the others, and its lines to them."""

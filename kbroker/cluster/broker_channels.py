@@ -1,0 +1,174 @@
+"""The controller's lines to the brokers: one ordered queue and one connection each, retried until a broker is removed.
+
+Implements controller.ports.BrokerChannels. Requests go out without waiting for the answers before; what got no answer
+is sent again every 100 ms, in order; a broker that hangs delays only itself. No ApiVersions handshake: the versions
+follow the inter-broker protocol, the controller chooses them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kbroker.client.connection import Connection
+from kbroker.protocol.errors import KafkaError
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.1
+DRAIN_POLL_S = 0.005
+MAX_IN_FLIGHT = 5
+"""Brokers carry the requests of a connection out in order, so the next ones may be on their way already."""
+LARGEST_ANSWER = 100 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class _Order:
+    """A request, whom its answer goes to, and once it is sent the answer to come and the time it must be there."""
+
+    request: Any
+    version: int
+    on_response: Callable[[Any], None]
+    answer: asyncio.Future[Any] | None = None
+    deadline: float = 0.0
+
+
+class _Channel:
+    """Queue, connection and sender of one broker."""
+
+    def __init__(self, broker_id: int, host: str, port: int, client_id: str, timeout_s: float) -> None:
+        self.broker_id = broker_id
+        self.address = (host, port)
+        self.client_id = client_id
+        self.timeout_s = timeout_s
+        self.queue: deque[_Order] = deque()
+        self.in_flight: deque[_Order] = deque()
+        """Sent and not answered, oldest first."""
+        self.wake = asyncio.Event()
+        self.connection: Connection | None = None
+        self.is_reachable = True
+        self.task = asyncio.create_task(self._run(), name=f"controller-to-broker-{broker_id}")
+
+    async def _run(self) -> None:
+        """Send and hear for ever; after a failure everything not answered is sent again, in order."""
+        while True:
+            try:
+                await self._exchange()
+            except (OSError, KafkaError) as error:
+                if self.is_reachable:
+                    kind = type((self.in_flight or self.queue)[0].request).__name__
+                    text = "broker %d at %s:%d: %s not sent, trying again: %s"
+                    log.warning(text, self.broker_id, *self.address, kind, error)
+                self.is_reachable = False
+                self.queue.extendleft(reversed(self.in_flight))
+                self.in_flight.clear()
+                await self.close()
+                await asyncio.sleep(RETRY_PAUSE_S)
+
+    async def _exchange(self) -> None:
+        """Keep some requests on their way; OSError or KafkaError when an answer is late or the connection ends."""
+        while True:
+            self.wake.clear()
+            while self.in_flight and _answer_of(self.in_flight[0]).done():
+                self._hear(_answer_of(self.in_flight[0]).result())
+            if self.queue and len(self.in_flight) < MAX_IN_FLIGHT:
+                await self._send()
+                continue
+            async with asyncio.timeout_at(self.in_flight[0].deadline if self.in_flight else None):
+                await self.wake.wait()
+
+    async def _send(self) -> None:
+        if self.connection is None or self.connection.is_closed:
+            await self.close()
+            self.connection = await Connection.open(
+                *self.address, client_id=self.client_id, timeout=self.timeout_s, max_frame=LARGEST_ANSWER
+            )
+        order = self.queue[0]
+        order.answer = self.connection.send(order.request, order.version)
+        order.answer.add_done_callback(self._answered)
+        order.deadline = asyncio.get_running_loop().time() + self.timeout_s
+        self.in_flight.append(self.queue.popleft())
+        await asyncio.sleep(0)  # large requests take their time to encode: others come in between
+
+    def _answered(self, answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled():
+            answer.exception()  # looked at here, for the case that an earlier one ended the exchange
+        self.wake.set()
+
+    def _hear(self, answer: Any) -> None:
+        self.is_reachable = True
+        order = self.in_flight.popleft()
+        try:
+            order.on_response(answer)
+        except Exception:
+            kind = type(order.request).__name__
+            log.exception("the answer of broker %d to %s was not handled", self.broker_id, kind)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether anything waits for an answer that may come."""
+        return self.is_reachable and bool(self.queue or self.in_flight)
+
+    async def close(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.close()
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.gather(self.task, return_exceptions=True)
+        await self.close()
+
+
+def _answer_of(order: _Order) -> asyncio.Future[Any]:
+    assert order.answer is not None
+    return order.answer
+
+
+class BrokerChannels:
+    """All channels of the controller that lives in broker `broker_id`."""
+
+    def __init__(self, broker_id: int, request_timeout_ms: int = 30_000) -> None:
+        self._client_id = f"broker-{broker_id}-controller"
+        self._timeout_s = request_timeout_ms / 1000
+        self._channels: dict[int, _Channel] = {}
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def add_broker(self, broker_id: int, host: str, port: int) -> None:
+        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped."""
+        self.remove_broker(broker_id)
+        self._channels[broker_id] = _Channel(broker_id, host, port, self._client_id, self._timeout_s)
+
+    def remove_broker(self, broker_id: int) -> None:
+        """Close the channel and drop what waits in it, without calling back."""
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            task = asyncio.create_task(channel.stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
+    def send(self, broker_id: int, request: Any, version: int, on_response: Callable[[Any], None]) -> None:
+        """Queue a request; the answer is handed over on the loop. No channel: dropped."""
+        channel = self._channels.get(broker_id)
+        if channel is not None:
+            channel.queue.append(_Order(request, version, on_response))
+            channel.wake.set()
+
+    async def drain(self, timeout: float) -> None:
+        """Wait until what is queued for brokers that answer has been answered, `timeout` s at most."""
+        deadline = asyncio.get_running_loop().time() + timeout
+        while any(channel.is_busy for channel in self._channels.values()):
+            if asyncio.get_running_loop().time() >= deadline:
+                break
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    async def close(self) -> None:
+        """Close every channel."""
+        for broker_id in list(self._channels):
+            self.remove_broker(broker_id)
+        if self._stopping:
+            await asyncio.gather(*self._stopping, return_exceptions=True)

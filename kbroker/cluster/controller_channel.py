@@ -1,0 +1,117 @@
+"""This broker's line to the controller: finds it in the metadata cache, keeps one connection, asks again when it
+moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from kbroker.client.connection import Connection
+from kbroker.protocol.apis import api_of
+from kbroker.protocol.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kbroker.cluster.metadata_cache import MetadataCache
+
+log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.1
+
+
+class ControllerChannel:
+    """Requests to whoever is the controller, one at a time in order; its own broker is reached the same way."""
+
+    def __init__(self, metadata: MetadataCache, broker_id: int, listener: str, request_timeout_ms: int) -> None:
+        self._metadata = metadata
+        self._client_id = f"broker-{broker_id}-to-controller"
+        self._listener = listener
+        self._timeout_s = request_timeout_ms / 1000
+        self._connection: Connection | None = None
+        self._address: tuple[str, int] | None = None
+        self._silent: tuple[str, int] | None = None
+        """The address that did not answer last: said once."""
+        self._lock = asyncio.Lock()
+
+    async def request(self, message: Any, timeout_s: float | None = None) -> Any:
+        """Send a request to the controller, again and again until there is an answer that is not NOT_CONTROLLER.
+
+        Raises KafkaError REQUEST_TIMED_OUT when there is none in time.
+        """
+        limit = self._timeout_s if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit), self._lock:
+                while True:
+                    answer = await self._try(message)
+                    if answer is not None:
+                        return answer
+                    await asyncio.sleep(RETRY_PAUSE_S)
+        except TimeoutError:
+            text = f"the controller did not answer within {limit:g} s"
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, text) from None
+
+    async def _try(self, message: Any) -> Any:
+        """Return the answer, None when it has to be tried again."""
+        controller = self._metadata.controller_id
+        address = None if controller is None else self._metadata.endpoint(controller, self._listener)
+        if address is None:
+            return None
+        answer = None
+        try:
+            answer = await self._ask_unless_it_moves(controller, address, message)
+            self._silent = None
+        except (OSError, KafkaError) as error:
+            if self._silent != address:
+                log.info("the controller at %s:%d does not answer, asking again: %s", *address, error)
+            self._silent = address
+        finally:
+            # Whatever ended the wait without an answer, nobody waits for one on this connection again.
+            if answer is None:
+                await self.close()
+        if getattr(answer, "error_code", None) is ErrorCode.NOT_CONTROLLER:
+            await self.close()
+            return None
+        return answer
+
+    async def _ask_unless_it_moves(self, controller: int | None, address: tuple[str, int], message: Any) -> Any:
+        """Return the answer, None once another broker is the controller: one that hangs may never answer."""
+        asked = asyncio.create_task(self._ask(address, message))
+        moved = asyncio.create_task(
+            self._metadata.wait_for(lambda cache: cache.controller_id != controller, self._timeout_s)
+        )
+        try:
+            await asyncio.wait((asked, moved), return_when=asyncio.FIRST_COMPLETED)
+            return await asked if asked.done() or not moved.result() else None
+        finally:
+            for task in (asked, moved):
+                task.cancel()
+
+    async def _ask(self, address: tuple[str, int], message: Any) -> Any:
+        connection = await self._connect(address)
+        return await connection.request(message, self._version(connection, message), timeout=self._timeout_s)
+
+    async def _connect(self, address: tuple[str, int]) -> Connection:
+        """Return the connection, made and asked for its versions when there is none to this address."""
+        if self._connection is not None and self._address == address:
+            return self._connection
+        await self.close()
+        connection = await Connection.open(*address, client_id=self._client_id, timeout=self._timeout_s)
+        try:
+            await connection.negotiate(self._timeout_s)
+        except BaseException:
+            connection.abort()
+            raise
+        self._connection, self._address = connection, address
+        return connection
+
+    def _version(self, connection: Connection, message: Any) -> int:
+        api = api_of(type(message))
+        theirs = connection.versions[api.key]
+        return min(api.max_version, theirs[1])
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()

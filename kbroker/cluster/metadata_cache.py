@@ -1,0 +1,209 @@
+"""What the controller last told this broker about the cluster: brokers, topics, leaders.
+
+Filled by UpdateMetadata requests only, never by reading ZooKeeper: Metadata answers and leader checks must agree with
+what the controller decided. One event loop owns it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from kbroker.protocol.messages.replication import UpdateMetadataRequest
+from kbroker.protocol.primitives import ZERO_UUID
+
+LEADER_BEING_DELETED = -2
+"""Leader id by which the controller says that a partition's topic is being deleted."""
+
+NO_LEADER = -1
+
+PartitionState = UpdateMetadataRequest.UpdateMetadataPartitionState
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A live broker and where each of its listeners is reached."""
+
+    id: int
+    rack: str | None
+    endpoints: dict[str, tuple[str, int]]
+    """Listener name to advertised (host, port)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Leader and replicas of one partition as the controller decided them."""
+
+    partition: int
+    leader: int
+    """A broker id, or -1 while no replica can lead."""
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline_replicas: tuple[int, ...]
+    partition_epoch: int
+
+
+@dataclass(slots=True)
+class TopicInfo:
+    """A topic's id and its partitions by number."""
+
+    name: str
+    topic_id: bytes
+    """16 bytes; `ZERO_UUID` for topics made before topic ids."""
+    partitions: dict[int, PartitionInfo] = field(default_factory=dict)
+
+
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    predicate: Callable[[MetadataCache], bool]
+    future: asyncio.Future[bool]
+
+
+class MetadataCache:
+    """The cluster as this broker knows it; `update` is the only way in."""
+
+    def __init__(self) -> None:
+        self.controller_id: int | None = None
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.on_brokers_changed: Callable[[], None] = lambda: None
+        """Called when a broker has come or gone, or has come back."""
+        self.updates = 0
+        """Grows with every update: a cheap way to see whether anything may have changed."""
+        self.introduced = asyncio.Event()
+        """Not set while a starting broker waits for its first word on the topics: "unknown topic" would be wrong."""
+        self.introduced.set()
+        self._topics_by_id: dict[bytes, TopicInfo] = {}
+        self._waiters: list[_Waiter] = []
+
+    def topic_by_id(self, topic_id: bytes) -> TopicInfo | None:
+        """Return the topic that has this id, if it is known."""
+        return self._topics_by_id.get(topic_id)
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo | None:
+        """Return what is known about one partition."""
+        info = self.topics.get(topic)
+        return None if info is None else info.partitions.get(partition)
+
+    def is_alive(self, broker_id: int) -> bool:
+        """Whether the controller counts this broker as live."""
+        return broker_id in self.brokers
+
+    def endpoint(self, broker_id: int, listener: str) -> tuple[str, int] | None:
+        """Return host and port of a live broker's listener."""
+        broker = self.brokers.get(broker_id)
+        return None if broker is None else broker.endpoints.get(listener)
+
+    def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
+        """Take over the live brokers, merge the partitions, wake waiters; returns the partitions removed.
+
+        The caller has checked broker epoch and controller epoch.
+        """
+        self.controller_id = None if request.controller_id < 0 else request.controller_id
+        former, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
+        removed: list[tuple[str, int]] = []
+        for name, topic_id, states in _topics_in(request):
+            topic = self.topics.get(name)
+            if topic is None:
+                topic = self.topics[name] = TopicInfo(name, ZERO_UUID)
+            self._set_topic_id(topic, topic_id)
+            removed += self._merge(topic, states)
+        self.updates += 1
+        self._wake()
+        if former != self.brokers:
+            self.on_brokers_changed()
+        return removed
+
+    def _set_topic_id(self, topic: TopicInfo, topic_id: bytes) -> None:
+        if topic.topic_id == topic_id:
+            return
+        self._topics_by_id.pop(topic.topic_id, None)
+        topic.topic_id = topic_id
+        if topic_id != ZERO_UUID:
+            self._topics_by_id[topic_id] = topic
+
+    def _merge(self, topic: TopicInfo, states: Sequence[PartitionState]) -> list[tuple[str, int]]:
+        removed = []
+        for state in states:
+            if state.leader == LEADER_BEING_DELETED:
+                if topic.partitions.pop(state.partition_index, None) is not None:
+                    removed.append((topic.name, state.partition_index))
+            else:
+                topic.partitions[state.partition_index] = _partition_info(state)
+        if not topic.partitions:
+            del self.topics[topic.name]
+            self._topics_by_id.pop(topic.topic_id, None)
+        return removed
+
+    def forget(self, names: Iterable[str]) -> list[tuple[str, int]]:
+        """Take topics out that went unnoticed; returns the partitions removed."""
+        removed = []
+        for name in names:
+            topic = self.topics.pop(name, None)
+            if topic is not None:
+                self._topics_by_id.pop(topic.topic_id, None)
+                removed += [(name, partition) for partition in topic.partitions]
+        if removed:
+            self.updates += 1
+            self._wake()
+        return removed
+
+    async def wait_for(self, predicate: Callable[[MetadataCache], bool], timeout: float) -> bool:
+        """Wait until the predicate holds (tested now and after each update); False after `timeout` seconds."""
+        if predicate(self):
+            return True
+        if timeout <= 0:
+            return False
+        waiter = _Waiter(predicate, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout):
+                return await waiter.future
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self) -> None:
+        still_waiting = []
+        for waiter in self._waiters:
+            if waiter.future.done():
+                continue
+            try:
+                satisfied = waiter.predicate(self)
+            except Exception as error:
+                waiter.future.set_exception(error)
+                continue
+            if satisfied:
+                waiter.future.set_result(True)
+            else:
+                still_waiting.append(waiter)
+        self._waiters = still_waiting
+
+
+def _topics_in(request: UpdateMetadataRequest) -> Iterator[tuple[str, bytes, Sequence[PartitionState]]]:
+    """Yield (name, topic id, partitions); versions below 5 list the partitions without grouping them."""
+    for topic in request.topic_states:
+        yield topic.topic_name, bytes(topic.topic_id), topic.partition_states
+    for state in request.ungrouped_partition_states:
+        yield state.topic_name, ZERO_UUID, [state]
+
+
+def _broker_info(broker: UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerInfo:
+    endpoints = {endpoint.listener: (endpoint.host, endpoint.port) for endpoint in broker.endpoints}
+    return BrokerInfo(broker.id, broker.rack, endpoints)
+
+
+def _partition_info(state: PartitionState) -> PartitionInfo:
+    return PartitionInfo(
+        state.partition_index,
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        tuple(state.offline_replicas),
+        state.zk_version,
+    )

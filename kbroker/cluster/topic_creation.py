@@ -1,0 +1,221 @@
+"""Creating topics and partitions: check what is asked, place the replicas, write it to ZooKeeper, wait for the
+controller.
+
+Shared by CreateTopics, CreatePartitions and automatic creation. The controller sees the new znodes, makes the
+partitions and tells every broker; `wait_for_leaders` ends when this broker's metadata cache shows them.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.cluster.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, colliding, name_problem
+from kbroker.config.broker_config import BrokerConfig
+from kbroker.config.dynamic_config import DynamicConfig
+from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.placement import BrokerRack, assign_replicas
+from kbroker.controller.znode_operations import NodeExists, ZooKeeperError
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.primitives import ZERO_UUID, uuid_to_text
+
+log = logging.getLogger(__name__)
+
+BROKERS_DEFAULT = -1
+"""Number of partitions, or replication factor: whatever the broker has set."""
+
+
+class ClusterParts(Protocol):
+    """What this asks of a broker's parts (`Services` has them)."""
+
+    config: BrokerConfig
+    configs: DynamicConfig
+    metadata: MetadataCache
+    zookeeper: ZooKeeper
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRequest:
+    """A topic somebody wants; `assignment` goes instead of the two numbers."""
+
+    name: str
+    partitions: int = BROKERS_DEFAULT
+    replication_factor: int = BROKERS_DEFAULT
+    assignment: Mapping[int, Sequence[int]] | None = None
+    config: Mapping[str, str | None] | None = None
+
+
+def plan_topic(parts: ClusterParts, wanted: TopicRequest) -> NewTopic:
+    """Check all about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message."""
+    known = parts.metadata.topics
+    if wanted.name in known:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.")
+    config = dict(wanted.config or {})
+    without_value = sorted(key for key, value in config.items() if value is None)
+    if without_value:
+        text = f"Null value not supported for topic configs: {', '.join(without_value)}"
+        raise KafkaError(ErrorCode.INVALID_CONFIG, text)
+    assignment = _place(parts, wanted)
+    problem = name_problem(wanted.name)
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+    same = colliding(wanted.name, known)
+    if same:
+        text = f"Topic '{wanted.name}' collides with existing topics: {', '.join(same)}"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+    overrides = {key: value for key, value in config.items() if value is not None}
+    parts.configs.check_topic_overrides(overrides)
+    return NewTopic(wanted.name, new_topic_id(), assignment, overrides)
+
+
+def _place(parts: ClusterParts, wanted: TopicRequest) -> dict[int, list[int]]:
+    if wanted.assignment:
+        if wanted.partitions != BROKERS_DEFAULT or wanted.replication_factor != BROKERS_DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                "Both numPartitions or replicationFactor and replicasAssignments were set. "
+                "Both cannot be used at the same time.",
+            )
+        assignment = {number: list(replicas) for number, replicas in wanted.assignment.items()}
+        check_manual_assignment(assignment)
+        return assignment
+    config = parts.config
+    partitions = config.num_partitions if wanted.partitions == BROKERS_DEFAULT else wanted.partitions
+    factor = wanted.replication_factor
+    if factor == BROKERS_DEFAULT:
+        factor = config.default_replication_factor
+    brokers = broker_racks(parts.metadata)
+    count = max(len(brokers), 1)
+    return assign_replicas(brokers, partitions, factor, random.randrange(count), random.randrange(count))
+
+
+def check_manual_assignment(assignment: Mapping[int, Sequence[int]]) -> None:
+    """Check replicas given by hand for a new topic; raises KafkaError INVALID_REPLICA_ASSIGNMENT."""
+    if sorted(assignment) != list(range(len(assignment))):
+        text = "partitions should be a consecutive 0-based integer sequence"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    for number, replicas in assignment.items():
+        if not replicas:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Partition {number} has no replicas")
+        if len(set(replicas)) != len(replicas):
+            text = f"Duplicate replica assignment found: {dict(assignment)}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        if any(replica < 0 for replica in replicas):
+            text = f"Partition {number} has a negative broker id among its replicas: {list(replicas)}"
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+    if len({len(replicas) for replicas in assignment.values()}) > 1:
+        text = "All partitions should have the same number of replicas"
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+
+
+def broker_racks(metadata: MetadataCache) -> list[BrokerRack]:
+    """Return the live brokers as placement wants them."""
+    return [BrokerRack(broker.id, broker.rack) for broker in metadata.brokers.values()]
+
+
+def new_topic_id() -> bytes:
+    """Return a random id; never one whose text begins with a dash, which command lines would take for an option."""
+    while True:
+        topic_id = uuid.uuid4().bytes
+        if topic_id != ZERO_UUID and not uuid_to_text(topic_id).startswith("-"):
+            return topic_id
+
+
+async def write_topics(parts: ClusterParts, topics: Sequence[NewTopic]) -> dict[str, KafkaError | None]:
+    """Write planned topics to ZooKeeper; give each its error or None."""
+    try:
+        outcome: Mapping[str, ZooKeeperError | None] = await parts.zookeeper.create_topics(topics)
+    except ZooKeeperError as error:
+        outcome = {topic.name: error for topic in topics}
+    return {name: _as_kafka_error(name, error) for name, error in outcome.items()}
+
+
+def _as_kafka_error(name: str, error: ZooKeeperError | None) -> KafkaError | None:
+    if error is None:
+        return None
+    if isinstance(error, NodeExists):
+        return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    log.error("topic %s could not be written to ZooKeeper: %s", name, error)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}")
+
+
+async def wait_for_leaders(metadata: MetadataCache, counts: Mapping[str, int], timeout_ms: int) -> set[str]:
+    """Wait until each topic has that many partitions, all with a leader; return the topics that have not in time."""
+    waiting = dict(counts)
+
+    def all_lead(cache: MetadataCache) -> bool:
+        for name in list(waiting):
+            topic = cache.topics.get(name)
+            if topic is None or len(topic.partitions) < waiting[name]:
+                continue
+            if all(partition.leader in cache.brokers for partition in topic.partitions.values()):
+                del waiting[name]
+        return not waiting
+
+    if timeout_ms > 0:
+        await metadata.wait_for(all_lead, timeout_ms / 1000)
+    return set(waiting)
+
+
+# -- automatic creation -------------------------------------------------------------------------------------------
+
+
+def automatic_topic(config: Any, name: str) -> TopicRequest:
+    """Return what an automatically created topic looks like; the internal ones have their own settings."""
+    if name == OFFSETS_TOPIC:
+        overrides = {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(config.offsets_topic_segment_bytes),
+        }
+        return TopicRequest(
+            name,
+            config.offsets_topic_num_partitions,
+            config.offsets_topic_replication_factor,
+            config=overrides,
+        )
+    if name == TRANSACTIONS_TOPIC:
+        overrides = {
+            "unclean.leader.election.enable": "false",
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(config.transaction_state_log_min_isr),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+        }
+        return TopicRequest(
+            name,
+            config.transaction_state_log_num_partitions,
+            config.transaction_state_log_replication_factor,
+            config=overrides,
+        )
+    return TopicRequest(name)
+
+
+async def create_missing_topics(parts: ClusterParts, names: Iterable[str]) -> dict[str, ErrorCode]:
+    """Create topics nobody asked for in so many words; return for each the code a Metadata answer gives it.
+
+    A topic under way is LEADER_NOT_AVAILABLE: the client asks again in a moment. Too few brokers for the replication
+    factor is INVALID_REPLICATION_FACTOR.
+    """
+    codes: dict[str, ErrorCode] = {}
+    planned: list[NewTopic] = []
+    for name in dict.fromkeys(names):
+        try:
+            planned.append(plan_topic(parts, automatic_topic(parts.config, name)))
+        except KafkaError as error:
+            codes[name] = error.code
+    errors = await write_topics(parts, planned) if planned else {}
+    codes.update({name: error.code if error else ErrorCode.NONE for name, error in errors.items()})
+    for name, code in codes.items():
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS, ErrorCode.REQUEST_TIMED_OUT):
+            codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
+            log.info("created topic %s automatically%s", name, " (internal)" if name in INTERNAL_TOPICS else "")
+        else:
+            log.warning("topic %s cannot be created automatically: %s", name, code.name)
+    return codes

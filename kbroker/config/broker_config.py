@@ -1,0 +1,260 @@
+"""The broker's configuration: every key of a ZooKeeper-mode Kafka 3.9 broker, read from server.properties and checked.
+
+The keys are declared in broker_keys_*.py. Here they come together, with what follows from several of them (listeners,
+log directories, the topics' defaults), the checks across keys, and what this broker refuses because leaving it out
+would change security or what is stored. Unknown keys are kept with a warning, as Kafka does.
+
+`python -m kbroker.config.broker_config` writes docs/configuration.md to standard output, `--check FILE` compares.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kbroker.config.keys_coordinators import GroupKeys, TransactionKeys
+from kbroker.config.keys_general import GeneralKeys, NetworkKeys, ZooKeeperKeys
+from kbroker.config.keys_log import CleanerKeys, LogKeys
+from kbroker.config.keys_replication import QuotaKeys, ReplicationKeys
+from kbroker.config.keys_security import SecurityKeys, TokenKeys
+from kbroker.protocol.config_def import ConfigError, ConfigKey, config_keys, markdown_table, parse_values
+
+log = logging.getLogger(__name__)
+
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+WILDCARD_HOSTS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
+_LISTENER = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9a-fA-F:.%]*\]|[^:\[\]]*):(-?\d+)")
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+
+class ParsedListener(NamedTuple):
+    """NAME://host:port; an empty host means every address."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(init=False, repr=False, eq=False)
+class BrokerConfig(
+    GeneralKeys,
+    NetworkKeys,
+    ZooKeeperKeys,
+    ReplicationKeys,
+    LogKeys,
+    CleanerKeys,
+    GroupKeys,
+    TransactionKeys,
+    QuotaKeys,
+    SecurityKeys,
+    TokenKeys,
+):
+    """All keys as attributes, dots as underscores. Nobody changes one; dynamic changes make a new configuration."""
+
+    def __init__(self, **values: Any) -> None:
+        for field in fields(self):
+            setattr(self, field.name, values.pop(field.name, field.default))
+        if values:
+            raise TypeError(f"no such keys: {', '.join(values)}")
+        self.properties: dict[str, str] = {}
+        """What server.properties says, unknown keys included."""
+
+    @property
+    def directories(self) -> list[str]:
+        """The log directories: log.dirs, else log.dir."""
+        listed = self.log_dir if self.log_dirs is None else self.log_dirs
+        return [part.strip() for part in listed.split(",") if part.strip()]
+
+    @property
+    def security_protocols(self) -> dict[str, str]:
+        """Listener name -> security protocol."""
+        return _parse_pairs("listener.security.protocol.map", self.listener_security_protocol_map, upper=True)
+
+    @property
+    def parsed_listeners(self) -> list[ParsedListener]:
+        """Where to listen."""
+        return parse_listeners("listeners", self.listeners)
+
+    @property
+    def parsed_advertised_listeners(self) -> list[ParsedListener]:
+        """What clients are told; port 0 and an empty host are still to be filled in."""
+        if not self.advertised_listeners:
+            return self.parsed_listeners
+        return parse_listeners("advertised.listeners", self.advertised_listeners)
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """Name of the listener that brokers use among each other."""
+        return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()
+
+    @property
+    def per_ip_overrides(self) -> dict[str, int]:
+        """max.connections.per.ip.overrides as address -> limit."""
+        pairs = _parse_pairs("max.connections.per.ip.overrides", self.max_connections_per_ip_overrides)
+        try:
+            return {host: int(limit) for host, limit in pairs.items()}
+        except ValueError:
+            key, text = "max.connections.per.ip.overrides", self.max_connections_per_ip_overrides
+            raise ConfigError(f"Invalid value {text} for configuration {key}: expected address:limit pairs") from None
+
+
+BROKER_KEYS: dict[str, ConfigKey] = config_keys(BrokerConfig)
+"""Every key by its name."""
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Read a Java properties file; raises OSError, and ConfigError when it is not text."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a text file in UTF-8: {error}") from None
+    properties = {}
+    for line in _logical_lines(text):
+        match = re.match(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", line, re.DOTALL)
+        if match:
+            properties[_unescape(match[1])] = _unescape(match[2]).strip()
+    return properties
+
+
+def _logical_lines(text: str) -> list[str]:
+    """Lines without comments; one that ends in an odd number of backslashes goes on in the next."""
+    lines: list[str] = []
+    continues = False
+    for raw in text.splitlines():
+        line = raw.lstrip()
+        if not continues and (not line or line[0] in "#!"):
+            continue
+        ends_open = (len(line) - len(line.rstrip("\\"))) % 2 == 1
+        body = line[:-1] if ends_open else line
+        if continues:
+            lines[-1] += body
+        else:
+            lines.append(body)
+        continues = ends_open
+    return lines
+
+
+def _unescape(text: str) -> str:
+    known = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+    def plain(match: re.Match[str]) -> str:
+        return chr(int(match[1], 16)) if match[1] else known.get(match[2], match[2])
+
+    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", plain, text)
+
+
+def read_broker_config(properties: Mapping[str, str]) -> BrokerConfig:
+    """Read and check a broker's properties; raises ConfigError with one line for the first thing that is wrong."""
+    from kbroker.config.checks import check_broker_config, refuse_unsupported
+
+    config = resolve_broker_config(properties)
+    refuse_unsupported(config)
+    check_broker_config(config)
+    unknown = sorted(name for name in properties if name not in BROKER_KEYS and not _is_listener_key(name))
+    if unknown:
+        log.warning("unknown configuration keys are kept, but mean nothing here: %s", ", ".join(unknown))
+    return config
+
+
+def resolve_broker_config(properties: Mapping[str, str]) -> BrokerConfig:
+    """Make a configuration of properties without the checks across keys; raises ConfigError for a bad value."""
+    values = parse_values(BrokerConfig, properties)
+    if "node.id" in properties:
+        node_id = BROKER_KEYS["broker.id"].parse(properties["node.id"])
+        if values.setdefault("broker_id", node_id) != node_id:
+            raise ConfigError(f"broker.id={values['broker_id']} and node.id={node_id} differ: set only one of them")
+    config = BrokerConfig(**values)
+    config.properties = dict(properties)
+    return config
+
+
+def _is_listener_key(name: str) -> bool:
+    """Whether this is a known key of one listener: listener.name.<listener>[.<mechanism>].<key>, or node.id."""
+    if name == "node.id":
+        return True
+    if not name.startswith("listener.name."):
+        return False
+    rest = name.split(".", 3)[-1]
+    return rest in BROKER_KEYS or rest.split(".", 1)[-1] in BROKER_KEYS
+
+
+def parse_listeners(key: str, text: str) -> list[ParsedListener]:
+    """Read NAME://host:port,…; raises ConfigError that names the key."""
+    listeners = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        match = _LISTENER.fullmatch(part)
+        if match is None:
+            raise ConfigError(f"Invalid value {text} for configuration {key}: '{part}' is not NAME://host:port")
+        port = int(match[3])
+        if not 0 <= port <= 65535:
+            raise ConfigError(f"Invalid value {text} for configuration {key}: port {port} is out of range")
+        listeners.append(ParsedListener(match[1].upper(), match[2].strip("[]"), port))
+    if not listeners:
+        raise ConfigError(f"Invalid value {text} for configuration {key}: at least one listener is needed")
+    return listeners
+
+
+def _parse_pairs(key: str, text: str, upper: bool = False) -> dict[str, str]:
+    pairs = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, value = part.rpartition(":")
+        if not colon or not name or not value:
+            raise ConfigError(f"Invalid value {text} for configuration {key}: '{part}' is not name:value")
+        pairs[name.strip().upper() if upper else name.strip()] = value.strip().upper() if upper else value.strip()
+    return pairs
+
+
+# -- documentation ------------------------------------------------------------------------------------------------
+
+
+def documentation() -> str:
+    """Return docs/configuration.md."""
+    from kbroker.segment.log_config import LogConfig
+
+    parts = [
+        "# Configuration\n",
+        "Generated by `make docs`. Keys and defaults are those of Kafka 3.9 in ZooKeeper mode.",
+        "A dynamic key can be changed while the broker runs: `cluster-wide` for one broker or as the default of all,",
+        "`per-broker` for one broker only. Keys of topics are all dynamic.\n",
+    ]
+    sections = {
+        "Broker: general": GeneralKeys,
+        "Broker: network": NetworkKeys,
+        "Broker: ZooKeeper": ZooKeeperKeys,
+        "Broker: replication and controller": ReplicationKeys,
+        "Broker: log": LogKeys,
+        "Broker: compaction": CleanerKeys,
+        "Broker: groups": GroupKeys,
+        "Broker: transactions": TransactionKeys,
+        "Broker: quotas and metrics": QuotaKeys,
+        "Broker: security": SecurityKeys,
+        "Broker: delegation tokens and stored passwords": TokenKeys,
+        "Topic": LogConfig,
+    }
+    for title, group in sections.items():
+        parts.append(f"\n## {title}\n\n{markdown_table(config_keys(group).values())}")
+    return "\n".join(parts)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the page, or with `--check FILE` say whether the file is up to date."""
+    if not arguments:
+        print(documentation(), end="")
+        return 0
+    file = Path(arguments[-1])
+    if file.exists() and file.read_text(encoding="utf-8") == documentation():
+        return 0
+    print(f"{file} is not up to date: write it anew with make docs", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

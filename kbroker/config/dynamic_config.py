@@ -1,0 +1,258 @@
+"""Configuration that changes while the broker runs: overrides in ZooKeeper over server.properties over defaults.
+
+    broker key    /config/brokers/<id>  >  /config/brokers/<default>  >  server.properties  >  default
+    topic key     /config/topics/<topic>  >  the broker key of the same meaning, by the line above  >  default
+
+Whoever changes an override writes the entity's znode and then a notification below /config/changes; every broker
+reads the notification and then the entity anew. A value that is no longer valid is left out with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kbroker.config.broker_config import (
+    BROKER_KEYS,
+    HOUR_MS,
+    MINUTE_MS,
+    BrokerConfig,
+    resolve_broker_config,
+)
+from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.segment.log_config import TOPIC_KEYS, LogConfig, check_log_config
+
+if TYPE_CHECKING:
+    from kbroker.controller.zookeeper import ZooKeeper
+
+log = logging.getLogger(__name__)
+
+_LISTENER_PREFIX = re.compile(r"^listener\.name\.[^.]+\.")
+"""Before a key that is set for one listener only."""
+
+TOPICS, BROKERS, DEFAULT_ENTITY = "topics", "brokers", "<default>"
+
+THREAD_POOLS = frozenset(
+    {
+        "num.io.threads",
+        "num.network.threads",
+        "num.replica.fetchers",
+        "num.recovery.threads.per.data.dir",
+        "background.threads",
+        "log.cleaner.threads",
+    }
+)
+NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
+
+
+class DynamicConfig:
+    """The effective configuration of this broker and of every topic, kept up to date from ZooKeeper."""
+
+    def __init__(self, static: BrokerConfig, zookeeper: ZooKeeper, broker_id: int) -> None:
+        self.static = static
+        self.broker = static
+        """What holds now."""
+        self.broker_overrides: dict[str, str] = {}
+        self.default_overrides: dict[str, str] = {}
+        self.topic_overrides: dict[str, dict[str, str]] = {}
+        self.on_topic_change: Callable[[str], None] = lambda topic: None
+        self.on_broker_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
+        self._zookeeper = zookeeper
+        self._broker_id = broker_id
+        self._defaults: dict[str, Any] | None = None
+        self._topic_configs: dict[str, LogConfig] = {}
+
+    # -- keeping up to date -------------------------------------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Read all overrides: at start, before the logs are opened."""
+        self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
+        self.broker_overrides = await self._zookeeper.read_config(BROKERS, str(self._broker_id))
+        self._resolve_broker()
+        self.topic_overrides = {
+            topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
+        }
+        self._topic_configs.clear()
+
+    async def watch(self) -> None:
+        """Follow changes from now on."""
+        await self._zookeeper.watch_config_changes(self.refresh)
+
+    async def refresh(self, entity_type: str, entity: str) -> None:
+        """Read one entity anew and apply what it says."""
+        if entity_type == TOPICS:
+            config = await self._zookeeper.read_config(TOPICS, entity)
+            self._take_topic(entity, config)
+            self.on_topic_change(entity)
+            log.info("topic %s: configuration is now %s", entity, config or "the default")
+        elif entity_type == BROKERS and entity in (DEFAULT_ENTITY, str(self._broker_id)):
+            config = await self._zookeeper.read_config(BROKERS, entity)
+            if entity == DEFAULT_ENTITY:
+                self.default_overrides = config
+            else:
+                self.broker_overrides = config
+            before = self.broker
+            self._resolve_broker()
+            log.info("broker %s: dynamic configuration changed", entity)
+            self.on_broker_change(before, self.broker)
+
+    async def load_topics(self, topics: Iterable[str]) -> None:
+        """Read the overrides of topics whose logs are about to be made: nobody is notified of new topics."""
+        try:
+            configs = await self._zookeeper.read_configs(TOPICS, list(topics))
+        except ZooKeeperError as error:
+            log.warning("overrides of new topics not read, defaults hold until they change: %s", error)
+            return
+        for topic, config in configs.items():
+            self._take_topic(topic, config)
+
+    def _take_topic(self, topic: str, config: dict[str, str]) -> None:
+        self._topic_configs.pop(topic, None)
+        if config:
+            self.topic_overrides[topic] = config
+        else:
+            self.topic_overrides.pop(topic, None)
+
+    def _resolve_broker(self) -> None:
+        merged = dict(self.static.properties)
+        for overrides in (self.default_overrides, self.broker_overrides):
+            merged.update(_valid_broker_overrides(overrides))
+        self.broker = resolve_broker_config(merged)
+        self.broker.broker_id = self._broker_id
+        self._defaults = None
+        self._topic_configs.clear()
+
+    # -- what holds ---------------------------------------------------------------------------------------------------
+
+    def topic_config(self, topic: str) -> LogConfig:
+        """Return the effective settings of a topic."""
+        overrides = self.topic_overrides.get(topic)
+        key = topic if overrides else ""  # all topics without overrides share one object
+        config = self._topic_configs.get(key)
+        if config is None:
+            config = self._topic_configs[key] = self._resolve_topic(topic, overrides or {})
+        return config
+
+    def _resolve_topic(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
+        values = dict(self.topic_defaults())
+        for name, text in overrides.items():
+            try:
+                values[TOPIC_KEYS[name].field] = TOPIC_KEYS[name].parse(text)
+            except KeyError:
+                log.warning("topic %s: unknown override %s is left out", topic, name)
+            except ConfigError as error:
+                log.warning("topic %s: override left out: %s", topic, error)
+        return LogConfig(**values)
+
+    def topic_defaults(self) -> dict[str, Any]:
+        """Return what topics without overrides have: field of LogConfig -> value."""
+        if self._defaults is None:
+            self._defaults = topic_defaults(self.broker)
+        return self._defaults
+
+    # -- may this be set? ---------------------------------------------------------------------------------------------
+
+    def check_topic_overrides(self, overrides: Mapping[str, str]) -> None:
+        """Raise KafkaError INVALID_CONFIG when a topic cannot have these."""
+        values = dict(self.topic_defaults())
+        for name, text in overrides.items():
+            key = TOPIC_KEYS.get(name)
+            if key is None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            values[key.field] = _parsed(key, text)
+        try:
+            check_log_config(LogConfig(**values))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    def check_broker_overrides(self, overrides: Mapping[str, str], per_broker: bool) -> None:
+        """Raise KafkaError INVALID_CONFIG when a broker (or the default of all) cannot have these."""
+        for name, text in overrides.items():
+            key = BROKER_KEYS.get(_LISTENER_PREFIX.sub("", name))
+            if key is None:
+                continue
+            if key.scope is Scope.READ_ONLY:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}")
+            if key.scope is Scope.PER_BROKER and not per_broker:
+                problem = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+            if key.is_sensitive:
+                problem = f"Passwords cannot be stored dynamically yet: {name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+            if name in NOT_YET_DYNAMIC:
+                problem = f"Listeners cannot be changed while the broker runs yet: {name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+            value = _parsed(key, text)
+            if name in THREAD_POOLS:
+                _check_thread_pool(name, value, getattr(self.broker, key.field))
+        self._check_per_ip_overrides(overrides)
+
+    def _check_per_ip_overrides(self, overrides: Mapping[str, str]) -> None:
+        text = overrides.get("max.connections.per.ip.overrides")
+        if text is not None:
+            try:
+                _ = BrokerConfig(max_connections_per_ip_overrides=text).per_ip_overrides
+            except ConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def topic_defaults(config: BrokerConfig) -> dict[str, Any]:
+    """Return what topics without overrides have under a broker's configuration: field of LogConfig -> value."""
+    values: dict[str, Any] = {}
+    for key in TOPIC_KEYS.values():
+        for name in key.broker_keys:
+            value = getattr(config, BROKER_KEYS[name].field)
+            if value is not None:
+                values[key.field] = _in_milliseconds(name, value)
+                break
+    values["retention_ms"] = max(-1, values["retention_ms"])
+    return values
+
+
+def _in_milliseconds(name: str, value: object) -> object:
+    """Topic keys are in milliseconds, some of the broker's are not."""
+    unit = HOUR_MS if name.endswith(".hours") else MINUTE_MS if name.endswith(".minutes") else 1
+    return value * unit if unit > 1 and isinstance(value, int) else value
+
+
+def _parsed(key: ConfigKey, text: str) -> object:
+    try:
+        value: object = key.parse(text)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+    return value
+
+
+def _check_thread_pool(name: str, value: object, present: int) -> None:
+    assert isinstance(value, int)
+    problem = None
+    if value < 1:
+        problem = "value should be at least 1"
+    elif value < present / 2:
+        problem = f"value should be at least half the current value {present}"
+    elif value > present * 2:
+        problem = f"value should not be greater than double the current value {present}"
+    if problem:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}")
+
+
+def _valid_broker_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what may not be dynamic, or is no longer valid."""
+    valid = {}
+    for name, text in overrides.items():
+        key = BROKER_KEYS.get(name)
+        if key is None or (key.scope is not Scope.READ_ONLY and name not in NOT_YET_DYNAMIC and not key.is_sensitive):
+            try:
+                if key is not None:
+                    key.parse(text)
+            except ConfigError as error:
+                log.warning("dynamic broker configuration left out: %s", error)
+                continue
+            valid[name] = text
+        else:
+            log.warning("dynamic broker configuration %s is left out: it cannot change while the broker runs", name)
+    return valid

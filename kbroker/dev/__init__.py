@@ -1,0 +1,1 @@
+"""A whole cluster in one call: child processes, the embedded ZooKeeper, free ports."""

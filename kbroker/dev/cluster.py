@@ -1,0 +1,323 @@
+"""A whole cluster on one machine: ZooKeeper (embedded, or one that runs) and N brokers, each a child process.
+
+    DIR/.lock                            held while the cluster runs
+    DIR/zookeeper/                       see embedded_zookeeper.py; absent with a ZooKeeper of the user's
+    DIR/broker-1/ … DIR/broker-N/        see broker_process.py
+
+`DevCluster` is the cluster as an object; `run` is `kbroker dev`: it lives until a signal, or until a child dies.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import IO, Any
+
+from kbroker.dev.broker_process import BrokerFailed, BrokerProcess
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
+from kbroker.dev.free_ports import free_ports, is_port_free
+
+FIRST_BROKER_ID = 1
+POLL_SECONDS = 0.01
+WATCH_SECONDS = 0.2
+HIGHEST_PORT = 65_535
+MAX_ANSWER_BYTES = 16 << 20
+MOST_COPIES = 3
+"""Of the internal topics."""
+
+
+class DevClusterError(RuntimeError):
+    """The cluster cannot run: the message says why and what to do."""
+
+
+class StopRequested(Exception):
+    """A signal asked for the end while the cluster was starting."""
+
+
+class DevCluster:
+    """ZooKeeper and brokers, from `start` to `stop`; usable as a context manager."""
+
+    def __init__(
+        self,
+        data_dir: Path | str,
+        *,
+        brokers: int = 1,
+        port: int = 0,
+        zookeeper: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        timeout: float = 60.0,
+    ) -> None:
+        """Describe the cluster; nothing runs yet.
+
+        `port` is the first broker's, the others follow it; 0 picks free ones. `zookeeper` is the connect string of one
+        that runs. `properties` go to each broker and overrule what the cluster sets. `timeout`: for the start.
+        """
+        self.data_dir = Path(data_dir).absolute()
+        self.timeout = timeout
+        self._external_zookeeper = zookeeper
+        self._requested_port = port
+        self._broker_count = brokers
+        self._properties = dict(properties or {})
+        self._stop_requested = False
+        self._lock: IO[bytes] | None = None
+        self.zookeeper: EmbeddedZooKeeper | None = None
+        """The embedded ZooKeeper; None when the user gave one."""
+        self.brokers: list[BrokerProcess] = []
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port,…` of all brokers."""
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """The `zookeeper.connect` of the brokers."""
+        if self._external_zookeeper is not None:
+            return self._external_zookeeper
+        assert self.zookeeper is not None, "the cluster is not started"
+        return self.zookeeper.connect_string
+
+    def broker(self, broker_id: int) -> BrokerProcess:
+        """The broker of that id; KeyError when there is none."""
+        for broker in self.brokers:
+            if broker.broker_id == broker_id:
+                return broker
+        raise KeyError(broker_id)
+
+    def start(self) -> "DevCluster":
+        """Start everything; return when each broker serves and knows all others.
+
+        Raises DevClusterError, EmbeddedZooKeeperError or BrokerFailed, with nothing left running.
+        """
+        deadline = time.monotonic() + self.timeout
+        try:
+            self._take_directory()
+            ports = self._choose_ports()
+            if self._external_zookeeper is None:
+                self.zookeeper = EmbeddedZooKeeper(self.data_dir / "zookeeper").start(self.timeout)
+            self.brokers = [self._make_broker(index, port) for index, port in enumerate(ports)]
+            for broker in self.brokers:
+                broker.start()
+            self._wait_until_ready(deadline)
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """End the brokers one after the other, by controlled shutdown, then ZooKeeper. All data stays."""
+        for broker in reversed(self.brokers):
+            broker.stop(timeout)
+        self._end_zookeeper()
+
+    def kill(self) -> None:
+        """End everything at once."""
+        for broker in self.brokers:
+            broker.kill()
+        self._end_zookeeper()
+
+    def request_stop(self) -> None:
+        """Make a `start` under way raise StopRequested; safe to call from a signal handler."""
+        self._stop_requested = True
+
+    def failure(self) -> str | None:
+        """Say which child has ended by itself, and how; None while all run."""
+        for broker in self.brokers:
+            if not broker.is_running:
+                return broker.why_it_ended()
+        if self.zookeeper is not None and not self.zookeeper.is_running:
+            return f"the embedded ZooKeeper ended: see {self.zookeeper.log_file}"
+        return None
+
+    def description(self) -> dict[str, Any]:
+        """What the ready file says."""
+        return {
+            "bootstrap": self.bootstrap,
+            "zookeeper": self.zookeeper_connect,
+            "brokers": [
+                {
+                    "id": broker.broker_id,
+                    "port": broker.port,
+                    "pid": broker.pid,
+                    "log_dirs": [str(path) for path in broker.log_dirs],
+                }
+                for broker in self.brokers
+            ],
+        }
+
+    def __enter__(self) -> "DevCluster":
+        return self.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def _take_directory(self) -> None:
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self._lock = (self.data_dir / ".lock").open("ab")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise DevClusterError(
+                f"another cluster runs on {self.data_dir}: end it first, or choose another --data"
+            ) from None
+        except OSError as error:
+            raise DevClusterError(f"cannot write to the data directory {self.data_dir}: {error.strerror}") from None
+
+    def _choose_ports(self) -> list[int]:
+        if self._requested_port == 0:
+            return free_ports(self._broker_count)
+        ports = list(range(self._requested_port, self._requested_port + self._broker_count))
+        if ports[-1] > HIGHEST_PORT:
+            raise DevClusterError(
+                f"{self._broker_count} brokers from port {ports[0]} on need ports above {HIGHEST_PORT}"
+            )
+        for port in ports:
+            if not is_port_free(port):
+                raise DevClusterError(
+                    f"port {port} on 127.0.0.1 is taken: choose another with --port, or 0 for free ones"
+                )
+        return ports
+
+    def _make_broker(self, index: int, port: int) -> BrokerProcess:
+        broker_id = FIRST_BROKER_ID + index
+        copies = min(MOST_COPIES, self._broker_count)
+        properties = {
+            "zookeeper.connect": self.zookeeper_connect,
+            "offsets.topic.replication.factor": str(copies),
+            "transaction.state.log.replication.factor": str(copies),
+            "transaction.state.log.min.isr": str((copies + 1) // 2),
+            "group.initial.rebalance.delay.ms": "0",
+            # After a kill -9 of the whole cluster, the next start waits for the dead brokers' sessions to end.
+            "zookeeper.session.timeout.ms": "6000",
+        }
+        properties.update(self._properties)
+        return BrokerProcess(broker_id, self.data_dir / f"broker-{broker_id}", port, properties)
+
+    def _wait_until_ready(self, deadline: float) -> None:
+        everybody = {broker.broker_id for broker in self.brokers}
+        for broker in self.brokers:
+            while not (broker.is_ready and self._knows(broker, everybody)):
+                if self._stop_requested:
+                    raise StopRequested
+                if (failure := self.failure()) is not None:
+                    raise BrokerFailed(failure)
+                if time.monotonic() > deadline:
+                    raise DevClusterError(
+                        f"broker {broker.broker_id} was not ready within {self.timeout:g} s: see {broker.log_file}"
+                    )
+                time.sleep(POLL_SECONDS)
+
+    def _knows(self, broker: BrokerProcess, everybody: set[int]) -> bool:
+        # A broker's ready file says that it knows itself; with one broker that is all there is to know.
+        return len(everybody) == 1 or everybody <= known_brokers("127.0.0.1", broker.port)
+
+    def _end_zookeeper(self) -> None:
+        if self.zookeeper is not None:
+            self.zookeeper.stop()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+
+def known_brokers(host: str, port: int, timeout: float = 5.0) -> set[int]:
+    """Ask a broker which brokers it knows; empty when it doesn't answer."""
+    from kbroker.protocol.headers import decode_response, encode_request
+    from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+
+    version = 9
+    request = MetadataRequest(topics=[], allow_auto_topic_creation=False)
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            for part in encode_request(request, version, 1, "kbroker-dev"):
+                assert isinstance(part, bytes | bytearray | memoryview)
+                connection.sendall(part)
+            size = int.from_bytes(_receive(connection, 4))
+            if not 0 < size <= MAX_ANSWER_BYTES:
+                return set()
+            _, response = decode_response(_receive(connection, size), MetadataResponse, version)
+    except OSError:
+        return set()
+    return {broker.node_id for broker in response.brokers}
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            raise ConnectionError("the broker closed the connection")
+        parts += part
+    return bytes(parts)
+
+
+def run(cluster: DevCluster, ready_file: Path | None = None) -> int:
+    """Run the cluster until SIGINT or SIGTERM (0), or until a part of it fails (1). Must run in the main thread."""
+    with _stop_signals(cluster) as signals:
+        started_at = time.monotonic()
+        try:
+            if ready_file is not None:
+                ready_file.unlink(missing_ok=True)
+            cluster.start()
+            if ready_file is not None:
+                write_atomically(ready_file, json.dumps(cluster.description()) + "\n")
+        except StopRequested:
+            return 0
+        except (DevClusterError, EmbeddedZooKeeperError, BrokerFailed) as error:
+            return _fail(str(error))
+        except OSError as error:
+            cluster.kill()
+            return _fail(f"cannot write {error.filename}: {error.strerror}")
+        seconds = time.monotonic() - started_at
+        print(
+            f"kbroker serves at {cluster.bootstrap} after {seconds:.1f} s; ZooKeeper at {cluster.zookeeper_connect}, "
+            f"data in {cluster.data_dir}; Ctrl-C stops it",
+            flush=True,
+        )
+        failure = None
+        while not signals and failure is None:
+            time.sleep(WATCH_SECONDS)  # a signal cuts it short only on the next round: that is soon enough
+            failure = cluster.failure()
+        if failure is not None and not signals:
+            cluster.stop()
+            return _fail(failure)
+        cluster.stop()
+        return 0
+
+
+@contextlib.contextmanager
+def _stop_signals(cluster: DevCluster) -> Iterator[list[int]]:
+    """Collect SIGINT and SIGTERM in the list; the second one ends everything at once."""
+    received: list[int] = []
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        cluster.request_stop()
+        if len(received) > 1:
+            # Children end with their parent.
+            os._exit(128 + number)
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a small file so that a reader sees all of it or nothing."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def _fail(reason: str) -> int:
+    print(f"kbroker dev: {reason}", file=sys.stderr, flush=True)
+    return 1

@@ -1,0 +1,89 @@
+"""What a handler is given: the broker's parts (Services); who asks, when, through which listener (RequestContext)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+    from kbroker.cluster.metadata_cache import MetadataCache
+    from kbroker.cluster.producer_id_manager import ProducerIdManager
+    from kbroker.config.broker_config import BrokerConfig
+    from kbroker.config.dynamic_config import DynamicConfig
+    from kbroker.controller.runner import ControllerRunner
+    from kbroker.controller.zookeeper import ZooKeeper
+    from kbroker.coordinator.group_coordinator import GroupCoordinator
+    from kbroker.replica.replica_manager import ReplicaManager
+    from kbroker.segment.log_manager import LogManager
+
+
+@dataclass(slots=True)
+class Services:
+    """The parts of one broker, introduced to each other by broker.py. A test may leave out what it does not touch."""
+
+    config: BrokerConfig
+    broker_id: int
+    cluster_id: str
+    zookeeper: ZooKeeper
+    controller: ControllerRunner
+    replicas: ReplicaManager
+    metadata: MetadataCache
+    logs: LogManager
+    configs: DynamicConfig
+    producer_ids: ProducerIdManager
+    groups: GroupCoordinator
+    feature_epoch: int
+    """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
+    executor: ThreadPoolExecutor
+    """For slow blocking work: `await loop.run_in_executor(services.executor, function)`."""
+
+
+class RequestContext:
+    """Who asks, when, through which listener; made once per request, so it has only slots."""
+
+    __slots__ = (
+        "api_key",
+        "api_version",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "may_be_overtaken",
+        "received_at",
+    )
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        received_at: int,
+        connection: Any,
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.received_at = received_at
+        """Milliseconds since 1970 when the frame was complete."""
+        self.connection = connection
+        """A `Connection` (network/connection.py), or anything with listener, host, port, principal and software attributes."""
+        self.may_be_overtaken = False
+        """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
+
+    @property
+    def listener(self) -> str:
+        """Name of the listener (INTERNAL, PLAINTEXT, …) that the request came through."""
+        return str(self.connection.listener)
+
+    @property
+    def client_host(self) -> str:
+        """Address of the peer, as text without brackets."""
+        return str(self.connection.host)
+
+    @property
+    def principal(self) -> str:
+        """Kafka's principal text, `User:ANONYMOUS` on a plain listener."""
+        return str(self.connection.principal)

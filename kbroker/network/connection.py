@@ -1,0 +1,520 @@
+"""One client's socket as a small state machine: frames in, one request in work at a time, answers out in order.
+
+    READING --frame complete--> WORKING --answer--> SENDING --all out--> READING      (any) --> CLOSED
+
+While a request is in work or its answer is not out, nothing more is read: a client that pipelines waits in its
+socket, and a slow reader holds one answer at most. One kind of waiting does not stop the rest: a Produce that is in its
+logs and only waits for its flush or its replicas (`LateAnswer`) lets further Produce frames be appended meanwhile, at
+most MOST_LATE_ANSWERS of them, so that they share flushes. Answers go out in the order of the requests all the same.
+
+Small frames are cut from a shared buffer (many with one recv). A frame that is not complete after that gets a pooled
+buffer of its own, and its bytes are received straight into it; so are the next ones of that connection.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from struct import Struct
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from kbroker.handlers.registry import CloseConnection
+from kbroker.network.dispatch import PENDING, LateAnswer
+
+if TYPE_CHECKING:
+    from kbroker.network.buffers import Buffer
+    from kbroker.network.channel import Channel
+    from kbroker.network.server import Server
+
+log = logging.getLogger(__name__)
+
+READING, WORKING, SENDING, CLOSED = "reading", "working", "sending", "closed"
+
+MOST_LATE_ANSWERS = 16
+"""Produce requests of one connection that wait for a flush or for replicas; the next one waits in its socket."""
+MOST_PARTS_AT_ONCE = 256
+LARGEST_EXPECTED = 1 << 20
+SMALL_FILE_PART = 1 << 14
+"""A slice of a file up to this size is read and sent together with its neighbours: one system call instead of two."""
+
+_read_size = Struct(">i").unpack_from
+
+
+def explain_size(first_bytes: bytes, size: int, limit: int) -> str:
+    """Say in one line why a frame of this announced size is refused, and what was probably meant."""
+    if first_bytes[:2] == b"\x16\x03":
+        return "it speaks TLS, but this listener is PLAINTEXT"
+    if first_bytes[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN"):
+        return "it speaks HTTP, but this is a Kafka listener"
+    if size < 0:
+        return f"it announced a frame of negative size {size}"
+    return f"it announced a frame of {size} bytes, more than socket.request.max.bytes={limit}"
+
+
+class Connection:
+    """One client's socket. Handlers see it as `ctx.connection`."""
+
+    __slots__ = (
+        "_channel",
+        "_expected",
+        "_frame",
+        "_frame_end",
+        "_frame_filled",
+        "_frame_start",
+        "_held",
+        "_in_work",
+        "_late",
+        "_late_scheduled",
+        "_out",
+        "_out_index",
+        "_out_offset",
+        "_partial",
+        "_paused",
+        "_pending",
+        "_recv_into",
+        "_reserved",
+        "_rest",
+        "_send_parts",
+        "_server",
+        "client_software_name",
+        "client_software_version",
+        "host",
+        "last_active",
+        "listener",
+        "port",
+        "principal",
+        "state",
+    )
+
+    def __init__(self, server: Server, channel: Channel, listener: str, host: str, port: int) -> None:
+        self._server = server
+        self._channel = channel
+        self._recv_into = channel.recv_into
+        self._send_parts = channel.send
+        self.listener = listener
+        self.host = host
+        self.port = port
+        self.principal = "User:ANONYMOUS"
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.state = READING
+        self.last_active = monotonic()
+        self._paused = False
+        self._partial: bytearray | None = None
+        """One to three bytes of a frame's size."""
+        self._rest: bytearray | None = None
+        """Bytes received behind the request in work; at most one scratch buffer's."""
+        self._frame: Buffer | None = None
+        """Being filled: the frame lies in [`_frame_start`, `_frame_end`), what is below `_frame_filled` has come."""
+        self._frame_start = 0
+        self._frame_end = 0
+        self._frame_filled = 0
+        self._expected = 0
+        """Size of the buffer for the next frame and its size, when the last one did not fit into the shared buffer."""
+        self._in_work: Buffer | None = None
+        """Own buffer of the request in work."""
+        self._reserved = 0
+        self._pending = False
+        """Whether a request is in work that nothing may overtake."""
+        self._late: deque[LateAnswer] = deque()
+        """Answers that are to come, or wait for one before them, in the order of the requests."""
+        self._late_scheduled = False
+        self._held: memoryview | None = None
+        """A whole frame that may not overtake the late answers."""
+        self._out: list[Any] | None = None
+        """Parts that wait for the socket; `_out_index` and `_out_offset` say how far they are out."""
+        self._out_index = 0
+        self._out_offset = 0
+        server.loop.add_reader(channel.fileno(), self._on_readable)
+
+    def __repr__(self) -> str:
+        return f"{self.host}:{self.port} on {self.listener}"
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no request is in work and no answer is to be sent."""
+        return self.state is READING and not self._late
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the client waits for an answer that is not ready."""
+        return self.state is WORKING or bool(self._late)
+
+    def _on_readable(self) -> None:
+        if self.state is not READING or self._rest is not None:
+            self._paused = True
+            self._server.loop.remove_reader(self._channel.fileno())
+            return
+        try:
+            if self._frame is not None:
+                self._fill_frame(self._frame)
+                return
+            if self._expected and self._partial is None:
+                self._receive_large()
+                return
+            scratch = self._server.scratch.take()
+            kept = 0
+            if self._partial is None:
+                count = self._recv_into(scratch)
+            else:
+                kept = len(self._partial)
+                scratch[:kept] = self._partial
+                self._partial = None
+                count = self._recv_into(memoryview(scratch)[kept:])
+            if count == 0:
+                self.close("the client closed it", logging.DEBUG)
+                return
+            frame = self._consume(scratch, kept + count)
+            if frame is not None and kept + count == len(scratch):
+                self._fill_frame(frame)  # more of it is there
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"reading failed: {error}", logging.DEBUG)
+
+    def _receive_large(self) -> None:
+        """Receive a frame with its size into a buffer as large as the last one's."""
+        buffer = self._server.buffers.take(self._expected)
+        try:
+            count = self._recv_into(memoryview(buffer)[: self._expected])
+        except BaseException:
+            self._server.buffers.give_back(buffer)
+            raise
+        if count == 0:
+            self._server.buffers.give_back(buffer)
+            self.close("the client closed it", logging.DEBUG)
+            return
+        if count > 4 and self._server.limits.queued_max_bytes <= 0:
+            end = 4 + _read_size(buffer)[0]
+            if count < end <= len(buffer) and end - 4 <= self._server.limits.request_max_bytes:
+                self.last_active = monotonic()
+                self._frame, self._frame_start, self._frame_filled, self._frame_end = buffer, 4, count, end
+                return
+            self._expected = end if self._server.scratch.size < end <= LARGEST_EXPECTED else 0
+        self._consume(buffer, count)
+        self._server.buffers.give_back(buffer)
+
+    def _fill_frame(self, frame: Buffer) -> None:
+        """Receive straight into the frame's own buffer; serve it when it is complete."""
+        count = self._recv_into(memoryview(frame)[self._frame_filled : self._frame_end])
+        if count == 0:
+            there, wanted = (place - self._frame_start for place in (self._frame_filled, self._frame_end))
+            self.close(f"the client closed it after {there} of {wanted} bytes of a frame")
+            return
+        self.last_active = monotonic()
+        self._frame_filled += count
+        if self._frame_filled == self._frame_end:
+            self._frame = None
+            self._in_work = frame
+            if self._serve(memoryview(frame)[self._frame_start : self._frame_end]):
+                self._release()
+
+    def _consume(self, buffer: Buffer, end: int) -> Buffer | None:
+        """Serve the frames that lie complete in buffer[:end]; keep what is left over.
+
+        Returns the buffer of a frame that is to be filled.
+        """
+        start = 0
+        limited = self._server.limits.queued_max_bytes > 0
+        while end - start >= 4:
+            (size,) = _read_size(buffer, start)
+            if not 0 <= size <= self._server.limits.request_max_bytes:
+                reason = explain_size(bytes(buffer[start : start + 8]), size, self._server.limits.request_max_bytes)
+                self.close(reason, logging.WARNING)
+                return None
+            if limited and not self._reserve(size):
+                self._rest = bytearray(buffer[start:end])
+                return None
+            frame_end = start + 4 + size
+            if frame_end > end:
+                return self._begin_frame(buffer, start + 4, end, size)
+            position = start + 4
+            start = frame_end
+            if not self._serve(memoryview(buffer)[position:frame_end]):
+                if start < end and self.state is not CLOSED:
+                    self._rest = bytearray(buffer[start:end])
+                return None
+            if limited:
+                self._release()
+        if start < end:
+            self._partial = bytearray(buffer[start:end])
+        return None
+
+    def _begin_frame(self, buffer: Buffer, start: int, end: int, size: int) -> Buffer | None:
+        try:
+            frame = self._server.buffers.take(size)
+        except (MemoryError, OSError) as error:
+            self.close(f"no memory for a frame of {size} bytes: {error}", logging.WARNING)
+            return None
+        self.last_active = monotonic()
+        frame[: end - start] = buffer[start:end]
+        self._frame = frame
+        self._frame_start = 0
+        self._frame_filled = end - start
+        self._frame_end = size
+        self._expected = min(size + 4, LARGEST_EXPECTED) if size > self._server.scratch.size else 0
+        return frame
+
+    def _reserve(self, size: int) -> bool:
+        """Count the frame as in flight; False when the broker holds as much as it may (it calls `resume` later)."""
+        if self._reserved:
+            return True
+        if not self._server.reserve(self, size):
+            return False
+        self._reserved = size
+        return True
+
+    def _release(self) -> None:
+        """The request is done with: its memory may serve others."""
+        if self._in_work is not None:
+            self._server.buffers.give_back(self._in_work)
+            self._in_work = None
+        if self._reserved:
+            size, self._reserved = self._reserved, 0
+            self._server.release(size)
+
+    # -- one request --------------------------------------------------------------------------------------------------
+
+    def _serve(self, frame: memoryview) -> bool:
+        """Have the frame handled. True when the connection is ready for the next one."""
+        if self._late and not self._may_overtake(frame):
+            self._held = frame
+            self.state = WORKING
+            return False
+        self.last_active = monotonic()
+        try:
+            answer = self._server.dispatch(self, frame)
+        except CloseConnection as error:
+            self.close(str(error), logging.WARNING)
+            return False
+        if answer is PENDING:
+            self._pending = True
+            self.state = WORKING
+            return False
+        if answer is None:
+            return self.state is READING
+        if type(answer) is LateAnswer:
+            self._late.append(answer)
+            return True
+        if self._late:
+            self._late.append(LateAnswer(answer))
+            return True
+        return self._send(answer)
+
+    def _may_overtake(self, frame: memoryview) -> bool:
+        """Only Produce (API key 0) is served while late answers are to come, and only so many."""
+        return len(self._late) < MOST_LATE_ANSWERS and len(frame) > 1 and not frame[0] and not frame[1]
+
+    def answer(self, parts: list[Any] | None) -> None:
+        """Send the answer of the request that dispatch left PENDING (None: it has none), and go on reading."""
+        if self.state is CLOSED:
+            return
+        self._pending = False
+        if self._late or self._out is not None:
+            if parts is not None:
+                self._late.append(LateAnswer(parts))
+            self._go_on()
+            return
+        self.state = READING
+        if parts is None or self._send(parts):
+            self.resume()
+
+    def answer_late(self, late: LateAnswer, parts: list[Any] | None) -> None:
+        """Give a late answer (None: it has none); it goes out when all before it are out."""
+        if self.state is CLOSED:
+            return
+        late.parts, late.is_ready = parts, True
+        if len(self._late) == 1:
+            self._go_on()
+        elif self._late[0].is_ready and not self._late_scheduled:
+            # Its neighbours are most likely ready in this turn of the loop too: they leave together.
+            self._late_scheduled = True
+            self._server.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Send the late answers whose turn it is, then serve what waited for that."""
+        self._late_scheduled = False
+        if self.state is CLOSED or self._out is not None:
+            return
+        parts: list[Any] = []
+        while self._late and self._late[0].is_ready:
+            parts += self._late.popleft().parts or ()
+        if parts and not self._send(parts):
+            return
+        if self._pending:
+            self.state = WORKING
+            return
+        held = self._held
+        if held is not None and self._late and not self._may_overtake(held):
+            self.state = WORKING
+            return
+        self._held = None
+        self.state = READING
+        if held is None or self._serve(held):
+            del held
+            self.resume()
+
+    def resume(self) -> None:
+        """The last request is done with: serve what came in meanwhile, and listen again."""
+        if self.state is not READING:
+            return
+        self._release()
+        if self._rest is not None:
+            rest, self._rest = self._rest, None
+            self._consume(rest, len(rest))
+        if self._paused and self.state is READING and self._rest is None:
+            self._paused = False
+            self._server.loop.add_reader(self._channel.fileno(), self._on_readable)
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    def _send(self, parts: list[Any]) -> bool:
+        """Send the parts now, as far as the socket takes them. True when all are out."""
+        self._out_index = self._out_offset = 0
+        if len(parts) <= MOST_PARTS_AT_ONCE:
+            try:
+                wanted = in_memory(parts)
+                if wanted >= 0:
+                    sent = self._send_parts(parts)
+                    if sent == wanted:
+                        return True
+                    self._advance(parts, sent)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError as error:
+                self.close(f"sending failed: {error}", logging.DEBUG)
+                return False
+        self._out = parts
+        if self._flush():
+            return True
+        if self.state is not CLOSED:
+            self.state = SENDING
+            self._server.loop.add_writer(self._channel.fileno(), self._on_writable)
+        return False
+
+    def _flush(self) -> bool:
+        """Write parts until all are out or the socket is full; False when it is full, or the connection had to be
+        closed.
+        """
+        parts = self._out
+        assert parts is not None
+        try:
+            while self._out_index < len(parts):
+                part = parts[self._out_index]
+                if hasattr(part, "fileno") and part.size > SMALL_FILE_PART:
+                    size = part.size
+                    sent = self._channel.send_file(
+                        part.fileno(), part.position + self._out_offset, size - self._out_offset
+                    )
+                    if sent == 0:
+                        self.close(f"{part!r} is shorter than it was when the answer was made", logging.ERROR)
+                        return False
+                    self._advance(parts, sent)
+                    if self._out_offset:
+                        return False
+                else:
+                    buffers, wanted, more = gather(parts, self._out_index, self._out_offset)
+                    sent = self._send_parts(buffers, more)
+                    self._advance(parts, sent)
+                    if sent < wanted:
+                        return False
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError as error:
+            self.close(f"sending failed: {error}", logging.DEBUG)
+            return False
+        self._out = None
+        return True
+
+    def _advance(self, parts: list[Any], sent: int) -> None:
+        """Move the place in the parts by `sent` bytes."""
+        sent += self._out_offset
+        index = self._out_index
+        while index < len(parts):
+            size = part_size(parts[index])
+            if sent < size:
+                break
+            sent -= size
+            parts[index] = b""
+            index += 1
+        self._out_index = index
+        self._out_offset = sent
+
+    def _on_writable(self) -> None:
+        self.last_active = monotonic()
+        if self._flush():
+            self._server.loop.remove_writer(self._channel.fileno())
+            self._go_on()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close(self, reason: str, level: int = logging.INFO) -> None:
+        """Close the socket now; what was not sent is lost."""
+        if self.state is CLOSED:
+            return
+        log.log(level, "closing the connection from %r: %s", self, reason)
+        self.state = CLOSED
+        loop = self._server.loop
+        loop.remove_reader(self._channel.fileno())
+        loop.remove_writer(self._channel.fileno())
+        self._channel.close()
+        self._out = self._rest = self._partial = self._held = None
+        self._late.clear()
+        if self._frame is not None:
+            self._server.buffers.give_back(self._frame)
+            self._frame = None
+        self._release()
+        self._server.forget(self)
+
+
+def in_memory(parts: list[Any]) -> int:
+    """Read the small slices of files in place and return the size of all parts; -1 when one is for sendfile."""
+    total = 0
+    for index, part in enumerate(parts):
+        kind = type(part)
+        if kind is bytearray or kind is bytes:
+            total += len(part)
+        elif kind is memoryview:
+            total += part.nbytes
+        elif part.size <= SMALL_FILE_PART:
+            parts[index] = read_small(part)
+            total += part.size
+        else:
+            return -1
+    return total
+
+
+def part_size(part: Any) -> int:
+    """Bytes that a part puts on the wire."""
+    return part.size if hasattr(part, "fileno") else memoryview(part).nbytes
+
+
+def gather(parts: list[Any], index: int, offset: int) -> tuple[list[Any], int, bool]:
+    """Return the bytes-like parts from `index` on (small file slices are read in place), their size, and whether more
+    follows.
+    """
+    buffers: list[Any] = []
+    wanted = 0
+    while index < len(parts) and len(buffers) < MOST_PARTS_AT_ONCE:
+        part = parts[index]
+        if hasattr(part, "fileno"):
+            if part.size > SMALL_FILE_PART:
+                break
+            part = parts[index] = read_small(part)
+        view = memoryview(part)[offset:] if offset else part
+        offset = 0
+        buffers.append(view)
+        wanted += len(view)
+        index += 1
+    return buffers, wanted, index < len(parts)
+
+
+def read_small(part: Any) -> bytes:
+    """Read a small slice of a file; OSError when the file no longer holds it."""
+    data: bytes = part.read()
+    if len(data) != part.size:
+        raise OSError(f"{part!r} is shorter than it was when the answer was made")
+    return data

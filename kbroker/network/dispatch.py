@@ -1,0 +1,186 @@
+"""Find the handler of a request, call it, and turn a refusal into an answer.
+
+What a client gets for what it must not send (apis.md section 3):
+
+    unknown API key, unsupported version, unparsable header or body   its connection is closed, a log line says why
+    ApiVersions of an unknown version                                 ApiVersions v0, error 35, the versions of 18
+    KafkaError, or a bug of ours (-1, with traceback in the log)      the API's response, the error in each place
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from struct import Struct
+from time import time_ns
+from typing import TYPE_CHECKING, Any
+
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.registry import HANDLERS, CloseConnection, Handler
+from kbroker.network.refusals import refusal
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.codec import decode
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.headers import encode_response, read_request_header
+
+if TYPE_CHECKING:
+    from kbroker.handlers.context import Services
+    from kbroker.network.connection import Connection
+    from kbroker.protocol.schema import Message
+
+log = logging.getLogger(__name__)
+
+
+class _Pending:
+    def __repr__(self) -> str:
+        return "PENDING"
+
+
+PENDING = _Pending()
+"""What dispatch returns when the answer comes later, by connection.answer()."""
+
+
+class LateAnswer:
+    """What dispatch returns for a Produce that is in its logs: the answer comes by connection.answer_late(), and other
+    Produce requests of the connection may be served before.
+    """
+
+    __slots__ = ("is_ready", "parts")
+
+    def __init__(self, parts: list[Any] | None = None) -> None:
+        self.parts = parts
+        """None: not known yet, or (ready) there is none to be sent."""
+        self.is_ready = parts is not None
+
+
+class _Api:
+    """What dispatch needs to know of one API, looked up once."""
+
+    __slots__ = ("client_id_from", "flexible_from", "handler", "max_version", "min_version", "name", "request_type")
+
+    def __init__(self, api_key: int, handler: Handler) -> None:
+        api = API_BY_KEY[api_key]
+        self.handler = handler
+        self.name = api.name
+        self.request_type = api.request
+        self.min_version = api.min_version
+        self.max_version = api.max_version
+        self.flexible_from = api.flexible_from
+        self.client_id_from = 1 if api_key == CONTROLLED_SHUTDOWN else 0
+
+
+PRODUCE, CONTROLLED_SHUTDOWN, API_VERSIONS = 0, 7, 18
+
+_read_fixed_header = Struct(">hhih").unpack_from
+
+
+class Dispatcher:
+    """Called by the server with each complete frame; knows the handlers that were registered when it was made."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.apis = {key: _Api(key, handler) for key, handler in HANDLERS.items()}
+
+    def __call__(self, connection: Connection, frame: memoryview) -> Any:
+        """Return the parts of the answer (size first), None for none, or PENDING; raise CloseConnection."""
+        if len(frame) < 10:
+            raise CloseConnection(f"a frame of {len(frame)} bytes is too short for a request header")
+        key, version, correlation_id, length = _read_fixed_header(frame)
+        api = self.apis.get(key)
+        if api is None:
+            raise CloseConnection(f"unknown or unsupported API key {key} (version {version})")
+        if not api.min_version <= version <= api.max_version:
+            if key == API_VERSIONS:
+                return self._answer_unknown_api_versions(correlation_id)
+            supported = f"{api.min_version} to {api.max_version}"
+            raise CloseConnection(f"{api.name} version {version} is not supported ({supported} are)")
+        try:
+            position = 10 + length
+            flexible = version >= api.flexible_from
+            if (
+                version >= api.client_id_from
+                and length >= 0
+                and position < len(frame)
+                and (not flexible or frame[position] == 0)
+            ):
+                client_id: str | None = str(frame[10:position], "utf-8", "replace")
+                position += flexible
+            else:  # no client id, tagged fields, or nonsense
+                header, position = read_request_header(frame)
+                client_id = header.client_id
+            request = decode(api.request_type, frame, version, position)
+        except MalformedMessage as error:
+            raise CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}") from error
+        ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
+        try:
+            answer = api.handler(self.services, ctx, request)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            answer = self._refuse(ctx, request, error)
+        if answer is None:
+            return None
+        if hasattr(answer, "__await__"):
+            late = LateAnswer() if ctx.may_be_overtaken else None
+            asyncio.ensure_future(answer).add_done_callback(_Finish(self, ctx, request, late))
+            return PENDING if late is None else late
+        return self._encode(ctx, request, answer)
+
+    def _encode(self, ctx: RequestContext, request: Message, answer: Message) -> Any:
+        try:
+            return encode_response(answer, ctx.api_version, ctx.correlation_id)
+        except Exception as error:
+            answer = self._refuse(ctx, request, error)
+            return encode_response(answer, ctx.api_version, ctx.correlation_id)
+
+    def _answer_unknown_api_versions(self, correlation_id: int) -> Any:
+        """Answer in version 0, so that a newer client learns which version to ask in."""
+        api = self.apis[API_VERSIONS]
+        response: Any = API_BY_KEY[API_VERSIONS].response
+        entry = response.ApiVersion(api_key=API_VERSIONS, min_version=api.min_version, max_version=api.max_version)
+        answer = response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
+        return encode_response(answer, 0, correlation_id)
+
+    def _refuse(self, ctx: RequestContext, request: Any, error: BaseException) -> Message:
+        """Return the API's response for a request that failed as a whole."""
+        if isinstance(error, KafkaError):
+            code, message = error.code, error.message
+        else:
+            code, message = ErrorCode.UNKNOWN_SERVER_ERROR, None
+            name = API_BY_KEY[ctx.api_key].name
+            log.error("%s version %d from %r failed", name, ctx.api_version, ctx.connection, exc_info=error)
+        if ctx.api_key == PRODUCE and request.acks == 0:
+            raise CloseConnection(f"Produce with acks=0 failed: {code.name}")
+        answer: Message = refusal(ctx.api_key, request, ctx.api_version, code, message)
+        return answer
+
+
+class _Finish:
+    """Sends the answer when the handler's future is done."""
+
+    __slots__ = ("ctx", "dispatcher", "late", "request")
+
+    def __init__(self, dispatcher: Dispatcher, ctx: RequestContext, request: Any, late: LateAnswer | None) -> None:
+        self.dispatcher = dispatcher
+        self.ctx = ctx
+        self.request = request
+        self.late = late
+
+    def __call__(self, future: asyncio.Future[Any]) -> None:
+        connection = self.ctx.connection
+        try:
+            if future.cancelled():
+                raise CloseConnection("its request was cancelled")
+            error = future.exception()
+            if isinstance(error, CloseConnection):
+                raise error
+            answer = future.result() if error is None else self.dispatcher._refuse(self.ctx, self.request, error)
+            parts = None if answer is None else self.dispatcher._encode(self.ctx, self.request, answer)
+        except CloseConnection as reason:
+            connection.close(str(reason), logging.WARNING)
+            return
+        self.request = None
+        if self.late is None:
+            connection.answer(parts)
+        else:
+            connection.answer_late(self.late, parts)

@@ -1,0 +1,54 @@
+"""What the server may take: connections, bytes, buffers; its share of the broker's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kbroker.config.broker_config import BrokerConfig
+
+NO_LIMIT = (1 << 31) - 1
+
+
+@dataclass(slots=True)
+class ServerLimits:
+    """Kafka's keys for connections; may be replaced while the server runs (`Server.limits`)."""
+
+    request_max_bytes: int = 104_857_600
+    """socket.request.max.bytes"""
+    queued_max_bytes: int = -1
+    """queued.max.request.bytes: no further frame is read while the requests in work hold as much; -1 is no limit."""
+    max_idle_ms: int = 600_000
+    """connections.max.idle.ms; negative is never"""
+    max_connections: int = NO_LIMIT
+    max_connections_per_ip: int = NO_LIMIT
+    max_creation_rate: int = NO_LIMIT
+    """max.connection.creation.rate: further connections wait for the next second"""
+    per_ip_overrides: dict[str, int] = field(default_factory=dict)
+    backlog: int = 50
+    """socket.listen.backlog.size"""
+    send_buffer_bytes: int = 102_400
+    receive_buffer_bytes: int = 102_400
+    privileged_listener: str = ""
+    """The brokers' own listener: max.connections does not stop it."""
+
+
+def server_limits(config: BrokerConfig) -> ServerLimits:
+    """Return the server's share of the broker's keys."""
+    return ServerLimits(
+        request_max_bytes=config.socket_request_max_bytes,
+        queued_max_bytes=config.queued_max_request_bytes,
+        max_idle_ms=config.connections_max_idle_ms,
+        max_connections=config.max_connections,
+        max_connections_per_ip=config.max_connections_per_ip,
+        max_creation_rate=config.max_connection_creation_rate,
+        per_ip_overrides=config.per_ip_overrides,
+        backlog=config.socket_listen_backlog_size,
+        send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
+        receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
+        privileged_listener=config.inter_broker_listener,
+    )
+
+
+def _buffer_bytes(config: BrokerConfig, key: str) -> int:
+    """Kafka's default of 100 KB keeps Linux from growing a socket's buffers, at half the throughput: only if asked."""
+    return int(config.properties[key]) if key in config.properties else -1

@@ -1,0 +1,346 @@
+"""The answer to a request that failed as a whole: the API's own response with the error in each place it has.
+
+Most responses have an error_code at the top and need nothing here. Those which have one only per topic, partition or
+resource repeat the request's items, each with the error; `_PER_ITEM` holds one small function for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kbroker.protocol import primitives
+from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.schema import REQUIRED, Field, schema_of
+
+Refuse = Callable[[Any, Any, int, ErrorCode, str | None], Any]
+"""(response class, request, version, code, message) -> response"""
+
+
+def refusal(api_key: int, request: Any, version: int, code: ErrorCode, message: str | None = None) -> Any:
+    """Return the response that says `code` (and `message`, where the API has a place for it) for the whole request."""
+    response_type: Any = API_BY_KEY[api_key].response
+    refuse = _PER_ITEM.get(api_key, _at_the_top)
+    return refuse(response_type, request, version, code, message or None)
+
+
+def blank(struct: Any, **values: Any) -> Any:
+    """Make a message or struct whose other fields are empty: zero, no text, no elements."""
+    for field in schema_of(struct).fields:
+        if field.default is REQUIRED and field.name not in values:
+            values[field.name] = _empty(field)
+    return struct(**values)
+
+
+def _empty(field: Field) -> Any:
+    if field.nullable == field.versions:
+        return None
+    if field.array:
+        return []
+    if field.struct is not None:
+        return blank(field.struct)
+    return _EMPTY.get(field.kind, 0)
+
+
+_EMPTY = {
+    primitives.BOOL: False,
+    primitives.STRING: "",
+    primitives.BYTES: b"",
+    primitives.RECORDS: b"",
+    primitives.UUID: primitives.ZERO_UUID,
+    primitives.ERROR: ErrorCode.NONE,
+}
+
+
+def _at_the_top(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    values: dict[str, Any] = {"error_code": code}
+    if any(field.name == "error_message" for field in schema_of(response).fields):
+        values["error_message"] = message
+    return blank(response, **values)
+
+
+def _partitions(
+    of_topic: Any,
+    of_partition: Any,
+    topics: Iterable[Any],
+    code: ErrorCode,
+    asked: tuple[str, str | None] = ("partitions", "partition_index"),
+    *,
+    topic: str = "name",
+    partitions: str = "partitions",
+    index: str = "partition_index",
+    **values: Any,
+) -> list[Any]:
+    """Repeat a request's topics with the error in each partition.
+
+    Args:
+        of_topic: the response's struct for a topic.
+        of_partition: its struct for a partition.
+        topics: the request's topics.
+        code: the error.
+        asked: the request's fields for a topic's partitions, and for their number (None: they are numbers).
+        topic: the field of both for the topic's name.
+        partitions: the response's field for a topic's partitions.
+        index: the response's field for a partition's number.
+        **values: what else is said of each partition.
+    """
+    items, number = asked
+    return [
+        blank(
+            of_topic,
+            **{
+                topic: getattr(each, topic),
+                partitions: [
+                    blank(
+                        of_partition,
+                        **{index: item if number is None else getattr(item, number)},
+                        error_code=code,
+                        **values,
+                    )
+                    for item in getattr(each, items)
+                ],
+            },
+        )
+        for each in topics
+    ]
+
+
+def _produce(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    topics = _partitions(
+        response.TopicProduceResponse,
+        response.PartitionProduceResponse,
+        request.topic_data,
+        code,
+        ("partition_data", "index"),
+        partitions="partition_responses",
+        index="index",
+        base_offset=-1,
+        error_message=message,
+    )
+    return blank(response, responses=topics)
+
+
+def _fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    if version >= 7:
+        return blank(response, error_code=code)
+    topics = _partitions(
+        response.FetchableTopicResponse,
+        response.PartitionData,
+        request.topics,
+        code,
+        ("partitions", "partition"),
+        topic="topic",
+        high_watermark=-1,
+        records=b"",
+    )
+    return blank(response, responses=topics)
+
+
+def _list_offsets(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    structs = response.ListOffsetsTopicResponse, response.ListOffsetsPartitionResponse
+    return blank(response, topics=_partitions(*structs, request.topics, code))
+
+
+def _offset_for_leader_epoch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    topics = _partitions(
+        response.OffsetForLeaderTopicResult,
+        response.EpochEndOffset,
+        request.topics,
+        code,
+        ("partitions", "partition"),
+        topic="topic",
+        index="partition",
+    )
+    return blank(response, topics=topics)
+
+
+def _delete_records(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    structs = response.DeleteRecordsTopicResult, response.DeleteRecordsPartitionResult
+    return blank(response, topics=_partitions(*structs, request.topics, code, low_watermark=-1))
+
+
+def _metadata(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(
+        response,
+        topics=[
+            blank(response.MetadataResponseTopic, error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics or []
+        ],
+    )
+
+
+def _create_topics(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(
+        response,
+        topics=[
+            blank(response.CreatableTopicResult, name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ],
+    )
+
+
+def _topics_to_delete(request: Any, version: int) -> Iterator[tuple[str | None, bytes | None]]:
+    if version >= 6:
+        yield from ((topic.name, topic.topic_id) for topic in request.topics)
+    else:
+        yield from ((name, None) for name in request.topic_names)
+
+
+def _delete_topics(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    results = []
+    for name, topic_id in _topics_to_delete(request, version):
+        result: dict[str, Any] = {"name": name, "error_code": code, "error_message": message}
+        if topic_id is not None:
+            result["topic_id"] = topic_id
+        results.append(blank(response.DeletableTopicResult, **result))
+    return blank(response, responses=results)
+
+
+def _create_partitions(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(
+        response,
+        results=[
+            blank(response.CreatePartitionsTopicResult, name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ],
+    )
+
+
+def _describe_configs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(response, results=_per_resource(response.DescribeConfigsResult, request, code, message))
+
+
+def _alter_configs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(response, responses=_per_resource(response.AlterConfigsResourceResponse, request, code, message))
+
+
+def _per_resource(result: Any, request: Any, code: ErrorCode, message: str | None) -> list[Any]:
+    return [
+        blank(
+            result,
+            error_code=code,
+            error_message=message,
+            resource_type=resource.resource_type,
+            resource_name=resource.resource_name,
+        )
+        for resource in request.resources
+    ]
+
+
+def _elect_leaders(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    topics = _partitions(
+        response.ReplicaElectionResult,
+        response.PartitionResult,
+        request.topic_partitions or [],
+        code,
+        ("partitions", None),
+        topic="topic",
+        partitions="partition_result",
+        index="partition_id",
+        error_message=message,
+    )
+    return blank(response, error_code=code if version >= 1 else ErrorCode.NONE, replica_election_results=topics)
+
+
+def _describe_log_dirs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(response, error_code=code) if version >= 3 else blank(response)
+
+
+def _alter_replica_log_dirs(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.AlterReplicaLogDirPartitionResult
+    return blank(
+        response,
+        results=[
+            blank(
+                response.AlterReplicaLogDirTopicResult,
+                topic_name=topic.name,
+                partitions=[blank(made, partition_index=index, error_code=code) for index in topic.partitions],
+            )
+            for directory in request.dirs
+            for topic in directory.topics
+        ],
+    )
+
+
+def _consumer_group_describe(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.DescribedGroup
+    return blank(
+        response,
+        groups=[blank(made, group_id=each, error_code=code, error_message=message) for each in request.group_ids],
+    )
+
+
+def _offset_commit(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    structs = response.OffsetCommitResponseTopic, response.OffsetCommitResponsePartition
+    return blank(response, topics=_partitions(*structs, request.topics, code))
+
+
+def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    if version >= 8:
+        made = response.OffsetFetchResponseGroup
+        return blank(
+            response, groups=[blank(made, group_id=group.group_id, error_code=code) for group in request.groups]
+        )
+    if version >= 2:
+        return blank(response, error_code=code)
+    topics = _partitions(
+        response.OffsetFetchResponseTopic,
+        response.OffsetFetchResponsePartition,
+        request.topics or [],
+        code,
+        ("partition_indexes", None),
+        committed_offset=-1,
+        metadata="",
+    )
+    return blank(response, topics=topics)
+
+
+def _find_coordinator(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    if version < 4:
+        return blank(response, error_code=code, error_message=message, node_id=-1, port=-1)
+    made = response.Coordinator
+    return blank(
+        response,
+        coordinators=[
+            blank(made, key=key, node_id=-1, port=-1, error_code=code, error_message=message)
+            for key in request.coordinator_keys
+        ],
+    )
+
+
+def _describe_groups(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.DescribedGroup
+    return blank(response, groups=[blank(made, group_id=group_id, error_code=code) for group_id in request.groups])
+
+
+def _delete_groups(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.DeletableGroupResult
+    return blank(
+        response, results=[blank(made, group_id=group_id, error_code=code) for group_id in request.groups_names]
+    )
+
+
+_PER_ITEM: dict[int, Refuse] = {
+    0: _produce,
+    1: _fetch,
+    2: _list_offsets,
+    3: _metadata,
+    8: _offset_commit,
+    9: _offset_fetch,
+    10: _find_coordinator,
+    15: _describe_groups,
+    19: _create_topics,
+    20: _delete_topics,
+    21: _delete_records,
+    23: _offset_for_leader_epoch,
+    32: _describe_configs,
+    33: _alter_configs,
+    34: _alter_replica_log_dirs,
+    35: _describe_log_dirs,
+    37: _create_partitions,
+    42: _delete_groups,
+    43: _elect_leaders,
+    44: _alter_configs,
+    69: _consumer_group_describe,
+}

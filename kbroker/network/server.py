@@ -1,0 +1,277 @@
+"""Listeners: bytes -> frames -> dispatch -> bytes, answers in request order, on bare non-blocking sockets.
+
+The sockets hang on the event loop's selector directly (no asyncio transport): a request that can be answered at once
+costs one recv, one dispatch and one send. What one connection does is in connection.py; here are the listeners, the
+limits over all connections, and the end of idle ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any
+
+from kbroker.network.buffers import BufferPool, Scratch
+from kbroker.network.channel import PlainChannel
+from kbroker.network.connection import Connection
+from kbroker.network.limits import NO_LIMIT, ServerLimits
+
+log = logging.getLogger(__name__)
+
+Dispatch = Callable[[Connection, memoryview], Any]
+"""(connection, frame without its size) -> the answer's parts (size first), None for no answer, or dispatch.PENDING, and
+then connection.answer(parts) later; raises dispatch.CloseConnection. The frame is writable; whoever keeps a slice of
+it keeps its memory."""
+
+ACCEPTS_AT_ONCE = 64
+ACCEPT_PAUSE_S = 0.5
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One socket to listen on; host "" means every address."""
+
+    name: str
+    host: str
+    port: int
+
+
+class Server:
+    """All listeners of a broker.
+
+    server = Server(dispatch, limits)
+    server.bind([Listener("PLAINTEXT", "127.0.0.1", 0)])    # connections queue in the kernel from here on
+    server.start()                                          # and are accepted from here on
+    await server.stop()
+    """
+
+    def __init__(self, dispatch: Dispatch, limits: ServerLimits | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.dispatch = dispatch
+        self.limits = limits or ServerLimits()
+        self.buffers = BufferPool()
+        self.scratch = Scratch()
+        self.connections: set[Connection] = set()
+        self.ports: dict[str, int] = {}
+        """Listener name -> the port really bound (port 0 picks one)."""
+        self.bytes_in_flight = 0
+        self._sockets: dict[str, socket.socket] = {}
+        self._per_ip: Counter[str] = Counter()
+        self._waiting_for_memory: deque[Connection] = deque()
+        self._paused_listeners: set[str] = set()
+        self._accept_failed = False
+        self._second_ends = 0.0
+        self._accepted_in_second = 0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._accepting = False
+
+    # -- listeners ----------------------------------------------------------------------------------------------------
+
+    def bind(self, listeners: Sequence[Listener]) -> None:
+        """Bind and listen; raises OSError whose text names the listener and its address."""
+        for listener in listeners:
+            try:
+                sock = open_socket(listener, self.limits)
+            except OSError as error:
+                self._close_sockets()
+                reason = error.strerror or str(error)
+                if error.errno == errno.EADDRINUSE:
+                    reason = "the port is in use: end what listens there, or choose another in listeners"
+                text = f"cannot listen on {listener.name}://{listener.host}:{listener.port}: {reason}"
+                raise OSError(error.errno, text) from error
+            self._sockets[listener.name] = sock
+            self.ports[listener.name] = sock.getsockname()[1]
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._accepting = True
+        for name in self._sockets:
+            self._resume_accepting(name)
+        self._schedule_idle_check()
+
+    def _accept(self, name: str) -> None:
+        sock = self._sockets[name]
+        for _ in range(ACCEPTS_AT_ONCE):
+            if len(self.connections) >= self.limits.max_connections and name != self.limits.privileged_listener:
+                log.warning("max.connections=%d reached: %s waits", self.limits.max_connections, name)
+                self._pause_accepting(name)
+                return
+            if self._must_wait(name):
+                return
+            try:
+                client, address = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in OUT_OF_RESOURCES:
+                    raise
+                if not self._accept_failed:
+                    self._accept_failed = True
+                    log.error("cannot accept on %s: %s; trying again every %s s", name, error.strerror, ACCEPT_PAUSE_S)
+                self._pause_accepting(name)
+                self.loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting, name)
+                return
+            self._accept_failed = False
+            self._admit(client, name, address)
+
+    def _must_wait(self, name: str) -> bool:
+        """Whether enough connections were accepted in this second; then the listener pauses for the rest of it."""
+        if self.limits.max_creation_rate == NO_LIMIT:
+            return False
+        now = monotonic()
+        if now >= self._second_ends:
+            self._second_ends, self._accepted_in_second = now + 1, 0
+        if self._accepted_in_second >= self.limits.max_creation_rate:
+            self._pause_accepting(name)
+            self.loop.call_later(self._second_ends - now, self._resume_accepting, name)
+            return True
+        self._accepted_in_second += 1
+        return False
+
+    def _admit(self, client: socket.socket, name: str, address: Any) -> None:
+        """Make a Connection of an accepted socket, or close it when its address has too many."""
+        host = plain_address(address[0])
+        limit = self.limits.per_ip_overrides.get(host, self.limits.max_connections_per_ip)
+        if self._per_ip[host] >= limit:
+            log.info("refusing a connection from %s on %s: it has %d, as many as allowed", host, name, limit)
+            client.close()
+            return
+        try:
+            client.setblocking(False)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if self.limits.send_buffer_bytes > 0:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.send_buffer_bytes)
+        except OSError as error:
+            log.debug("a connection from %s was gone at once: %s", host, error)
+            client.close()
+            return
+        self._per_ip[host] += 1
+        self.connections.add(Connection(self, PlainChannel(client), name, host, address[1]))
+
+    def _pause_accepting(self, name: str) -> None:
+        self._paused_listeners.add(name)
+        self.loop.remove_reader(self._sockets[name].fileno())
+
+    def _resume_accepting(self, name: str) -> None:
+        self._paused_listeners.discard(name)
+        sock = self._sockets.get(name)
+        if self._accepting and sock is not None:
+            self.loop.add_reader(sock.fileno(), self._accept, name)
+
+    def forget(self, connection: Connection) -> None:
+        """Called by a connection that has closed itself."""
+        self.connections.discard(connection)
+        host = connection.host
+        self._per_ip[host] -= 1
+        if self._per_ip[host] <= 0:
+            del self._per_ip[host]
+        if self._paused_listeners and not self._accept_failed:
+            for name in list(self._paused_listeners):
+                self._resume_accepting(name)
+
+    # -- memory of requests in work -----------------------------------------------------------------------------------
+
+    def reserve(self, connection: Connection, size: int) -> bool:
+        """Count a frame of `size` bytes as in flight; False when the limit is reached (the connection is resumed
+        later).
+        """
+        if self.bytes_in_flight >= self.limits.queued_max_bytes > 0:
+            self._waiting_for_memory.append(connection)
+            return False
+        self.bytes_in_flight += size
+        return True
+
+    def release(self, size: int) -> None:
+        """A request is done with; whoever waited for memory may read on."""
+        self.bytes_in_flight -= size
+        if self._waiting_for_memory:
+            self.loop.call_soon(self._resume_waiting)
+
+    def _resume_waiting(self) -> None:
+        while self._waiting_for_memory and self.bytes_in_flight < self.limits.queued_max_bytes:
+            self._waiting_for_memory.popleft().resume()
+
+    # -- idle connections ---------------------------------------------------------------------------------------------
+
+    def _schedule_idle_check(self) -> None:
+        idle_ms = self.limits.max_idle_ms
+        period = min(max(idle_ms / 4000, 0.02), 30.0) if idle_ms >= 0 else 30.0
+        self._idle_timer = self.loop.call_later(period, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """Close connections on which nothing moved for too long; one that waits for its answer is not idle."""
+        if self.limits.max_idle_ms >= 0:
+            oldest = monotonic() - self.limits.max_idle_ms / 1000
+            for connection in [c for c in self.connections if c.last_active < oldest and not c.is_waiting]:
+                connection.close(f"idle for more than connections.max.idle.ms={self.limits.max_idle_ms}", logging.DEBUG)
+        if not self.connections:
+            self.buffers.trim()
+        self._schedule_idle_check()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets."""
+        self._accepting = False
+        self._close_sockets()
+
+    async def stop(self, drain_timeout: float = 5.0) -> None:
+        """Stop accepting, let requests in work finish and their answers go out, close every connection."""
+        self.stop_accepting()
+        deadline = monotonic() + drain_timeout
+        for connection in [c for c in self.connections if c.is_idle]:
+            connection.close("the broker stops", logging.DEBUG)
+        while self.connections and monotonic() < deadline:
+            await asyncio.sleep(0.01)
+            for connection in [c for c in self.connections if c.is_idle]:
+                connection.close("the broker stops", logging.DEBUG)
+        for connection in list(self.connections):
+            connection.close("the broker stops before its answer was out")
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+
+    def _close_sockets(self) -> None:
+        for sock in self._sockets.values():
+            if self._accepting is False:
+                self.loop.remove_reader(sock.fileno())
+            sock.close()
+        self._sockets.clear()
+
+
+def open_socket(listener: Listener, limits: ServerLimits) -> socket.socket:
+    """Return a listening, non-blocking socket; an empty host listens on every address, IPv6 and IPv4."""
+    if not listener.host:
+        if socket.has_dualstack_ipv6():
+            family, address, dual = socket.AF_INET6, ("::", listener.port), True
+        else:
+            family, address, dual = socket.AF_INET, ("0.0.0.0", listener.port), False
+    else:
+        found = socket.getaddrinfo(listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, address, dual = found[0][0], found[0][4], False  # type: ignore[assignment]
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if dual else 1)
+        if limits.receive_buffer_bytes > 0:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer_bytes)
+        sock.setblocking(False)
+        sock.bind(address)
+        sock.listen(limits.backlog)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def plain_address(host: str) -> str:
+    """Return an IPv4 address as such when it came through an IPv6 socket."""
+    return host.removeprefix("::ffff:") if host.startswith("::ffff:") and "." in host else host

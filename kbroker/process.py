@@ -1,0 +1,151 @@
+"""A broker as a process: its log and open files, its signals, the file that says it is ready, its exit status.
+
+`python -m kbroker.process server.properties [--set key=value]... [--ready-file FILE]` runs one in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kbroker.broker import Broker, StartError, StartInterrupted
+from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_properties
+from kbroker.protocol.config_def import ConfigError
+
+log = logging.getLogger(__name__)
+
+GC_THRESHOLDS = 10_000, 5, 20
+"""Requests free what they make without the garbage collector's help: it may look less often than by default."""
+
+
+def set_up_logging() -> None:
+    """Log to standard error, one line per event, unless the process has its own logging."""
+    if not logging.getLogger().handlers:
+        logging.basicConfig(
+            level=logging.INFO, stream=sys.stderr, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
+        )
+
+
+def raise_descriptor_limit() -> None:
+    """Take as many descriptors as the system lets us have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError) as error:
+            log.warning("the limit of open files stays at %d: %s", soft, error)
+
+
+def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
+    """Live as a broker until SIGTERM or SIGINT; return the exit status. A second signal ends the process at once."""
+    set_up_logging()
+    raise_descriptor_limit()
+    try:
+        config = read_broker_config(properties)
+    except ConfigError as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        return 1
+    try:
+        return asyncio.run(_live(config, ready_file))
+    except StartError as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        return 1
+
+
+async def _live(config: BrokerConfig, ready_file: Path | None) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, number)
+    stopping = asyncio.create_task(stop.wait())
+    broker = await _started(config, stopping)
+    if broker is None:
+        return 0
+    log.info("broker %d serves %s", broker.broker_id, ", ".join(broker.endpoints))
+    if ready_file is not None:
+        write_ready_file(ready_file, broker)
+    gc.collect()
+    gc.freeze()  # what a broker is made of stays
+    gc.set_threshold(*GC_THRESHOLDS)
+    failing = asyncio.create_task(broker.fatal.wait())
+    await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
+    failed = broker.fatal.is_set()
+    for task in (stopping, failing):
+        task.cancel()
+    log.info("broker %d stops", broker.broker_id)
+    await broker.stop(controlled=not failed)
+    return 1 if failed else 0
+
+
+async def _started(config: BrokerConfig, stopping: asyncio.Task[Any]) -> Broker | None:
+    """Start a broker, again as often as its session ends meanwhile; None when it is stopped first."""
+    while True:
+        broker = Broker(config)
+        starting = asyncio.create_task(broker.start())
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return None
+        try:
+            starting.result()
+        except StartInterrupted as error:
+            log.warning("%s, and the broker was starting: starting again", error)
+        else:
+            return broker
+
+
+def _on_signal(stop: asyncio.Event, number: signal.Signals) -> None:
+    if stop.is_set():
+        log.warning("second %s: ending at once", number.name)
+        os._exit(128 + number)
+    stop.set()
+
+
+def write_ready_file(path: Path, broker: Broker) -> None:
+    """Write atomically what `kbroker dev` and tests need to know."""
+    endpoint = broker.registration().endpoints[0]
+    ready = {
+        "id": broker.broker_id,
+        "port": endpoint.port,
+        "host": endpoint.host,
+        "pid": os.getpid(),
+        "log_dirs": [os.path.abspath(directory) for directory in broker.config.directories],
+    }
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(ready))
+    temporary.replace(path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a broker from the command line, without the command line tool's libraries."""
+    parser = argparse.ArgumentParser(prog="python -m kbroker.process", description="Run one broker.")
+    parser.add_argument("properties", type=Path, help="server.properties with Kafka's broker keys")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="go before the file")
+    parser.add_argument("--ready-file", type=Path, help="JSON file to write when the broker serves")
+    options = parser.parse_args(arguments)
+    try:
+        properties = read_properties(options.properties)
+    except (OSError, ConfigError) as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        return 1
+    for setting in options.set:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            parser.error(f"--set {setting}: expected KEY=VALUE")
+        properties[key.strip()] = value.strip()
+    return run(properties, options.ready_file)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

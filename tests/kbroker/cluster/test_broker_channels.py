@@ -1,0 +1,172 @@
+"""The controller's lines to the brokers, over real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.broker_channels import BrokerChannels
+from kbroker.network.connection import Connection
+from kbroker.network.dispatch import PENDING
+from kbroker.network.server import Listener, Server
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import encode_response, read_request_header
+from kbroker.protocol.messages.replication import UpdateMetadataResponse
+from kbroker.protocol.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+
+
+class Broker:
+    """Answers every request, or holds its peace."""
+
+    def __init__(self, silent: bool = False, port: int = 0) -> None:
+        self.silent = silent
+        self.seen: list[int] = []
+        self.server = Server(self.dispatch)
+        self.server.bind([Listener("PLAINTEXT", "127.0.0.1", port)])
+        self.server.start()
+        self.port = self.server.ports["PLAINTEXT"]
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Any:
+        header, _ = read_request_header(frame)
+        self.seen.append(header.correlation_id)
+        if self.silent:
+            return PENDING
+        return encode_response(DeleteTopicsResponse(responses=[]), header.api_version, header.correlation_id)
+
+
+def request(number: int) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topic_names=[str(number)], timeout_ms=1)
+
+
+@pytest.fixture
+async def channels() -> AsyncIterator[BrokerChannels]:
+    made = BrokerChannels(1, request_timeout_ms=5000)
+    yield made
+    await made.close()
+
+
+async def until(answers: list[Any], count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(answers) < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_requests_are_answered_one_by_one_in_order(channels: BrokerChannels) -> None:
+    broker = Broker()
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    for number in range(20):
+        channels.send(2, request(number), 5, lambda answer, number=number: answers.append(number))  # type: ignore[misc]
+    await until(answers, 20)
+    assert answers == list(range(20))
+    assert broker.seen == sorted(broker.seen)
+    await broker.server.stop(0.1)
+
+
+async def test_requests_do_not_wait_for_each_other_and_go_again_in_order(channels: BrokerChannels) -> None:
+    silent = Broker(silent=True)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", silent.port)
+    for number in range(8):
+        channels.send(2, request(number), 5, lambda answer, number=number: answers.append(number))  # type: ignore[misc]
+    await until(silent.seen, 1)  # the server reads on once the first is answered
+    await silent.server.stop(0.1)
+    assert answers == []
+    back = Broker(port=silent.port)
+    await until(answers, 8)
+    assert answers == list(range(8))
+    assert len(back.seen) == 8
+    await back.server.stop(0.1)
+
+
+async def test_a_broker_that_is_too_slow_is_asked_again() -> None:
+    channels = BrokerChannels(1, request_timeout_ms=200)
+    slow = Broker(silent=True)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", slow.port)
+    channels.send(2, request(1), 5, answers.append)
+    await until(slow.seen, 2)
+    slow.silent = False
+    await until(answers, 1)
+    await channels.close()
+    await slow.server.stop(0.1)
+
+
+async def test_draining_waits_for_the_answers_of_brokers_that_are_there() -> None:
+    channels = BrokerChannels(1)
+    broker, gone = Broker(), Broker()
+    await gone.server.stop(0.1)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    channels.add_broker(3, "127.0.0.1", gone.port)
+    for number in range(10):
+        channels.send(2, request(number), 5, answers.append)
+        channels.send(3, request(number), 5, answers.append)
+    async with asyncio.timeout(20):
+        await channels.drain(60)
+    assert len(answers) == 10
+    await channels.close()
+    await broker.server.stop(0.1)
+
+
+async def test_a_request_waits_for_its_broker_to_come(channels: BrokerChannels) -> None:
+    early = Broker()
+    port = early.port
+    await early.server.stop(0.1)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", port)
+    channels.send(2, request(1), 5, answers.append)
+    await asyncio.sleep(0.3)
+    assert answers == []
+    late = Broker(port=port)
+    await until(answers, 1)
+    await late.server.stop(0.1)
+
+
+async def test_a_broker_that_hangs_delays_only_itself(channels: BrokerChannels) -> None:
+    hanging, healthy = Broker(silent=True), Broker()
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", hanging.port)
+    channels.add_broker(3, "127.0.0.1", healthy.port)
+    channels.send(2, request(1), 5, lambda answer: answers.append("hanging"))
+    channels.send(3, request(2), 5, lambda answer: answers.append("healthy"))
+    await until(answers, 1)
+    assert answers == ["healthy"]
+    await hanging.server.stop(0.1)
+    await healthy.server.stop(0.1)
+
+
+async def test_a_removed_broker_is_not_written_to_and_calls_nobody_back(channels: BrokerChannels) -> None:
+    broker = Broker(silent=True)
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    channels.send(2, request(1), 5, answers.append)
+    async with asyncio.timeout(5):
+        while not broker.seen:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    channels.remove_broker(2)
+    channels.remove_broker(2)
+    channels.send(2, request(2), 5, answers.append)
+    await asyncio.sleep(0.2)
+    assert answers == []
+    assert len(broker.seen) == 1
+    await broker.server.stop(0.1)
+
+
+async def test_a_bug_in_a_callback_does_not_stop_the_channel(
+    channels: BrokerChannels, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker()
+    answers: list[Any] = []
+
+    def broken(answer: Any) -> None:
+        raise ZeroDivisionError
+
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    channels.send(2, request(1), 5, broken)
+    channels.send(2, request(2), 5, answers.append)
+    await until(answers, 1)
+    assert "was not handled" in caplog.text
+    assert UpdateMetadataResponse(error_code=ErrorCode.NONE) != answers[0]
+    await broker.server.stop(0.1)

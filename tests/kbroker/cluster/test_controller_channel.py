@@ -1,0 +1,145 @@
+"""The line to the controller, over real sockets."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.controller_channel import ControllerChannel
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.handlers.registry import CloseConnection
+from kbroker.network.connection import Connection
+from kbroker.network.server import Listener, Server
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.headers import encode_response, read_request_header
+from kbroker.protocol.messages.api_versions import ApiVersionsResponse
+from kbroker.protocol.messages.replication import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+    UpdateMetadataRequest,
+)
+
+
+def told(controller_id: int, ports: dict[int, int]) -> UpdateMetadataRequest:
+    """The controller says who it is, and where all brokers are."""
+    request = UpdateMetadataRequest
+    brokers = [
+        request.UpdateMetadataBroker(
+            id=broker,
+            rack=None,
+            endpoints=[
+                request.UpdateMetadataEndpoint(port=port, host="127.0.0.1", listener="PLAINTEXT", security_protocol=0)
+            ],
+        )
+        for broker, port in ports.items()
+    ]
+    return request(controller_id=controller_id, controller_epoch=1, broker_epoch=1, live_brokers=brokers)
+
+
+def channel_to(metadata: MetadataCache, timeout_ms: int = 5000) -> ControllerChannel:
+    return ControllerChannel(metadata, 1, "PLAINTEXT", timeout_ms)
+
+
+@pytest.fixture
+def metadata() -> MetadataCache:
+    return MetadataCache()
+
+
+@contextlib.contextmanager
+def silent_controller() -> Iterator[int]:
+    """Accepts connections and never answers: the port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+class Controller:
+    """Answers AllocateProducerIds with the codes given, the last one for ever."""
+
+    def __init__(self, *codes: ErrorCode) -> None:
+        self.codes = list(codes)
+        self.server = Server(self.dispatch)
+        self.server.bind([Listener("PLAINTEXT", "127.0.0.1", 0)])
+        self.server.start()
+        self.port = self.server.ports["PLAINTEXT"]
+
+    def dispatch(self, connection: Connection, frame: memoryview) -> Any:
+        header, _ = read_request_header(frame)
+        answer: Any
+        if header.api_key == 18:
+            entry = ApiVersionsResponse.ApiVersion(api_key=67, min_version=0, max_version=0)
+            answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=[entry])
+        else:
+            code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+            if code is ErrorCode.NETWORK_EXCEPTION:
+                raise CloseConnection("gone")
+            answer = AllocateProducerIdsResponse(error_code=code, producer_id_start=7, producer_id_len=1)
+        return encode_response(answer, header.api_version, header.correlation_id)
+
+
+def request() -> AllocateProducerIdsRequest:
+    return AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)
+
+
+async def test_the_controller_is_asked_again_until_it_is_one(metadata: MetadataCache) -> None:
+    controller = Controller(ErrorCode.NOT_CONTROLLER, ErrorCode.NETWORK_EXCEPTION, ErrorCode.NONE)
+    metadata.update(told(2, {2: controller.port}))
+    channel = channel_to(metadata)
+    assert (await channel.request(request())).producer_id_start == 7
+    await channel.close()
+    await controller.server.stop(0.1)
+
+
+async def test_a_controller_that_moves_is_followed(metadata: MetadataCache) -> None:
+    old, new = Controller(ErrorCode.NOT_CONTROLLER), Controller(ErrorCode.NONE)
+    ports = {2: old.port, 3: new.port}
+    metadata.update(told(2, ports))
+    channel = channel_to(metadata)
+    asked = asyncio.create_task(channel.request(request()))
+    await asyncio.sleep(0.15)
+    metadata.update(told(3, ports))
+    assert (await asked).error_code is ErrorCode.NONE
+    await channel.close()
+    for controller in (old, new):
+        await controller.server.stop(0.1)
+
+
+async def test_a_controller_that_hangs_is_not_waited_for_when_another_took_over(metadata: MetadataCache) -> None:
+    new = Controller(ErrorCode.NONE)
+    with silent_controller() as port:
+        ports = {2: port, 3: new.port}
+        metadata.update(told(2, ports))
+        channel = channel_to(metadata, 60_000)
+        asked = asyncio.create_task(channel.request(request()))
+        await asyncio.sleep(0.05)
+        metadata.update(told(2, ports))
+        await asyncio.sleep(0.05)
+        assert not asked.done()
+        metadata.update(told(3, ports))
+        async with asyncio.timeout(20):
+            assert (await asked).error_code is ErrorCode.NONE
+        await channel.close()
+    await new.server.stop(0.1)
+
+
+async def test_what_a_silent_controller_was_asked_in_vain_spoils_nothing(metadata: MetadataCache) -> None:
+    """The time is up while the versions are not known yet: the next request begins anew."""
+    new = Controller(ErrorCode.NONE)
+    channel = channel_to(metadata)
+    with silent_controller() as port:
+        metadata.update(told(2, {2: port}))
+        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+            await channel.request(request(), 0.1)
+        with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+            await channel.request(request(), 0.1)
+    metadata.update(told(2, {2: new.port}))
+    assert (await channel.request(request())).error_code is ErrorCode.NONE
+    await channel.close()
+    await new.server.stop(0.1)
+
+
+async def test_without_a_controller_the_time_ends_it(metadata: MetadataCache) -> None:
+    with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
+        await channel_to(metadata, 200).request(request())

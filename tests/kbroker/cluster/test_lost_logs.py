@@ -1,0 +1,78 @@
+"""Waiting to be left out of ISRs, on the znodes of a real ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kbroker.cluster.lost_logs import wait_until_left_out
+from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.znodes import BrokerRegistration, Endpoint, PartitionState, TopicPartition
+from kbroker.controller.zookeeper import ZooKeeper
+from tests.fixtures.zookeeper import ZooKeeperAddress
+
+LIMIT_S = 60.0
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+async def session(zookeeper: ZooKeeperAddress) -> AsyncIterator[ZooKeeper]:
+    """Partition t-0 lies on brokers 1 and 2, of whom 2 is registered."""
+    session = ZooKeeper(zookeeper.connect_string, 10_000)
+    await session.connect()
+    await session.ensure_top_level_paths()
+    await session.register_broker(BrokerRegistration(2, (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)))
+    await session.create_topics([NewTopic("t", os.urandom(16), {0: [1, 2]}, {})])
+    yield session
+    await session.close()
+
+
+async def in_sync(session: ZooKeeper, *isr: int) -> None:
+    """The state of t-0 as a controller writes it."""
+    term = await session.elect_controller(2, 5)
+    assert term is not None
+    await session.create_partition_states(term, {T0: PartitionState(isr[0], 0, isr, term.epoch)})
+
+
+def has_none(partition: TopicPartition) -> bool:
+    return False
+
+
+async def test_nothing_is_waited_for_where_no_log_is_missing(session: ZooKeeper) -> None:
+    await in_sync(session, 1, 2)
+    await wait_until_left_out(session, 1, lambda partition: partition == T0, LIMIT_S)
+    await wait_until_left_out(session, 3, has_none, LIMIT_S)
+
+
+async def test_a_member_of_the_isr_waits_until_it_is_left_out(
+    session: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    await in_sync(session, 1, 2)
+    waiting = asyncio.create_task(wait_until_left_out(session, 1, has_none, LIMIT_S))
+    async with asyncio.timeout(LIMIT_S / 2):
+        while "t-0" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await session.delete("/brokers/topics/t/partitions/0/state")
+    await waiting
+    assert "1 partition without a log here, though in the ISR: t-0" in caplog.text
+
+
+async def test_a_member_that_is_alone_or_whose_fellows_are_gone_does_not_wait(session: ZooKeeper) -> None:
+    await in_sync(session, 1)
+    await wait_until_left_out(session, 1, has_none, LIMIT_S)
+    await session.delete("/brokers/topics/t/partitions/0/state")
+    await session.delete("/controller")
+    await in_sync(session, 1, 3)
+    await wait_until_left_out(session, 1, has_none, LIMIT_S)
+
+
+async def test_where_no_controller_is_at_work_the_wait_ends(
+    session: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    await in_sync(session, 1, 2)
+    await wait_until_left_out(session, 1, has_none, 0.3)
+    assert "registering all the same" in caplog.text

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.metadata_cache import LEADER_BEING_DELETED, MetadataCache
+from kbroker.protocol.messages.replication import UpdateMetadataRequest as Update
+from kbroker.protocol.primitives import ZERO_UUID
+
+TOPIC_ID = b"i" * 16
+
+
+def update(*partitions: int, leader: int = 1, topic: str = "orders", topic_id: bytes = TOPIC_ID, **more: Any) -> Update:
+    return Update(
+        controller_id=more.get("controller_id", 1),
+        controller_epoch=1,
+        topic_states=[
+            Update.UpdateMetadataTopicState(
+                topic_name=topic,
+                topic_id=topic_id,
+                partition_states=[
+                    Update.UpdateMetadataPartitionState(
+                        partition_index=partition,
+                        controller_epoch=1,
+                        leader=leader,
+                        leader_epoch=3,
+                        isr=[1],
+                        zk_version=2,
+                        replicas=[1, 2],
+                        offline_replicas=[2],
+                    )
+                    for partition in partitions
+                ],
+            )
+        ],
+        live_brokers=[
+            Update.UpdateMetadataBroker(
+                id=1,
+                rack="r1",
+                endpoints=[
+                    Update.UpdateMetadataEndpoint(port=9092, host="h", listener="PLAINTEXT", security_protocol=0)
+                ],
+            )
+        ],
+    )
+
+
+def test_partitions_are_merged_and_brokers_replaced() -> None:
+    cache = MetadataCache()
+    cache.update(update(0))
+    cache.update(update(1))
+    assert sorted(cache.topics["orders"].partitions) == [0, 1]
+    assert cache.endpoint(1, "PLAINTEXT") == ("h", 9092)
+    assert cache.endpoint(1, "SSL") is None
+    assert cache.is_alive(1)
+    assert not cache.is_alive(2)
+    found = cache.partition("orders", 1)
+    assert found is not None
+    assert (found.leader, found.leader_epoch, found.isr, found.offline_replicas) == (1, 3, (1,), (2,))
+
+
+def test_a_topic_ends_with_its_last_partition() -> None:
+    cache = MetadataCache()
+    cache.update(update(0, 1))
+    assert cache.update(update(0, leader=LEADER_BEING_DELETED)) == [("orders", 0)]
+    assert cache.topic_by_id(TOPIC_ID) is cache.topics["orders"]
+    cache.update(update(1, leader=LEADER_BEING_DELETED))
+    assert cache.topics == {}
+    assert cache.topic_by_id(TOPIC_ID) is None
+
+
+def test_a_topic_made_anew_has_its_new_id() -> None:
+    cache = MetadataCache()
+    cache.update(update(0))
+    cache.update(update(0, topic_id=b"n" * 16))
+    assert cache.topic_by_id(TOPIC_ID) is None
+    assert cache.topic_by_id(b"n" * 16) is not None
+    cache.update(update(0, topic_id=ZERO_UUID))
+    assert cache.topic_by_id(b"n" * 16) is None
+
+
+def test_no_controller_is_none() -> None:
+    cache = MetadataCache()
+    cache.update(update(0, controller_id=-1))
+    assert cache.controller_id is None
+
+
+async def test_waiting_ends_with_the_update_that_was_waited_for() -> None:
+    cache = MetadataCache()
+    waiting = asyncio.create_task(cache.wait_for(lambda known: "orders" in known.topics, 5))
+    await asyncio.sleep(0)
+    cache.update(update(0, topic="bills"))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    cache.update(update(0))
+    assert await asyncio.wait_for(waiting, 1)
+    assert not await cache.wait_for(lambda known: False, 0.01)
+    assert cache._waiters == []
+
+
+async def test_a_failing_predicate_reaches_who_waits() -> None:
+    cache = MetadataCache()
+
+    def broken(known: MetadataCache) -> bool:
+        if known.updates:
+            raise ZeroDivisionError
+        return False
+
+    waiting = asyncio.create_task(cache.wait_for(broken, 5))
+    await asyncio.sleep(0)
+    cache.update(update(0))
+    with pytest.raises(ZeroDivisionError):
+        await waiting
+
+
+async def test_topics_that_went_unnoticed_are_forgotten_and_whoever_waits_is_told() -> None:
+    cache = MetadataCache()
+    cache.update(update(0, 1))
+    waiting = asyncio.create_task(cache.wait_for(lambda now: "orders" not in now.topics, 5))
+    await asyncio.sleep(0)
+    assert cache.forget(["orders", "unknown"]) == [("orders", 0), ("orders", 1)]
+    assert await waiting
+    assert cache.topic_by_id(TOPIC_ID) is None
+    assert cache.forget(["orders"]) == []

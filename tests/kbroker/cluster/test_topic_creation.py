@@ -1,0 +1,76 @@
+"""Planning topics without a cluster; creating them for real is in handlers/test_topics.py."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.metadata_cache import BrokerInfo, MetadataCache
+from kbroker.cluster.topic_creation import (
+    TopicRequest,
+    automatic_topic,
+    check_manual_assignment,
+    new_topic_id,
+    plan_topic,
+    wait_for_leaders,
+)
+from kbroker.config.broker_config import read_broker_config
+from kbroker.config.dynamic_config import DynamicConfig
+from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.primitives import uuid_to_text
+
+
+def services(**properties: str) -> Any:
+    given = {key.replace("__", "."): value for key, value in properties.items()}
+    config = read_broker_config({"zookeeper.connect": "z:1", "broker.id": "1", **given})
+    metadata = SimpleNamespace(
+        topics={"there": None}, brokers={number: BrokerInfo(number, None, {}) for number in (1, 2, 3)}
+    )
+    configs = DynamicConfig(config, None, 1)  # type: ignore[arg-type]
+    return SimpleNamespace(config=config, metadata=metadata, configs=configs)
+
+
+def test_a_plan_has_replicas_for_each_partition() -> None:
+    plan = plan_topic(services(), TopicRequest("t", 6, 2, config={"retention.ms": "5"}))
+    assert sorted(plan.assignment) == list(range(6))
+    assert all(len(set(replicas)) == 2 for replicas in plan.assignment.values())
+    assert plan.config == {"retention.ms": "5"}
+
+
+def test_numbers_that_are_left_open_come_from_the_broker() -> None:
+    plan = plan_topic(services(num__partitions="4", default__replication__factor="3"), TopicRequest("t"))
+    assert [len(replicas) for replicas in plan.assignment.values()] == [3] * 4
+
+
+def test_a_topic_that_is_there_is_refused() -> None:
+    with pytest.raises(KafkaError, match="already exists"):
+        plan_topic(services(), TopicRequest("there"))
+
+
+@pytest.mark.parametrize(
+    "assignment", [{1: [1]}, {0: [1], 2: [1]}, {0: []}, {0: [1, 1]}, {0: [-1]}, {0: [1], 1: [1, 2]}]
+)
+def test_an_assignment_that_cannot_be_is_refused(assignment: Mapping[int, list[int]]) -> None:
+    with pytest.raises(KafkaError, match="INVALID_REPLICA_ASSIGNMENT"):
+        check_manual_assignment(assignment)
+
+
+def test_internal_topics_have_settings_of_their_own() -> None:
+    offsets = automatic_topic(services().config, "__consumer_offsets")
+    assert (offsets.partitions, offsets.replication_factor) == (50, 3)
+    assert dict(offsets.config or {})["cleanup.policy"] == "compact"
+    transactions = automatic_topic(services().config, "__transaction_state")
+    assert dict(transactions.config or {})["min.insync.replicas"] == "2"
+    assert automatic_topic(services().config, "mine") == TopicRequest("mine")
+
+
+def test_ids_never_look_like_an_option() -> None:
+    ids = {new_topic_id() for _ in range(500)}
+    assert len(ids) == 500
+    assert not any(uuid_to_text(each).startswith("-") for each in ids)
+
+
+async def test_topics_that_never_come_are_named_when_the_time_is_over() -> None:
+    assert await wait_for_leaders(MetadataCache(), {"a": 1, "b": 2}, 50) == {"a", "b"}
+    assert await wait_for_leaders(MetadataCache(), {"a": 1}, 0) == {"a"}

@@ -1,0 +1,128 @@
+"""Overrides over server.properties over defaults, with ZooKeeper's nodes played."""
+
+from typing import Any
+
+import pytest
+
+from kbroker.config.broker_config import read_broker_config
+from kbroker.config.description import (
+    DEFAULT,
+    DYNAMIC_BROKER,
+    STATIC_BROKER,
+    TOPIC_CONFIG,
+    describe_broker,
+    describe_topic,
+)
+from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.protocol.errors import KafkaError
+
+
+class Store:
+    """ZooKeeper's configuration nodes."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[tuple[str, str], dict[str, str]] = {}
+
+    async def read_config(self, kind: str, entity: str) -> dict[str, str]:
+        return dict(self.nodes.get((kind, entity), {}))
+
+    async def read_configs(self, kind: str, entities: list[str]) -> dict[str, dict[str, str]]:
+        return {entity: await self.read_config(kind, entity) for entity in entities}
+
+    async def read_all_configs(self, kind: str) -> dict[str, dict[str, str]]:
+        return {entity: config for (each, entity), config in self.nodes.items() if each == kind}
+
+
+def dynamic(store: Store, **properties: str) -> DynamicConfig:
+    given = {key.replace("__", "."): value for key, value in properties.items()}
+    config = read_broker_config({"zookeeper.connect": "z:1", "broker.id": "1", **given})
+    return DynamicConfig(config, store, 1)  # type: ignore[arg-type]
+
+
+async def test_a_topics_override_beats_the_brokers_ladder() -> None:
+    store = Store()
+    store.nodes["topics", "t"] = {"segment.bytes": "5000"}
+    store.nodes["brokers", "<default>"] = {"log.segment.bytes": "3000", "log.retention.ms": "9"}
+    store.nodes["brokers", "1"] = {"log.segment.bytes": "4000"}
+    configs = dynamic(store, log__segment__bytes="2000")
+    assert configs.topic_config("t").segment_bytes == 2000
+    await configs.load()
+    assert configs.topic_config("t").segment_bytes == 5000
+    assert configs.topic_config("other").segment_bytes == 4000
+    assert configs.topic_config("other").retention_ms == 9
+
+
+async def test_changes_are_taken_and_told() -> None:
+    store = Store()
+    configs = dynamic(store)
+    told: list[Any] = []
+    configs.on_topic_change = told.append
+    configs.on_broker_change = lambda before, after: told.append((before.num_io_threads, after.num_io_threads))
+    store.nodes["topics", "t"] = {"retention.ms": "7"}
+    await configs.refresh("topics", "t")
+    store.nodes["brokers", "1"] = {"num.io.threads": "9"}
+    await configs.refresh("brokers", "1")
+    await configs.refresh("brokers", "2")
+    assert told == ["t", (8, 9)]
+    assert configs.topic_config("t").retention_ms == 7
+    store.nodes.clear()
+    await configs.refresh("topics", "t")
+    assert configs.topic_config("t").retention_ms == 604_800_000
+
+
+async def test_what_is_no_longer_valid_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    store.nodes["brokers", "1"] = {"num.io.threads": "many", "broker.rack": "r", "log.segment.bytes": "4000"}
+    store.nodes["topics", "t"] = {"retention.ms": "soon", "no.such.key": "1", "segment.ms": "3"}
+    configs = dynamic(store)
+    await configs.load()
+    assert (configs.broker.num_io_threads, configs.broker.broker_rack) == (8, None)
+    assert configs.topic_config("t").segment_bytes == 4000
+    assert configs.topic_config("t").segment_ms == 3
+    assert len(caplog.records) == 4
+
+
+async def test_topics_without_overrides_share_one_configuration() -> None:
+    configs = dynamic(Store())
+    assert configs.topic_config("a") is configs.topic_config("b")
+
+
+def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> None:
+    config = dynamic(Store(), log__retention__minutes="2", log__roll__hours="3").broker
+    assert (topic_defaults(config)["retention_ms"], topic_defaults(config)["segment_ms"]) == (120_000, 10_800_000)
+    assert topic_defaults(dynamic(Store(), log__retention__hours="-1").broker)["retention_ms"] == -1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "per_broker", "said"),
+    [
+        ({"broker.id": "2"}, True, "dynamically"),
+        ({"ssl.protocol": "TLS"}, False, "broker id must be specified"),
+        ({"ssl.keystore.password": "x"}, True, "Passwords"),
+        ({"listeners": "PLAINTEXT://:1"}, True, "Listeners"),
+        ({"num.io.threads": "3"}, True, "at least half"),
+        ({"num.io.threads": "17"}, True, "double"),
+        ({"log.segment.bytes": "1"}, True, "log.segment.bytes"),
+        ({"max.connections.per.ip.overrides": "x"}, True, "max.connections.per.ip.overrides"),
+    ],
+)
+def test_a_broker_override_that_cannot_be_is_refused(overrides: dict[str, str], per_broker: bool, said: str) -> None:
+    with pytest.raises(KafkaError, match=said):
+        dynamic(Store()).check_broker_overrides(overrides, per_broker)
+
+
+async def test_values_are_described_with_the_place_they_come_from() -> None:
+    store = Store()
+    store.nodes["brokers", "1"] = {"log.segment.bytes": "4000"}
+    configs = dynamic(store, log__retention__hours="5", my__secret="x")
+    await configs.load()
+    topic = {entry.name: entry for entry in describe_topic(configs, {"segment.ms": "8"})}
+    assert (topic["segment.ms"].value, topic["segment.ms"].source) == ("8", TOPIC_CONFIG)
+    assert (topic["segment.bytes"].value, topic["segment.bytes"].source) == ("4000", DYNAMIC_BROKER)
+    # Kafka looks only at log.retention.ms for the place, though it takes the value of log.retention.hours.
+    assert (topic["retention.ms"].value, topic["retention.ms"].source) == ("18000000", DEFAULT)
+    assert topic["flush.ms"].source == DEFAULT
+    broker = {entry.name: entry for entry in describe_broker(configs)}
+    assert (broker["my.secret"].value, broker["my.secret"].is_sensitive) == (None, True)
+    assert broker["log.retention.ms"].synonyms == []
+    assert [s.source for s in broker["log.retention.hours"].synonyms] == [STATIC_BROKER, DEFAULT]

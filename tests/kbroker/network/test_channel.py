@@ -1,0 +1,36 @@
+"""The plain channel: bytes and slices of files over a real socket."""
+
+import os
+import socket
+from pathlib import Path
+
+from kbroker.network.channel import PlainChannel
+
+
+def test_bytes_and_files_go_out_in_order(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    ours, theirs = socket.socketpair()
+    channel = PlainChannel(ours)
+    descriptor = os.open(tmp_path / "file", os.O_RDONLY)
+    try:
+        assert channel.send([b"ab", memoryview(b"cd")], more=True) == 4
+        assert channel.send_file(descriptor, 2, 5) == 5
+        assert channel.send([b"!"]) == 1
+        assert theirs.recv(100, socket.MSG_WAITALL | socket.MSG_DONTWAIT) == b"abcd23456!"
+        assert channel.fileno() == ours.fileno()
+    finally:
+        os.close(descriptor)
+        channel.close()
+        theirs.close()
+
+
+def test_what_arrives_is_read_into_a_buffer() -> None:
+    ours, theirs = socket.socketpair()
+    channel = PlainChannel(ours)
+    theirs.sendall(b"hello")
+    buffer = bytearray(8)
+    assert channel.recv_into(buffer) == 5
+    assert buffer[:5] == b"hello"
+    theirs.close()
+    assert channel.recv_into(buffer) == 0
+    channel.close()

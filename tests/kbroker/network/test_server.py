@@ -1,0 +1,572 @@
+"""The server with a stub in dispatch's place: frames in, answers out, limits and bad input."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import socket
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kbroker.handlers.registry import CloseConnection
+from kbroker.network.connection import MOST_LATE_ANSWERS, Connection
+from kbroker.network.dispatch import PENDING, LateAnswer
+from kbroker.network.limits import ServerLimits
+from kbroker.network.server import Listener, Server
+
+Stub = Callable[[Connection, memoryview], Any]
+
+
+def frame(body: bytes) -> bytes:
+    return struct.pack(">i", len(body)) + body
+
+
+def echo(connection: Connection, request: memoryview) -> list[bytes]:
+    return [frame(bytes(request))]
+
+
+@asynccontextmanager
+async def serving(dispatch: Stub = echo, **limits: Any) -> AsyncIterator[Server]:
+    server = Server(dispatch, ServerLimits(**limits))
+    server.bind([Listener("PLAINTEXT", "127.0.0.1", 0)])
+    server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(drain_timeout=0.2)
+
+
+class Client:
+    """A raw peer with bounded waits."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def receive(self) -> bytes:
+        size = struct.unpack(">i", await asyncio.wait_for(self.reader.readexactly(4), 10))[0]
+        return await asyncio.wait_for(self.reader.readexactly(size), 10)
+
+    async def is_closed(self, timeout: float = 5) -> bool:
+        try:
+            return await asyncio.wait_for(self.reader.read(1), timeout) == b""
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            return False
+
+    async def close(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+
+@asynccontextmanager
+async def connected(server: Server) -> AsyncIterator[Client]:
+    client = Client(*await asyncio.open_connection("127.0.0.1", server.ports["PLAINTEXT"], limit=1 << 24))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def until(condition: Callable[[], bool], timeout: float = 5) -> None:
+    async with asyncio.timeout(timeout):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_a_frame_is_answered() -> None:
+    async with serving() as server, connected(server) as client:
+        client.send(frame(b"hello"))
+        assert await client.receive() == b"hello"
+
+
+async def test_an_empty_frame_reaches_dispatch() -> None:
+    async with serving() as server, connected(server) as client:
+        client.send(frame(b""))
+        assert await client.receive() == b""
+
+
+async def test_many_frames_in_one_packet_are_answered_in_order() -> None:
+    async with serving() as server, connected(server) as client:
+        client.send(b"".join(frame(b"%d" % n) for n in range(2000)))
+        assert [int(await client.receive()) for _ in range(2000)] == list(range(2000))
+
+
+async def test_a_frame_may_arrive_byte_by_byte() -> None:
+    async with serving() as server, connected(server) as client:
+        for byte in frame(b"slow") + frame(b"slower"):
+            client.send(bytes([byte]))
+            await client.writer.drain()
+            await asyncio.sleep(0.001)
+        assert await client.receive() == b"slow"
+        assert await client.receive() == b"slower"
+
+
+@pytest.mark.parametrize("size", [16379, 16380, 16381, 65536, 1 << 20, (1 << 20) + 1, 5_000_000])
+async def test_a_frame_of_any_size_arrives_whole(size: int) -> None:
+    body = os.urandom(size)
+    async with serving() as server, connected(server) as client:
+        for _ in range(2):
+            client.send(frame(body))
+            assert await client.receive() == body
+        client.send(frame(b"next"))
+        assert await client.receive() == b"next"
+
+
+async def test_answers_keep_the_order_of_the_requests_when_an_early_one_takes_longer() -> None:
+    held: list[Connection] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        if bytes(request) == b"wait":
+            held.append(connection)
+            return PENDING
+        return echo(connection, request)
+
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(b"first") + frame(b"wait") + frame(b"third"))
+        assert await client.receive() == b"first"
+        client.send(frame(b"fourth" * 5000))
+        assert not await client.is_closed(0.05)
+        held[0].answer([frame(b"second")])
+        assert await client.receive() == b"second"
+        assert await client.receive() == b"third"
+        assert await client.receive() == b"fourth" * 5000
+
+
+async def test_a_request_without_an_answer_lets_the_next_one_through() -> None:
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        return None if bytes(request) == b"acks=0" else echo(connection, request)
+
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(b"acks=0") * 3 + frame(b"acks=1"))
+        assert await client.receive() == b"acks=1"
+
+
+async def test_a_slice_of_a_frame_that_somebody_keeps_is_never_overwritten() -> None:
+    kept: list[memoryview] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        kept.append(request[1:])
+        return [frame(b"")]
+
+    async with serving(dispatch) as server, connected(server) as client:
+        bodies = [bytes([n]) * size for n, size in enumerate([10, 40_000, 10, 40_000, 10, 40_000, 20])]
+        for body in bodies:
+            client.send(frame(body))
+            await client.receive()
+        assert [bytes(view) for view in kept] == [body[1:] for body in bodies]
+
+
+async def test_the_buffer_of_a_large_frame_is_used_again() -> None:
+    seen: list[int] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        seen.append(id(request.obj))
+        return [frame(b"")]
+
+    async with serving(dispatch) as server, connected(server) as client:
+        for _ in range(5):
+            client.send(frame(bytes(100_000)))
+            await client.receive()
+    assert len(set(seen)) == 1
+
+
+class FilePart:
+    """What segment's FileRecords is to the server."""
+
+    def __init__(self, file: Any, position: int, size: int) -> None:
+        self.file = file
+        self.position = position
+        self.size = size
+
+    def fileno(self) -> int:
+        return int(self.file.fileno())
+
+    def read(self) -> bytes:
+        return os.pread(self.fileno(), self.size, self.position)
+
+
+async def test_slices_of_files_go_out_between_the_other_parts(tmp_path: Any) -> None:
+    data = os.urandom(3_000_000)
+    (tmp_path / "log").write_bytes(data)
+    with (tmp_path / "log").open("rb") as file:
+
+        def dispatch(connection: Connection, request: memoryview) -> Any:
+            large = FilePart(file, 1000, 2_000_000)
+            small = FilePart(file, 2_500_000, 100)
+            size = 3 + large.size + 2 + small.size + small.size
+            return [struct.pack(">i", size) + b"abc", large, b"de", small, small]
+
+        async with serving(dispatch) as server, connected(server) as client:
+            for _ in range(3):
+                client.send(frame(b"fetch"))
+                answer = await client.receive()
+                assert answer == b"abc" + data[1000:2_001_000] + b"de" + data[2_500_000:2_500_100] * 2
+
+
+async def test_a_slow_reader_does_not_hold_up_others_and_is_not_read_from() -> None:
+    served: list[bytes] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        served.append(bytes(request))
+        return [frame(bytes(8_000_000))] if bytes(request) == b"big" else echo(connection, request)
+
+    async with serving(dispatch) as server:
+        slow = socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]))
+        with slow:
+            slow.sendall(frame(b"big") * 10)
+            await until(lambda: len(served) == 1)
+            async with connected(server) as client:
+                for _ in range(20):
+                    client.send(frame(b"small"))
+                    assert await client.receive() == b"small"
+            assert served.count(b"big") == 1
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "said"),
+    [
+        (struct.pack(">i", 1_000_001), "1000001 bytes, more than socket.request.max.bytes=1000000"),
+        (struct.pack(">i", -1), "negative size -1"),
+        (struct.pack(">i", -(1 << 31)), "negative size"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "speaks TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP"),
+    ],
+)
+async def test_a_frame_size_out_of_bounds_ends_the_connection_with_one_line(
+    first_bytes: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(request_max_bytes=1_000_000) as server, connected(server) as client:
+        client.send(first_bytes)
+        assert await client.is_closed()
+        lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len(lines) == 1
+        assert said in lines[0]
+        assert "127.0.0.1:" in lines[0]
+
+
+async def test_an_announced_huge_frame_takes_no_memory_before_its_bytes_arrive() -> None:
+    def resident() -> int:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * 4096
+
+    async with serving() as server:
+        before = resident()
+        clients = [socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])) for _ in range(20)]
+        for client in clients:
+            client.sendall(struct.pack(">i", 100_000_000) + b"start")
+        await until(lambda: sum(c._frame is not None for c in server.connections) == 20)
+        assert resident() - before < 20_000_000
+        for client in clients:
+            client.close()
+        await until(lambda: not server.connections)
+
+
+async def test_half_a_frame_then_silence_ends_by_the_idle_limit() -> None:
+    async with serving(max_idle_ms=150) as server, connected(server) as client:
+        client.send(struct.pack(">i", 1000) + b"half")
+        assert await client.is_closed()
+
+
+async def test_a_connection_that_says_nothing_is_closed_when_idle() -> None:
+    async with serving(max_idle_ms=150) as server, connected(server) as client:
+        assert await client.is_closed()
+
+
+async def test_a_connection_that_waits_for_its_answer_is_not_idle() -> None:
+    held: list[Connection] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        held.append(connection)
+        return PENDING
+
+    async with serving(dispatch, max_idle_ms=100) as server, connected(server) as client:
+        client.send(frame(b"wait"))
+        assert not await client.is_closed(0.4)
+        held[0].answer([frame(b"done")])
+        assert await client.receive() == b"done"
+
+
+async def test_garbage_that_dispatch_refuses_closes_only_its_own_connection(caplog: pytest.LogCaptureFixture) -> None:
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        if bytes(request) == b"garbage":
+            raise CloseConnection("it sent garbage")
+        return echo(connection, request)
+
+    async with serving(dispatch) as server, connected(server) as good, connected(server) as bad:
+        bad.send(frame(b"garbage") + frame(b"more"))
+        assert await bad.is_closed()
+        good.send(frame(b"fine"))
+        assert await good.receive() == b"fine"
+        assert [r.getMessage() for r in caplog.records if "it sent garbage" in r.getMessage()]
+
+
+async def test_a_thousand_connections_are_served_at_once() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 8192)), hard))
+    async with serving(backlog=1024) as server:
+        clients = []
+        for _ in range(1000):
+            sock = socket.socket()
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", server.ports["PLAINTEXT"]))
+            clients.append(sock)
+        await until(lambda: len(server.connections) == 1000)
+        loop = asyncio.get_running_loop()
+        for number, sock in enumerate(clients):
+            await loop.sock_sendall(sock, frame(b"%06d" % number))
+        for number, sock in enumerate(clients):
+            assert await asyncio.wait_for(loop.sock_recv(sock, 100), 5) == frame(b"%06d" % number)
+        for sock in clients:
+            sock.close()
+        await until(lambda: not server.connections)
+
+
+async def test_connections_beyond_the_limit_of_an_address_are_closed() -> None:
+    async with serving(max_connections_per_ip=2) as server:
+        async with connected(server), connected(server) as second:
+            await until(lambda: len(server.connections) == 2)
+            async with connected(server) as third:
+                assert await third.is_closed()
+            second.send(frame(b"still here"))
+            assert await second.receive() == b"still here"
+        await until(lambda: not server.connections)
+        async with connected(server) as later:
+            later.send(frame(b"room again"))
+            assert await later.receive() == b"room again"
+
+
+async def test_an_override_beats_the_limit_per_address() -> None:
+    async with serving(max_connections_per_ip=0, per_ip_overrides={"127.0.0.1": 1}) as server:
+        async with connected(server) as first, connected(server) as second:
+            first.send(frame(b"a"))
+            assert await first.receive() == b"a"
+            assert await second.is_closed()
+
+
+async def test_connections_beyond_max_connections_wait_for_a_place() -> None:
+    async with serving(max_connections=1) as server:
+        async with connected(server) as first:
+            await until(lambda: len(server.connections) == 1)
+            async with connected(server) as second:
+                second.send(frame(b"patience"))
+                assert not await second.is_closed(0.1)
+                first.send(frame(b"bye"))
+                await first.receive()
+                await first.close()
+                assert await second.receive() == b"patience"
+
+
+async def test_connections_beyond_the_rate_wait_for_the_next_second() -> None:
+    async with serving(max_creation_rate=2) as server:
+        begun = asyncio.get_running_loop().time()
+        clients = [socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])) for _ in range(5)]
+        await until(lambda: len(server.connections) == 2)
+        await until(lambda: len(server.connections) == 5)
+        assert asyncio.get_running_loop().time() - begun > 1.5
+        for client in clients:
+            client.close()
+
+
+async def test_no_frame_is_read_while_the_requests_in_work_hold_all_memory() -> None:
+    held: list[Connection] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        held.append(connection)
+        return PENDING
+
+    async with serving(dispatch, queued_max_bytes=100_000) as server:
+        async with connected(server) as first, connected(server) as second, connected(server) as third:
+            first.send(frame(bytes(200_000)))
+            await until(lambda: len(held) == 1)
+            second.send(frame(bytes(50_000)))
+            third.send(frame(b"tiny"))
+            await asyncio.sleep(0.1)
+            assert len(held) == 1
+            assert server.bytes_in_flight == 200_000
+            held[0].answer([frame(b"one")])
+            await until(lambda: len(held) == 3)
+            for connection in held[1:]:
+                connection.answer([frame(b"done")])
+            assert await second.receive() == b"done"
+            assert await third.receive() == b"done"
+            await until(lambda: server.bytes_in_flight == 0)
+
+
+async def test_running_out_of_descriptors_is_logged_once_and_passes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kbroker.network.server.ACCEPT_PAUSE_S", 0.05)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as server:
+        client = socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]))
+        await until(lambda: len(server.connections) == 1)
+        late = socket.socket()
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        fillers = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+            try:
+                while True:
+                    fillers.append(os.dup(0))
+            except OSError:
+                pass
+            late.connect(("127.0.0.1", server.ports["PLAINTEXT"]))
+            late.sendall(frame(b"late"))
+            await asyncio.sleep(0.3)
+            client.sendall(frame(b"served"))
+            loop = asyncio.get_running_loop()
+            client.setblocking(False)
+            assert await asyncio.wait_for(loop.sock_recv(client, 100), 5) == frame(b"served")
+        finally:
+            for descriptor in fillers:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        late.setblocking(False)
+        assert await asyncio.wait_for(loop.sock_recv(late, 100), 5) == frame(b"late")
+        assert len([r for r in caplog.records if "cannot accept" in r.getMessage()]) == 1
+        client.close()
+        late.close()
+
+
+async def test_a_port_in_use_is_named_in_the_error() -> None:
+    async with serving() as server:
+        other = Server(echo)
+        with pytest.raises(OSError, match=r"PLAINTEXT://127\.0\.0\.1:\d+: the port is in use"):
+            other.bind([Listener("PLAINTEXT", "127.0.0.1", server.ports["PLAINTEXT"])])
+
+
+async def test_a_blank_host_listens_on_every_address() -> None:
+    server = Server(echo)
+    server.bind([Listener("A", "", 0), Listener("B", "127.0.0.1", 0)])
+    server.start()
+    try:
+        for port in (server.ports["A"], server.ports["B"]):
+            client = Client(*await asyncio.open_connection("127.0.0.1", port))
+            client.send(frame(b"x"))
+            assert await client.receive() == b"x"
+            await client.close()
+        assert {c.host for c in server.connections} <= {"127.0.0.1"}
+    finally:
+        await server.stop()
+
+
+async def test_stop_lets_the_request_in_work_finish() -> None:
+    held: list[Connection] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        held.append(connection)
+        return PENDING
+
+    async with serving(dispatch) as server, connected(server) as client, connected(server) as idle:
+        client.send(frame(b"work"))
+        await until(lambda: len(held) == 1)
+        stopping = asyncio.create_task(server.stop(drain_timeout=5))
+        assert await idle.is_closed()
+        held[0].answer([frame(b"finished")])
+        assert await client.receive() == b"finished"
+        assert await client.is_closed()
+        await asyncio.wait_for(stopping, 5)
+
+
+PRODUCE, METADATA = b"\0\0", b"\0\3"
+
+
+class LateServer:
+    """Answers Produce frames late and everything else at once; notes the order in which frames came in."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.late: list[tuple[Connection, LateAnswer, bytes]] = []
+
+    def __call__(self, connection: Connection, request: memoryview) -> Any:
+        body = bytes(request)
+        self.seen.append(body)
+        if body[:2] != PRODUCE:
+            return [frame(body)]
+        late = LateAnswer()
+        self.late.append((connection, late, body))
+        return late
+
+    def finish(self, *places: int) -> None:
+        """Give these late answers, in this order."""
+        for place in places:
+            connection, late, body = self.late[place]
+            connection.answer_late(late, [frame(body)])
+
+
+async def test_produce_requests_are_appended_while_others_wait_and_answered_in_order() -> None:
+    dispatch = LateServer()
+    bodies = [PRODUCE + b"%d" % number for number in range(4)]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        await until(lambda: dispatch.seen == bodies)
+        dispatch.finish(2, 0, 3, 1)
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_other_requests_wait_until_the_late_answers_are_out() -> None:
+    dispatch = LateServer()
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(PRODUCE + b"1") + frame(METADATA) + frame(PRODUCE + b"2"))
+        await until(lambda: len(dispatch.seen) == 1)
+        await asyncio.sleep(0.05)
+        assert dispatch.seen == [PRODUCE + b"1"]
+        dispatch.finish(0)
+        await until(lambda: len(dispatch.late) == 2)
+        dispatch.finish(1)
+        assert [await client.receive() for _ in range(3)] == [PRODUCE + b"1", METADATA, PRODUCE + b"2"]
+
+
+async def test_large_frames_may_wait_for_late_answers_too() -> None:
+    dispatch = LateServer()
+    bodies = [kind + bytes(100_000) for kind in (PRODUCE, METADATA, PRODUCE, METADATA)]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        await until(lambda: len(dispatch.late) == 1)
+        dispatch.finish(0)
+        await until(lambda: len(dispatch.late) == 2)
+        dispatch.finish(1)
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_only_so_many_answers_are_late_at_once() -> None:
+    dispatch = LateServer()
+    bodies = [PRODUCE + b"%d" % number for number in range(MOST_LATE_ANSWERS + 3)]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        await until(lambda: len(dispatch.seen) == MOST_LATE_ANSWERS)
+        await asyncio.sleep(0.05)
+        assert len(dispatch.seen) == MOST_LATE_ANSWERS
+        dispatch.finish(*range(MOST_LATE_ANSWERS))
+        await until(lambda: len(dispatch.seen) == len(bodies))
+        dispatch.finish(*range(MOST_LATE_ANSWERS, len(bodies)))
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_a_connection_with_late_answers_is_not_idle_and_may_end_before_they_come() -> None:
+    dispatch = LateServer()
+    async with serving(dispatch, max_idle_ms=100) as server:
+        async with connected(server) as client:
+            client.send(frame(PRODUCE) + frame(PRODUCE))
+            assert not await client.is_closed(0.4)
+        await until(lambda: not server.connections)
+        dispatch.finish(0, 1)
+
+
+async def test_large_frames_of_changing_sizes_arrive_whole() -> None:
+    sizes = (50_000, 20_000, 3, 90_000, 16_384, 1, 2_000_000, 70_000)
+    bodies = [bytes([number]) * size for number, size in enumerate(sizes)]
+    async with serving() as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies * 3))
+        assert [await client.receive() for _ in bodies * 3] == bodies * 3
