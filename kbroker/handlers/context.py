@@ -69,7 +69,7 @@ class RequestContext:
         self.received_at = received_at
         """Milliseconds since 1970 when the frame was complete."""
         self.connection = connection
-        """A `Connection` (network/connection.py), or anything with listener, host, port, principal and software attributes."""
+        """A `Connection` (network/connection.py), or anything with its attributes."""
         self.may_be_overtaken = False
         """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
 

@@ -25,7 +25,7 @@ def from_source() -> ModuleType:
     interpreted.load()
     path = Path(compiled.__file__).with_name("commit_reader.py")
     names = "|".join(interpreted.NAMES)
-    source = re.sub(rf"protocol\.records\.({names})\b", rf"{interpreted.ALIAS}.\1", path.read_text())
+    source = re.sub(rf"kbroker\.protocol\.records\.({names})\b", rf"{interpreted.ALIAS}.\1", path.read_text())
     module = ModuleType("interpreted_commit_reader")
     exec(compile(source, str(path), "exec"), module.__dict__)
     return module

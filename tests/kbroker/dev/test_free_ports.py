@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from kbroker.dev.cluster import free_ports as free_ports_module
+from kbroker.dev import free_ports as free_ports_module
 from kbroker.dev.free_ports import free_ports, is_port_free
 
 

@@ -9,7 +9,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import decode_response
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.kbroker.asking import Ask
-from tests.kbroker.test_dispatch import exchange
+from tests.kbroker.network.test_dispatch import exchange
 
 GROUP_APIS = {8, 9, 10, 11, 12, 13, 14}
 

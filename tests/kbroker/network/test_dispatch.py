@@ -89,10 +89,10 @@ class Peer:
 @pytest.fixture
 def handlers(monkeypatch: pytest.MonkeyPatch) -> dict[int, Any]:
     """An empty dispatch table."""
-    monkeypatch.setattr("kbroker.network.dispatch.HANDLERS", {})
-    from kbroker.network import dispatch
-
-    return dispatch.HANDLERS
+    table: dict[int, Any] = {}
+    monkeypatch.setattr("kbroker.handlers.registry.HANDLERS", table)
+    monkeypatch.setattr("kbroker.network.dispatch.HANDLERS", table)
+    return table
 
 
 def dispatcher() -> Dispatcher:

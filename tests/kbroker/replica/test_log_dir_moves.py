@@ -16,7 +16,7 @@ from kbroker.replica import log_dir_moves
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 from tests.kbroker.handlers.test_produce import request_for, send
-from tests.kbroker.test_server import until
+from tests.kbroker.network.test_server import until
 
 MOVE_S = 20.0
 
