@@ -24,7 +24,7 @@ from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions
 
 if TYPE_CHECKING:
-    from kbroker.client.blocking_cluster import BlockingCluster
+    from kbroker.client.plain_cluster import PlainCluster
 
 log = logging.getLogger(__name__)
 SAMPLE_ROWS = 1_000
@@ -34,7 +34,7 @@ class DataLossError(RuntimeError):
     """Offsets that the query asked for are not there; failOnDataLoss=false reads the rest."""
 
 
-def find_partitions(cluster: BlockingCluster, options: ReadOptions) -> list[TopicPartition]:
+def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[TopicPartition]:
     """Return the partitions that assign, subscribe or subscribePattern name now, in order."""
     selection = options.selection
     if selection.assign:
@@ -49,14 +49,14 @@ def find_partitions(cluster: BlockingCluster, options: ReadOptions) -> list[Topi
     return sorted(cluster.partitions(topics))
 
 
-def find_bounds(cluster: BlockingCluster, places: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+def find_bounds(cluster: PlainCluster, places: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
     """Return what each partition holds now."""
     earliest, latest = cluster.offsets(places, EARLIEST), cluster.offsets(places, LATEST)
     return {place: Bounds(earliest[place], latest[place]) for place in places}
 
 
 def resolve(
-    cluster: BlockingCluster,
+    cluster: PlainCluster,
     spec: OffsetSpec,
     bounds: Mapping[TopicPartition, Bounds],
     every_place: Collection[TopicPartition],
@@ -71,7 +71,7 @@ def resolve(
 
 
 def needed_places(
-    cluster: BlockingCluster, places: Collection[TopicPartition], options: ReadOptions, pushed: Pushed
+    cluster: PlainCluster, places: Collection[TopicPartition], options: ReadOptions, pushed: Pushed
 ) -> list[TopicPartition]:
     """Return the partitions that can hold rows which pass the filters."""
     allowed = [place for place in places if pushed.allows(place)]
@@ -83,7 +83,7 @@ def needed_places(
 
 
 def cut_by_filters(
-    cluster: BlockingCluster, ranges: Sequence[OffsetRange], options: ReadOptions, pushed: Pushed
+    cluster: PlainCluster, ranges: Sequence[OffsetRange], options: ReadOptions, pushed: Pushed
 ) -> list[OffsetRange]:
     """Cut ranges to the offsets and times that pass the filters.
 
@@ -119,7 +119,7 @@ def report(message: str, reason: str, *, fail: bool) -> None:
 
 
 def split(
-    cluster: BlockingCluster,
+    cluster: PlainCluster,
     options: ReadOptions,
     ranges: Sequence[OffsetRange],
     bounds: Mapping[TopicPartition, Bounds],
@@ -148,7 +148,7 @@ def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[b
 
 
 def bytes_per_offset(
-    cluster: BlockingCluster, bounds: Mapping[TopicPartition, Bounds], places: Iterable[TopicPartition]
+    cluster: PlainCluster, bounds: Mapping[TopicPartition, Bounds], places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, float]:
     """Return how many bytes an offset has on average, as stored; nothing where the brokers do not tell sizes."""
     from kbroker.protocol.errors import KafkaError

@@ -27,7 +27,7 @@ from kbroker.spark_connector.stream_offsets import Offsets, count_new, end_of_ba
 from kbroker.spark_connector.tasks import new_cluster
 
 if TYPE_CHECKING:
-    from kbroker.client.blocking_cluster import BlockingCluster
+    from kbroker.client.plain_cluster import PlainCluster
 
 log = logging.getLogger(__name__)
 REMADE = "Records may be missing"
@@ -45,7 +45,7 @@ class StreamPlanner:
         self.options = options
         self.newest: Offsets | None = None
         """The ends of the partitions when they were last asked for."""
-        self._cluster: BlockingCluster | None = None
+        self._cluster: PlainCluster | None = None
         self._topic_ids: dict[str, bytes] = {}
         self._target: Offsets | None = None
         self._committed: Mapping[TopicPartition, int] = {}
@@ -56,7 +56,7 @@ class StreamPlanner:
         self._sized_until = float("-inf")
 
     @property
-    def cluster(self) -> BlockingCluster:
+    def cluster(self) -> PlainCluster:
         """Return the connections, made when they are first needed."""
         if self._cluster is None:
             self._cluster = new_cluster(self.options, self.options.offset_timeout_ms)

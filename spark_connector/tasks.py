@@ -23,9 +23,9 @@ from kbroker.spark_connector.worker_heap import keep_loaded
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbroker.client.blocking_cluster import BlockingCluster
+    from kbroker.client.plain_cluster import PlainCluster
 
-CLUSTERS: dict[tuple[object, ...], BlockingCluster] = {}
+CLUSTERS: dict[tuple[object, ...], PlainCluster] = {}
 """One per Python worker and set of client options: Spark reuses workers, so tasks find connections open."""
 
 log = logging.getLogger(__name__)
@@ -43,12 +43,12 @@ class RangePartition(InputPartition):
         self.ranges = ranges
 
 
-def new_cluster(options: ReadOptions, timeout_ms: int | None = None) -> BlockingCluster:
+def new_cluster(options: ReadOptions, timeout_ms: int | None = None) -> PlainCluster:
     """Return a cluster of the options' brokers; `timeout_ms`: how long a question is asked again."""
-    from kbroker.client.blocking_cluster import BlockingCluster
+    from kbroker.client.plain_cluster import PlainCluster
 
     try:
-        return BlockingCluster(
+        return PlainCluster(
             options.bootstrap,
             {"client_id": "kbroker-spark", **options.client},
             retry_for=None if timeout_ms is None else timeout_ms / 1000,
@@ -108,7 +108,7 @@ def _passing(batch: pa.RecordBatch, pushed: Pushed) -> pa.RecordBatch:
     return batch
 
 
-def _cluster(options: ReadOptions) -> BlockingCluster:
+def _cluster(options: ReadOptions) -> PlainCluster:
     key = (os.getpid(), options.bootstrap, options.poll_timeout_ms, *sorted(options.client.items()))
     cluster = CLUSTERS.get(key)
     if cluster is None:

@@ -14,15 +14,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.arrow import RecordBatches
-from kbroker.client.blocking_cluster import (
+from kbroker.client.errors import error_for
+from kbroker.client.plain_cluster import (
     BACKOFF_S,
     EARLIEST,
     LATEST,
     LONGEST_BACKOFF_S,
-    BlockingCluster,
+    PlainCluster,
     TopicPartition,
 )
-from kbroker.client.errors import error_for
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.records.batch import read_header, split_batches
@@ -33,7 +33,7 @@ from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kbroker.client.blocking_connection import BlockingConnection
+    from kbroker.client.plain_connection import PlainConnection
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class RangeReader:
 
     def __init__(
         self,
-        cluster: BlockingCluster,
+        cluster: PlainCluster,
         topic: str,
         partition: int,
         start: int,
@@ -161,7 +161,7 @@ class RangeReader:
                     f"nothing came at offset {offset} for {self._cluster.retry_for:g} s, though {self._end} is the end",
                 )
 
-    def _ask(self, connection: BlockingConnection, offset: int) -> None:
+    def _ask(self, connection: PlainConnection, offset: int) -> None:
         connection.send(self._request(offset), connection.version_for(FetchRequest, self._version))
         self._in_flight = True
 

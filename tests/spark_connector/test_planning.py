@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kbroker.client.blocking_cluster import BlockingCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.partitioner import partition_for_key
 from kbroker.spark_connector import planning
@@ -22,7 +22,7 @@ def test_times_become_offsets_and_bytes_divide_the_work(broker: BrokerProcess, t
     options = read_options(
         {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic_name, "minPartitions": "10"}
     )
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         bounds = planning.find_bounds(cluster, planning.find_partitions(cluster, options))
         spec = parse_timestamps("startingTimestamp", "1005", latest_when_none=True)
         starts = planning.resolve(cluster, spec, bounds, bounds)
@@ -45,7 +45,7 @@ def test_filters_cut_the_ranges_by_offset_and_time(broker: BrokerProcess, topic_
         found = planning.cut_by_filters(cluster, ranges, options, pushed)
         return [(each.partition, each.start, each.end) for each in found]
 
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         assert cut(Pushed()) == [(0, 0, 100), (1, 0, 100)]
         assert cut(Pushed(offsets=Interval(90, 94))) == [(0, 90, 95), (1, 90, 95)]
         assert cut(Pushed(timestamps_us=Interval(low=1_050_000))) == [(0, 50, 100), (1, 0, 100)]
@@ -58,7 +58,7 @@ def test_filters_cut_the_ranges_by_offset_and_time(broker: BrokerProcess, topic_
 def test_keys_spare_partitions_on_request(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=4)
     options = ReadOptions(broker.bootstrap, Selection(), EVERYTHING, EVERYTHING)
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         places = sorted(cluster.partitions([topic_name]))
         pushed = Pushed(keys=frozenset([b"21"]))
         assert planning.needed_places(cluster, places, options, pushed) == places

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.blocking_cluster import BlockingCluster
 from kbroker.client.errors import InvalidTopicError
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.kbroker.client.topics import create_topic
@@ -17,7 +17,7 @@ range_reader = pytest.importorskip("kbroker.client.range_reader")
 
 
 def rows_of(broker: BrokerProcess, topic: str, partition: int, count: int) -> list[dict[str, Any]]:
-    with BlockingCluster(broker.bootstrap, retry_for=10) as cluster:
+    with PlainCluster(broker.bootstrap, retry_for=10) as cluster:
         reader = range_reader.RangeReader(cluster, topic, partition, 0, count, include_headers=True)
         return [row for batch in reader for row in batch.to_pylist()]
 

@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 
 from kbroker import Admin, Consumer, Producer, TopicPartition
-from kbroker.client.blocking_cluster import BlockingCluster
 from kbroker.client.errors import UnknownTopicOrPartitionError
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
@@ -127,7 +127,7 @@ def test_our_ranges_are_read_from_the_rack_even_while_the_leader_hangs(
     racks.fill()
     racks.until_everywhere(RECORDS)
     options = {"client.rack": "r2", "max.partition.fetch.bytes": 500}
-    with BlockingCluster(racks.bootstrap, options) as cluster:
+    with PlainCluster(racks.bootstrap, options) as cluster:
         values: list[bytes] = []
         for batch in range_reader.RangeReader(cluster, racks.topic, 0, 0, RECORDS, max_rows=20):
             leader_hangs.pause()

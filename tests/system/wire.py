@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kbroker.client.blocking_connection import BlockingConnection
+from kbroker.client.plain_connection import PlainConnection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode
@@ -233,7 +233,7 @@ def bystander(
     def go() -> None:
         try:
             with contextlib.closing(
-                BlockingConnection("127.0.0.1", broker.port, client_id="bystander", timeout=30)
+                PlainConnection("127.0.0.1", broker.port, client_id="bystander", timeout=30)
             ) as connection:
                 while not stop.is_set():
                     begun = time.monotonic()

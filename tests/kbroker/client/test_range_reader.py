@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from kbroker import Admin
-from kbroker.client.blocking_cluster import BlockingCluster
 from kbroker.client.errors import (
     CorruptMessageError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
     UnknownTopicIdError,
 )
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.batch import split_batches
 from tests.kbroker.client.topics import create_topic, produce_values
@@ -28,7 +28,7 @@ def fill(broker: BrokerProcess, topic: str, batches: int = 20, rows: int = 50) -
         produce_values(broker.bootstrap, topic, 0, [b"%d" % (batch * rows + row) for row in range(rows)])
 
 
-def read(cluster: BlockingCluster, topic: str, start: int, end: int, **limits: Any) -> list[tuple[int, bytes]]:
+def read(cluster: PlainCluster, topic: str, start: int, end: int, **limits: Any) -> list[tuple[int, bytes]]:
     rows = []
     for batch in range_reader.RangeReader(cluster, topic, 0, start, end, **limits):
         batch.validate(full=True)
@@ -38,7 +38,7 @@ def read(cluster: BlockingCluster, topic: str, start: int, end: int, **limits: A
 
 def test_a_range_is_exact_wherever_batches_begin(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name)
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         for start, end in ((0, 1000), (7, 993), (50, 51), (49, 50), (999, 1000), (10, 10)):
             assert read(cluster, topic_name, start, end) == [(n, b"%d" % n) for n in range(start, end)]
 
@@ -56,14 +56,14 @@ def test_small_limits_change_the_batches_and_not_the_rows(
     broker: BrokerProcess, topic_name: str, options: dict[str, int], limits: dict[str, int]
 ) -> None:
     fill(broker, topic_name)
-    with BlockingCluster(broker.bootstrap, options) as cluster:
+    with PlainCluster(broker.bootstrap, options) as cluster:
         assert read(cluster, topic_name, 3, 997, **limits) == [(n, b"%d" % n) for n in range(3, 997)]
 
 
 def test_an_offset_that_is_gone_is_an_error_with_the_place(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name, batches=1)
     with (
-        BlockingCluster(broker.bootstrap, retry_for=1) as cluster,
+        PlainCluster(broker.bootstrap, retry_for=1) as cluster,
         pytest.raises(OffsetOutOfRangeError, match=f"{topic_name}-0"),
     ):
         read(cluster, topic_name, 1_000, 1_001)
@@ -72,7 +72,7 @@ def test_an_offset_that_is_gone_is_an_error_with_the_place(broker: BrokerProcess
 def test_an_end_that_never_comes_ends_with_the_retries(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name, batches=1)
     with (
-        BlockingCluster(broker.bootstrap, retry_for=0.5) as cluster,
+        PlainCluster(broker.bootstrap, retry_for=0.5) as cluster,
         pytest.raises(RequestTimedOutError, match="nothing came at offset 50"),
     ):
         read(cluster, topic_name, 0, 51)
@@ -81,7 +81,7 @@ def test_an_end_that_never_comes_ends_with_the_retries(broker: BrokerProcess, to
 def test_reading_goes_on_when_the_broker_was_killed_and_came_back(own_broker: BrokerProcess, topic_name: str) -> None:
     fill(own_broker, topic_name)
     options = {"max.partition.fetch.bytes": 2_000}
-    with BlockingCluster(own_broker.bootstrap, options, retry_for=30) as cluster:
+    with PlainCluster(own_broker.bootstrap, options, retry_for=30) as cluster:
         reader = iter(range_reader.RangeReader(cluster, topic_name, 0, 0, 1000, max_rows=50))
         rows = next(reader)["offset"].to_pylist()
 
@@ -102,14 +102,14 @@ def test_offsets_that_are_gone_are_left_out_on_request(broker: BrokerProcess, to
     fill(broker, topic_name, batches=2)
     with Admin(broker.bootstrap) as admin:
         admin.delete_records({(topic_name, 0): 50})
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         reader = range_reader.RangeReader(cluster, topic_name, 0, 0, 100, skip_gone=True)
         assert [offset for batch in reader for offset in batch["offset"].to_pylist()] == list(range(50, 100))
 
 
 def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name, batches=1)
-    with BlockingCluster(broker.bootstrap, retry_for=5) as cluster:
+    with PlainCluster(broker.bootstrap, retry_for=5) as cluster:
         cluster.partitions([topic_name])
         planned = cluster.topic_ids[topic_name]
         assert read(cluster, topic_name, 0, 50, topic_id=planned) == [(n, b"%d" % n) for n in range(50)]
@@ -122,7 +122,7 @@ def test_a_topic_made_again_is_not_read_in_place_of_the_planned_one(broker: Brok
 
 def test_a_reader_given_up_half_way_does_not_disturb_the_next_one(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name)
-    with BlockingCluster(broker.bootstrap, {"max.partition.fetch.bytes": 2_000}) as cluster:
+    with PlainCluster(broker.bootstrap, {"max.partition.fetch.bytes": 2_000}) as cluster:
         first = iter(range_reader.RangeReader(cluster, topic_name, 0, 0, 1000, max_rows=10))
         assert next(first).num_rows == 10
         first.close()
@@ -138,7 +138,7 @@ def test_a_corrupt_batch_is_an_error_with_its_offset_or_left_out(own_broker: Bro
     data[positions[1][0] + positions[1][1] - 2] ^= 0xFF
     log_file.write_bytes(data)
     own_broker.start().wait_until_ready(30)
-    with BlockingCluster(own_broker.bootstrap) as cluster:
+    with PlainCluster(own_broker.bootstrap) as cluster:
         with pytest.raises(CorruptMessageError, match=f"{topic_name}-0: offset 50"):
             read(cluster, topic_name, 0, 150)
         reader = range_reader.RangeReader(cluster, topic_name, 0, 0, 150, skip_corrupt=True)

@@ -1,6 +1,6 @@
 """Topics and records for the tests of readers, made with the protocol alone."""
 
-from kbroker.client.blocking_cluster import BlockingCluster
+from kbroker.client.plain_cluster import PlainCluster
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest
@@ -13,7 +13,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
     new = CreateTopicsRequest.CreatableTopic(
         name=topic, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
-    with BlockingCluster(bootstrap) as cluster:
+    with PlainCluster(bootstrap) as cluster:
         answer = cluster._connect(cluster.config.addresses()[0]).request(
             CreateTopicsRequest(topics=[new], timeout_ms=TIMEOUT_MS), 4
         )
@@ -23,7 +23,7 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
 def produce_batch(bootstrap: str, topic: str, partition: int, batch: bytes) -> ErrorCode:
     records = ProduceRequest.PartitionProduceData(index=partition, records=batch)
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[records])
-    with BlockingCluster(bootstrap) as cluster:
+    with PlainCluster(bootstrap) as cluster:
         cluster.partitions([topic])
         connection = cluster.connection_for((topic, partition))
         answer = connection.request(ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data]), 8)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.blocking_cluster import EARLIEST, LATEST, BlockingCluster
+from kbroker.client.plain_cluster import EARLIEST, LATEST, PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from tests.kbroker.client.topics import create_topic, produce_values
@@ -13,7 +13,7 @@ from tests.kbroker.client.topics import create_topic, produce_values
 def test_partitions_and_offsets_of_a_topic(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=2)
     produce_values(broker.bootstrap, topic_name, 1, [b"a", b"b", b"c"], timestamp_ms=1_000)
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         places = cluster.partitions([topic_name])
         assert places == {(topic_name, 0), (topic_name, 1)}
         assert cluster.offsets(places, EARLIEST) == {(topic_name, 0): 0, (topic_name, 1): 0}
@@ -23,7 +23,7 @@ def test_partitions_and_offsets_of_a_topic(broker: BrokerProcess, topic_name: st
 
 
 def test_an_unknown_topic_is_told_at_once_and_not_created(broker: BrokerProcess, topic_name: str) -> None:
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         with pytest.raises(KafkaError, match=topic_name) as refusal:
             cluster.partitions([topic_name])
         assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -33,18 +33,18 @@ def test_an_unknown_topic_is_told_at_once_and_not_created(broker: BrokerProcess,
 def test_a_bootstrap_address_that_is_none_is_refused() -> None:
     for wrong, said in (("h:70000", "host:port"), ("", "is needed"), ("h:x", "host:port")):
         with pytest.raises(ValueError, match=said):
-            BlockingCluster(wrong)
+            PlainCluster(wrong)
 
 
 def test_no_broker_there_names_every_address_tried() -> None:
-    cluster = BlockingCluster("127.0.0.1:1,127.0.0.1:2", retry_for=0)
+    cluster = PlainCluster("127.0.0.1:1,127.0.0.1:2", retry_for=0)
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         cluster.partitions(["t"])
 
 
 def test_a_broker_that_comes_back_is_found_again(own_broker: BrokerProcess, topic_name: str) -> None:
     create_topic(own_broker.bootstrap, topic_name, partitions=1)
-    with BlockingCluster(own_broker.bootstrap, retry_for=30) as cluster:
+    with PlainCluster(own_broker.bootstrap, retry_for=30) as cluster:
         assert cluster.offsets([(topic_name, 0)], LATEST) == {(topic_name, 0): 0}
         own_broker.kill()
         own_broker.start()
@@ -55,7 +55,7 @@ def test_a_broker_that_comes_back_is_found_again(own_broker: BrokerProcess, topi
 def test_sizes_are_those_of_the_logs_and_ids_those_of_the_topics(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=2)
     produce_values(broker.bootstrap, topic_name, 1, [b"x" * 1000])
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         sizes = cluster.sizes(cluster.partitions([topic_name]))
         assert sizes[topic_name, 0] == 0
         assert 1000 < sizes[topic_name, 1] < 1200
@@ -65,9 +65,9 @@ def test_sizes_are_those_of_the_logs_and_ids_those_of_the_topics(broker: BrokerP
 
 def test_a_group_without_members_takes_offsets(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         cluster.commit(topic_name, {(topic_name, 0): 7})
-    impatient = BlockingCluster(broker.bootstrap, retry_for=0.2)
+    impatient = PlainCluster(broker.bootstrap, retry_for=0.2)
     with impatient, pytest.raises(KafkaError, match="nowhere-0"):
         impatient.commit(topic_name, {("nowhere", 0): 7})
 
@@ -76,14 +76,14 @@ def test_each_partition_may_have_a_time_of_its_own(broker: BrokerProcess, topic_
     create_topic(broker.bootstrap, topic_name, partitions=2)
     for partition in (0, 1):
         produce_values(broker.bootstrap, topic_name, partition, [b"a", b"b", b"c"], timestamp_ms=1_000)
-    with BlockingCluster(broker.bootstrap) as cluster:
+    with PlainCluster(broker.bootstrap) as cluster:
         times = {(topic_name, 0): 1_001, (topic_name, 1): 5_000}
         assert cluster.offsets(times, times) == {(topic_name, 0): 1, (topic_name, 1): -1}
 
 
 def test_a_leader_known_wrongly_is_looked_up_again(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
-    with BlockingCluster(broker.bootstrap, retry_for=30) as cluster:
+    with PlainCluster(broker.bootstrap, retry_for=30) as cluster:
         place = (topic_name, 0)
         cluster.partitions([topic_name])
         cluster._leaders[place] = 99

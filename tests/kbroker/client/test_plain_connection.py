@@ -1,4 +1,4 @@
-"""The blocking connection: to a real broker, and to peers that do not behave."""
+"""The plain connection: to a real broker, and to peers that do not behave."""
 
 import socket
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kbroker.client.blocking_connection import BlockingConnection
+from kbroker.client.plain_connection import PlainConnection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.messages.metadata import MetadataRequest
 
@@ -28,8 +28,8 @@ def peer(behave: Callable[[socket.socket], None]) -> Iterator[int]:
         thread.join(10)
 
 
-def connect(port: int, timeout: float = 5.0) -> BlockingConnection:
-    return BlockingConnection("127.0.0.1", port, client_id="test", timeout=timeout)
+def connect(port: int, timeout: float = 5.0) -> PlainConnection:
+    return PlainConnection("127.0.0.1", port, client_id="test", timeout=timeout)
 
 
 def test_requests_sent_ahead_are_answered_in_order(broker: BrokerProcess) -> None:

@@ -1,6 +1,6 @@
 """Who leads which partition and what it holds, asked without an event loop; connections are kept for the next one.
 
-    cluster = BlockingCluster("127.0.0.1:9092")
+    cluster = PlainCluster("127.0.0.1:9092")
     cluster.partitions(["flights"])                     {("flights", 0), …}
     cluster.offsets([("flights", 0)], EARLIEST)         {("flights", 0): 17}
     cluster.sizes([("flights", 0)])                     {("flights", 0): 1048576}
@@ -16,9 +16,9 @@ from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-from kbroker.client.blocking_connection import BlockingConnection
 from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
 from kbroker.client.errors import error_for
+from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
@@ -35,7 +35,7 @@ LONGEST_BACKOFF_S = 1.0
 TopicPartition = tuple[str, int]
 
 
-class BlockingCluster:
+class PlainCluster:
     """Addresses of the brokers, leaders of the partitions, a connection to each broker that was asked."""
 
     def __init__(
@@ -50,9 +50,9 @@ class BlockingCluster:
         self._leaders: dict[TopicPartition, int] = {}
         self.topic_ids: dict[str, bytes] = {}
         """Of the topics that were asked about last; zeros from a broker that gives none."""
-        self._connections: dict[tuple[str, int], BlockingConnection] = {}
+        self._connections: dict[tuple[str, int], PlainConnection] = {}
 
-    def __enter__(self) -> BlockingCluster:
+    def __enter__(self) -> PlainCluster:
         """Nothing is opened before it is needed."""
         return self
 
@@ -153,7 +153,7 @@ class BlockingCluster:
 
         self._retry(ask)
 
-    def _coordinator(self, group: str) -> BlockingConnection:
+    def _coordinator(self, group: str) -> PlainConnection:
         """Ask any broker for the group's coordinator and connect to it."""
         self._metadata([])
         connection = self.connection(min(self._brokers))
@@ -170,7 +170,7 @@ class BlockingCluster:
             by_leader.setdefault(self._leader(place), []).append(place)
         return by_leader
 
-    def connection_for(self, place: TopicPartition, replica: int | None = None) -> BlockingConnection:
+    def connection_for(self, place: TopicPartition, replica: int | None = None) -> PlainConnection:
         """Return the connection to a replica, or to the partition's leader; raises LeaderNotAvailableError."""
         if replica is not None and replica in self._brokers:
             return self.connection(replica)
@@ -190,17 +190,17 @@ class BlockingCluster:
         if address in self._connections:
             self._connections.pop(address).close()
 
-    def connection(self, broker_id: int) -> BlockingConnection:
+    def connection(self, broker_id: int) -> PlainConnection:
         """Return the connection to a broker, made if there is none; raises LeaderNotAvailableError."""
         if broker_id not in self._brokers:
             raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, "not among the live ones", broker=broker_id)
         return self._connect(self._brokers[broker_id])
 
-    def _connect(self, address: tuple[str, int]) -> BlockingConnection:
+    def _connect(self, address: tuple[str, int]) -> PlainConnection:
         connection = self._connections.get(address)
         if connection is None:
             timeout = self.config.request_timeout_ms / 1000
-            connection = BlockingConnection(*address, client_id=self.config.client_id, timeout=timeout, pool=self.pool)
+            connection = PlainConnection(*address, client_id=self.config.client_id, timeout=timeout, pool=self.pool)
             self._connections[address] = connection
         return connection
 

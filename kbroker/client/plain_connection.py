@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kbroker.protocol.schema import Message
 
 
-class BlockingConnection:
+class PlainConnection:
     """Connects when it is made; raises OSError naming the address."""
 
     def __init__(
