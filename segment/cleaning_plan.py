@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from kbroker.segment.log import Log
 from kbroker.segment.log_segment import LogSegment
-
-_MAX_RELATIVE_OFFSET = (1 << 31) - 1
+from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ def group_segments(
         together = (sizes[0] + own[0], sizes[1] + own[1], sizes[2] + own[2])
         following = segments[number + 1].base_offset if number + 1 < len(segments) else end_offset
         fits = groups and together[0] <= max_bytes and max(together[1:]) <= max_index_bytes
-        if fits and (segment.size == 0 or following - 1 - groups[-1][0].base_offset <= _MAX_RELATIVE_OFFSET):
+        if fits and (segment.size == 0 or following - 1 - groups[-1][0].base_offset <= MAX_RELATIVE_OFFSET):
             groups[-1].append(segment)
             sizes = together
         else:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import BatchHeader, read_header, split_batches, verify_crc
+from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 
 Lot = list[tuple[int, BatchHeader]]
 """(position, header) of batches that lie one behind the other."""
@@ -24,6 +25,10 @@ def check_fetched(view: memoryview, name: str) -> Lot:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"{name}: fetched batch at offset {header.base_offset} has a wrong CRC"
             )
+        if header.last_offset_delta < 0:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"{name}: fetched batch at offset {header.base_offset} ends before it begins"
+            )
         if header.base_offset < following:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE, f"{name}: fetched offset {header.base_offset} follows {following - 1}"
@@ -34,13 +39,14 @@ def check_fetched(view: memoryview, name: str) -> Lot:
 
 
 def cut_into_lots(headers: Lot, max_bytes: int) -> Iterator[Lot]:
-    """Cut what was fetched into runs that fit a segment each (a single larger batch goes alone)."""
+    """Cut what was fetched into runs that fit a segment each, by bytes (a larger batch goes alone) and by offsets."""
     lot: Lot = []
     size = 0
     for item in headers:
-        if lot and size + item[1].size > max_bytes:
+        header = item[1]
+        if lot and (size + header.size > max_bytes or header.last_offset - lot[0][1].base_offset > MAX_RELATIVE_OFFSET):
             yield lot
             lot, size = [], 0
         lot.append(item)
-        size += item[1].size
+        size += header.size
     yield lot

@@ -27,7 +27,7 @@ from kbroker.segment.file_records import FileRecords
 from kbroker.segment.files import Buffer, FilePool, Folder, PooledFile
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
-from kbroker.segment.offset_index import OffsetIndex
+from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from kbroker.segment.time_index import TimeIndex
 from kbroker.segment.transaction_index import TransactionIndex
 
@@ -39,7 +39,6 @@ _VERIFY_BYTES = 4 << 20
 _READ_BYTES = 1 << 16
 _RECENT = 16
 _time_ns = time.time_ns
-_MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 _PLACE = struct.Struct(">qi11xi")
 """base offset, batch length, last offset delta."""
@@ -204,7 +203,7 @@ class LogSegment:
         own_size = self.size
         if own_size > config.segment_bytes - size:
             return own_size > 0
-        if last_offset - self.base_offset > _MAX_RELATIVE_OFFSET:
+        if last_offset - self.base_offset > MAX_RELATIVE_OFFSET:
             return True
         if own_size:
             first = self._first_timestamp

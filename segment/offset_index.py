@@ -15,6 +15,8 @@ from kbroker.segment.index_file import IndexFile
 from kbroker.segment.names import INDEX, file_name
 
 ENTRY = struct.Struct(">ii")
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+"""How far a segment's last offset may lie from its base offset."""
 
 
 class OffsetIndex(IndexFile):

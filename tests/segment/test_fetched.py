@@ -1,11 +1,14 @@
 """Batches that a leader sent."""
 
+from pathlib import Path
+
 import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.records.batch import stamp
+from kbroker.protocol.records.batch import stamp, write_crc
 from kbroker.segment.fetched import check_fetched, cut_into_lots
-from tests.segment.batches import batch
+from kbroker.segment.log_config import LogConfig
+from tests.segment.batches import NOW, batch, new_log
 
 
 def at(offset: int, count: int = 1) -> bytearray:
@@ -37,3 +40,32 @@ def test_lots_fit_a_segment_but_for_a_single_larger_batch() -> None:
     headers = check_fetched(memoryview(data), "t-0")
     lots = cut_into_lots(headers, 2 * headers[0][1].size)
     assert [[header.base_offset for _, header in lot] for lot in lots] == [[0, 1], [2], [22]]
+
+
+@pytest.mark.parametrize("gap", [1 << 31, (1 << 31) + 5, 1 << 40])
+def test_a_gap_of_offsets_that_no_segment_spans_starts_the_next_one(tmp_path: Path, gap: int) -> None:
+    log = new_log(tmp_path, LogConfig(index_interval_bytes=0))
+    data = at(0) + at(1) + at(gap, 3) + at(2 * gap)
+    result = log.append_as_follower(data, NOW)
+    assert (result.base_offset, result.last_offset, result.rolled) == (0, 2 * gap, True)
+    assert [segment.base_offset for segment in log.segments] == [0, gap, 2 * gap]
+    assert b"".join(segment.file.read(segment.size, 0) for segment in log.segments) == data
+    assert log.read(gap + 1, 1 << 20).read() == at(gap, 3)
+    log.close()
+
+
+def test_offsets_up_to_the_largest_relative_one_stay_in_their_segment(tmp_path: Path) -> None:
+    log = new_log(tmp_path, LogConfig(index_interval_bytes=0))
+    log.append_as_follower(at(0) + at((1 << 31) - 3, 2) + at((1 << 31) - 1), NOW)
+    assert len(log.segments) == 1
+    assert log.active_segment.index.last_offset == (1 << 31) - 1
+    log.close()
+
+
+def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
+    data = at(5, 2)
+    data[23:27] = b"\xff\xff\xff\xfe"
+    write_crc(data, 0)
+    with pytest.raises(KafkaError, match="ends before it begins") as caught:
+        check_fetched(memoryview(data), "t-0")
+    assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
