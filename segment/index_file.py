@@ -4,6 +4,9 @@ The offset and the time index are both of this kind. New entries wait in memory 
 for up to 64 entries), at a flush, a roll and a close: a crash loses only entries that recovery rebuilds from the
 batches, as it does whenever a log was not closed cleanly. Unlike Kafka the file is never pre-allocated, so it never
 ends in zeros. The map is made at the first look-up and counts as an open file of the pool.
+
+Threads. Who adds, writes out or cuts holds the log's lock; look-ups take none and may run at any moment of that. So how
+many entries lie in the file and which ones wait is one value, replaced as a whole, and a look-up asks for it once.
 """
 
 from __future__ import annotations
@@ -20,120 +23,140 @@ _LOT = 64
 class IndexFile(PooledFile):
     """The entries of one index, in the file and waiting."""
 
-    __slots__ = ("_entry", "_mapped", "_waiting", "_written", "count")
+    __slots__ = ("_entry", "_mapped", "_parts", "count")
 
     def __init__(self, pool: FilePool, folder: Folder, name: str, entry: struct.Struct) -> None:
         super().__init__(pool, folder, name, create=True)
         self._entry = entry
-        self._written = self.file_size() // entry.size
-        self._waiting: bytearray | None = None
+        written = self.file_size() // entry.size
+        self._parts: tuple[int, bytes | bytearray] = (written, b"")
+        """Number of entries in the file, and those that wait: a bytearray that only grows while it stands here."""
         self._mapped = 0
         """How many entries the current map covers."""
-        self.count = self._written
-        """Entries altogether."""
+        self.count = written
+        """Entries altogether, for those that add."""
 
     def _append(self, entry: bytes) -> None:
-        waiting = self._waiting
-        if waiting is None:
-            waiting = self._waiting = bytearray()
-        waiting += entry
+        written, waiting = self._parts
+        if isinstance(waiting, bytearray):
+            waiting += entry
+        else:
+            self._parts = (written, bytearray(entry))
         self.count += 1
         if len(waiting) >= _LOT * self._entry.size:
             self.write_out()
 
     def write_out(self) -> None:
         """Write the entries that wait (the file is made even when there are none)."""
-        waiting = self._waiting
-        if not waiting:
-            if self.descriptor < 0:
-                self.pool.pin(self)
-                self.pool.unpin(self)
-            return
-        data = bytes(waiting)
-        self.write(data, self._written * self._entry.size)
-        self._written += len(data) // self._entry.size
-        del waiting[: len(data)]
-        if not waiting:
-            self._waiting = None
+        written, waiting = self._parts
+        if waiting:
+            self.write(waiting, written * self._entry.size)
+            self._parts = (written + len(waiting) // self._entry.size, b"")
+        elif self.descriptor < 0:
+            self.pool.pin(self)
+            self.pool.unpin(self)
 
     @property
     def has_pending(self) -> bool:
         """Whether entries wait in memory."""
-        return bool(self._waiting)
+        return bool(self._parts[1])
 
     def forget_pending(self) -> None:
         """Drop the entries that wait."""
-        self.count, self._waiting = self._written, None
+        self.count = self._parts[0]
+        self._parts = (self.count, b"")
 
     def close(self) -> None:
         """Write what waits and close."""
-        if self._waiting:
+        if self.has_pending:
             self.write_out()
         super().close()
 
     def entry(self, number: int) -> tuple[int, int]:
         """The entry at a place, 0 being the first."""
-        written = self._written
+        written, waiting = self._parts
         if number >= written:
-            assert self._waiting is not None
-            return self._unpack(self._waiting, (number - written) * self._entry.size)
+            return self._unpack(waiting, number - written)
         with self.pool.lock:
-            return self._unpack(self._entries(), number * self._entry.size)
+            return self._unpack(self._entries(), number)
 
     def _entries(self) -> mmap.mmap:
         """The map, made anew when the file has outgrown it. Call it with the pool's lock held."""
-        if self.map is not None and self._mapped >= self._written:
+        written = self._parts[0]
+        if self.map is not None and self._mapped >= written:
             return self.map
         self.pool.pin(self)
         try:
             if self.map is not None:
                 self.map.close()
                 self.map = None
-            self.map = mmap.mmap(self.descriptor, self._written * self._entry.size, prot=mmap.PROT_READ)
-            self._mapped = self._written
+            self.map = mmap.mmap(self.descriptor, written * self._entry.size, prot=mmap.PROT_READ)
+            self._mapped = written
         finally:
             self.pool.unpin(self)
         return self.map
 
+    def _around(self, limit: int, field: int = 0) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+        """The last entry whose field is <= limit and the one behind it, as of one moment; None where there is none."""
+        written, waiting = self._parts
+        following = None
+        if waiting:
+            number = self._search(waiting, len(waiting) // self._entry.size, limit, field)
+            if (number + 1) * self._entry.size <= len(waiting):
+                following = self._unpack(waiting, number)
+            if number:
+                return self._unpack(waiting, number - 1), following
+        if not written:
+            return None, following
+        with self.pool.lock:
+            written = min(written, self._parts[0])  # the log may be cut at this moment
+            if not written:
+                return None, following
+            entries = self._entries()
+            number = self._search(entries, written, limit, field)
+            if number < written:
+                following = self._unpack(entries, number)
+            return self._unpack(entries, number - 1) if number else None, following
+
     def _count_up_to(self, limit: int, field: int = 0) -> int:
-        """Number of leading entries whose field is <= limit (a binary search)."""
-        waiting = self._waiting
+        """Number of leading entries whose field is <= limit, for those that cut."""
+        written, waiting = self._parts
         if waiting and self._unpack(waiting, 0)[field] <= limit:
-            return self._written + self._search(waiting, len(waiting) // self._entry.size, limit, field)
-        if not self._written:
+            return written + self._search(waiting, len(waiting) // self._entry.size, limit, field)
+        if not written:
             return 0
         with self.pool.lock:
-            return self._search(self._entries(), self._written, limit, field)
+            return self._search(self._entries(), written, limit, field)
 
-    def _search(self, entries: bytearray | mmap.mmap, high: int, limit: int, field: int) -> int:
-        unpack, size = self._unpack, self._entry.size
+    def _search(self, entries: bytes | bytearray | mmap.mmap, high: int, limit: int, field: int) -> int:
+        """How many of the first `high` entries have a field <= limit (a binary search)."""
         low = 0
         while low < high:
             middle = (low + high) // 2
-            if unpack(entries, middle * size)[field] <= limit:
+            if self._unpack(entries, middle)[field] <= limit:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    def _unpack(self, entries: bytearray | mmap.mmap, place: int) -> tuple[int, int]:
-        first, second = self._entry.unpack_from(entries, place)
+    def _unpack(self, entries: bytes | bytearray | mmap.mmap, number: int) -> tuple[int, int]:
+        first, second = self._entry.unpack_from(entries, number * self._entry.size)
         return first, second
 
     def cut(self, count: int) -> None:
         """Keep the first `count` entries."""
         if count >= self.count:
             return
-        if count < self._written:
-            self._waiting = None
+        written, waiting = self._parts
+        if count < written:
             with self.pool.lock:  # a map must not outlive the bytes below it: touching it would kill the process
+                self._parts = (count, b"")
                 if self.map is not None:
                     self.map.close()
                     self.map = None
                 self.truncate(count * self._entry.size)
-                self._written = count
-        elif self._waiting is not None:
-            del self._waiting[(count - self._written) * self._entry.size :]
+        else:
+            self._parts = (written, bytearray(waiting[: (count - written) * self._entry.size]))
         self.count = count
 
     def empty(self) -> None:

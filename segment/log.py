@@ -236,7 +236,7 @@ class Log(LogState):
         short at the end is legal. Raises KafkaError OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE when the first batch is
         damaged.
         """
-        end_offset = self.log_end_offset
+        segments, active_size, end_offset = self._extent()
         if not self.log_start_offset <= offset <= end_offset:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -246,7 +246,6 @@ class Log(LogState):
             raise self._unusable()
         if limit is None or limit > end_offset:
             limit = end_offset
-        segments = self.segments
         number = len(segments) - 1
         if offset < segments[number].base_offset:
             number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
@@ -254,7 +253,7 @@ class Log(LogState):
             while offset < limit and number < len(segments):
                 segment = segments[number]
                 number += 1
-                end = segment.size
+                end = segment.size if number < len(segments) else active_size
                 following = segments[number].base_offset if number < len(segments) else end_offset
                 if limit < following:
                     end = segment.find(limit) if limit > segment.base_offset else 0
@@ -265,6 +264,18 @@ class Log(LogState):
             self.fail(error, "read")
         active = segments[-1]
         return FileRecords(active.file, active.size, 0, active.base_offset, offset)
+
+    def _extent(self) -> tuple[tuple[LogSegment, ...], int, int]:
+        """The segments, how far the active one is filled, and the end offset, as of one moment.
+
+        Another thread may append: the bytes come first, the end offset last. So all of that size lies below that end.
+        """
+        while True:
+            segments = self.segments
+            size = segments[-1].size
+            end_offset = self.log_end_offset
+            if segments is self.segments:
+                return segments, size, end_offset
 
     def aborted_transactions(self, records: FileRecords, upper: int | None = None) -> list[AbortedTransaction]:
         """Aborted transactions that overlap what `read` returned (for read_committed); upper: exclusive, if known."""

@@ -116,22 +116,27 @@ class LogSegment:
     def index(self) -> OffsetIndex:
         """The offset index, opened on first use."""
         if self._index is None:
-            self._index = OffsetIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
+            with self.pool.lock:  # two objects for one file would not know of each other's entries
+                if self._index is None:
+                    self._index = OffsetIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
         return self._index
 
     @property
     def time_index(self) -> TimeIndex:
         """The time index, opened on first use."""
         if self._time_index is None:
-            self._time_index = TimeIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
+            with self.pool.lock:
+                if self._time_index is None:
+                    self._time_index = TimeIndex(self.pool, self.folder, self.base_offset, self._max_index_bytes)
         return self._time_index
 
     def transaction_index(self, create: bool = False) -> TransactionIndex | None:
         """The transaction index; None when the segment has no aborted transaction."""
         if self._transaction_index is None:
             path = f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}"
-            if create or os.path.exists(path):
-                self._transaction_index = TransactionIndex(self.pool, self.folder, self.base_offset)
+            with self.pool.lock:
+                if self._transaction_index is None and (create or os.path.exists(path)):
+                    self._transaction_index = TransactionIndex(self.pool, self.folder, self.base_offset)
         return self._transaction_index
 
     # ------------------------------------------------------------------ appending
@@ -228,7 +233,10 @@ class LogSegment:
     def max_timestamp(self) -> int:
         """Largest timestamp of a record here, -1 when there is none."""
         if self._max_timestamp is None:
-            self._max_timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
+            with self.pool.lock:
+                if self._max_timestamp is None:
+                    timestamp, self._offset_of_max_timestamp = self.time_index.last_entry
+                    self._max_timestamp = timestamp
         return self._max_timestamp
 
     @property

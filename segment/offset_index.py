@@ -45,18 +45,13 @@ class OffsetIndex(IndexFile):
 
     def lookup(self, offset: int) -> tuple[int, int]:
         """The greatest entry at or below offset: (offset, position); (base offset, 0) when there is none."""
-        if not self.count:
-            return self.base_offset, 0
-        number = self._count_up_to(offset - self.base_offset)
-        if not number:
-            return self.base_offset, 0
-        relative, position = self.entry(number - 1)
-        return self.base_offset + relative, position
+        entry, _ = self._around(offset - self.base_offset)
+        return (self.base_offset, 0) if entry is None else (self.base_offset + entry[0], entry[1])
 
     def offset_at_or_after(self, position: int) -> int | None:
         """Offset of the first entry at or behind a position (an upper bound for what a slice holds)."""
-        number = self._count_up_to(position - 1, field=1) if self.count else 0
-        return self.base_offset + self.entry(number)[0] if number < self.count else None
+        _, entry = self._around(position - 1, field=1)
+        return None if entry is None else self.base_offset + entry[0]
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above offset."""

@@ -51,11 +51,8 @@ class TimeIndex(IndexFile):
 
     def lookup(self, timestamp: int) -> tuple[int, int]:
         """The greatest entry at or below timestamp: (timestamp, offset); (-1, base offset) when there is none."""
-        number = self._count_up_to(timestamp) if self.count else 0
-        if not number:
-            return -1, self.base_offset
-        found, relative = self.entry(number - 1)
-        return found, self.base_offset + relative
+        entry, _ = self._around(timestamp)
+        return (-1, self.base_offset) if entry is None else (entry[0], self.base_offset + entry[1])
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above offset."""

@@ -1,9 +1,15 @@
 """Entries in the file and in memory."""
 
+from inspect import isfunction
+from itertools import chain, repeat
 from pathlib import Path
 
+import pytest
+
 from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.index_file import IndexFile
 from kbroker.segment.offset_index import OffsetIndex
+from tests.segment.interleaving import at_each_line
 
 
 def test_entries_wait_in_memory_and_are_written_by_the_lot(tmp_path: Path) -> None:
@@ -31,3 +37,48 @@ def test_the_map_grows_with_the_file_and_counts_as_an_open_file(tmp_path: Path) 
     assert sum(index.map is not None for index in indexes) <= 2
     for index in indexes:
         index.close()
+
+
+def test_a_look_up_is_right_at_every_moment_of_a_write_out(tmp_path: Path) -> None:
+    index = OffsetIndex(FilePool(capacity=8), Folder(str(tmp_path)), 0, 8000)
+    found = []
+    for number in range(1, 41):
+        index.append(number, number)
+        if number % 20 == 0:
+            at_each_line(
+                index.write_out,
+                IndexFile.write_out.__code__,
+                repeat(lambda: found.append((index.lookup(10), index.lookup(15), index.offset_at_or_after(16)))),
+            )
+    assert set(found) == {((10, 10), (15, 15), 16)}
+    assert len(found) > 4
+    index.close()
+
+
+@pytest.mark.parametrize("line", range(12))
+def test_a_write_out_at_any_moment_of_a_look_up_changes_nothing(tmp_path: Path, line: int) -> None:
+    index = OffsetIndex(FilePool(capacity=8), Folder(str(tmp_path)), 0, 8000)
+    for number in range(1, 21):
+        index.append(number, number)
+    index.write_out()
+    for number in range(21, 41):
+        index.append(number, number)
+    codes = {
+        each.__code__ for owner in (IndexFile, OffsetIndex) for each in vars(owner).values() if isfunction(each)
+    } - {IndexFile.write_out.__code__}
+    for code in codes:
+        for look_up, expected in (
+            (lambda: index.lookup(35), (35, 35)),
+            (lambda: index.lookup(20), (20, 20)),
+            (lambda: index.offset_at_or_after(36), 36),
+            (lambda: index.offset_at_or_after(21), 21),
+        ):
+            found = []
+            others = chain(repeat(lambda: None, line), [index.write_out])
+            at_each_line(lambda look_up=look_up, found=found: found.append(look_up()), code, others)
+            assert found == [expected], (code.co_name, line)
+            index.write_out()
+            index.cut(20)
+            for number in range(21, 41):
+                index.append(number, number)
+    index.close()

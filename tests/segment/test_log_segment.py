@@ -1,12 +1,18 @@
 """One segment: its index entries, and which of its bytes are trusted."""
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
+from kbroker.segment.fetched import check_fetched
+from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
-from kbroker.segment.log_segment import check_batches
+from kbroker.segment.log_segment import LogSegment, check_batches
 from tests.segment.batches import batch, fill, new_log
+from tests.segment.interleaving import at_each_line
 
 CONFIG = LogConfig(index_interval_bytes=300)
 
@@ -68,3 +74,34 @@ def test_the_header_of_a_batch_that_is_cut_off_tells_whether_the_one_before_it_i
     assert check_batches(data[: size + 61], 0, 10)[0] == 0
     assert check_batches(data[: size + 60], 0, 10)[0] == size
     assert check_batches(data[: size + 61], 0, 14)[0] == size
+
+
+def test_threads_that_ask_for_an_index_at_once_are_given_the_same(tmp_path: Path) -> None:
+    log = new_log(tmp_path, CONFIG)
+    fill(log, 20)
+    log.close()
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(100):
+            segment = LogSegment(log.active_segment.pool, log.active_segment.folder, 0, CONFIG, 0, log.size)
+            segment.forget_timestamps()
+            barrier = Barrier(4)
+
+            def ask(barrier: Barrier = barrier, segment: LogSegment = segment) -> tuple[object, object, int]:
+                barrier.wait()
+                return segment.index, segment.time_index, segment.max_timestamp
+
+            asked = [threads.submit(ask) for _ in range(4)]
+            assert len({each.result() for each in asked}) == 1
+            segment.close()
+
+
+@pytest.mark.parametrize("line", range(20))
+def test_what_is_appended_during_a_read_is_not_read_beyond_its_limit(tmp_path: Path, line: int) -> None:
+    log = new_log(tmp_path, LogConfig(segment_bytes=1500))
+    fill(log, 10)
+    found = []
+    others = chain(repeat(lambda: None, line), [lambda: fill(log, 1), lambda: fill(log, 30)])
+    at_each_line(lambda: found.append(log.read(4, 1 << 20, 10)), Log.read.__code__, others)
+    (records,) = found
+    assert [header.base_offset for _, header in check_fetched(memoryview(records.read()), "")] == [4, 5, 6, 7, 8, 9]
+    log.close()
