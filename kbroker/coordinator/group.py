@@ -493,8 +493,8 @@ class Group(GroupLife):
         self._complete_join_if_all_came(now)
 
     def _expire(self, member: Member, now: int) -> None:
-        if self.members.get(member.member_id) is not member:
-            return
+        if self.members.get(member.member_id) is not member or member.deadline > now:
+            return  # the end of another one before it has removed it too, or completed the round and answered it
         if not member.is_new and (member.join is not None or member.sync is not None):
             member.deadline = NEVER  # it waits for the others, and gets a new time with its answer
             return

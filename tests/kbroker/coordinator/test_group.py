@@ -147,6 +147,16 @@ def test_a_member_that_never_sends_heartbeats_is_removed_after_its_session() -> 
     assert not play.group.members
 
 
+def test_a_member_that_another_ones_end_answers_has_a_new_session() -> None:
+    play = stable("a", "b")
+    play.join("b", {"range": subscription("t", "u")})
+    play.wait(10_001)
+    assert [member.client_id for member in play.group.members.values()] == ["b"]
+    assert not play.open, "b waits for nothing"
+    play.wait(9_000)
+    assert play.group.members, "its session began with the answer"
+
+
 def test_the_group_knows_why_it_rebalanced_last() -> None:
     play = stable("a", "b")
     assert "joined" in play.group.last_rebalance
