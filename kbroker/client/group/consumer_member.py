@@ -7,8 +7,9 @@ Pure: events are methods that take `now` (ms) and return instructions.
                           +-- given up -- FENCED: the group has gone on without this member
                           +---- poll ---- STALE: the application stayed away from poll too long
 
-A heartbeat says only what has changed since the last one; after an error everything is said again. An assignment is
-acknowledged by naming what is owned, as soon as the application has gone along.
+A heartbeat says only what has changed since the last one; after an error everything is said again, what is owned
+included: only then the coordinator believes a member that has not heard of its new epoch, and repeats the assignment.
+An assignment is acknowledged by naming what is owned, as soon as the application has gone along.
 """
 
 from __future__ import annotations
@@ -187,8 +188,8 @@ class ConsumerMember:
 
     def leave(self, reason: str, now: int) -> list[Instruction]:
         """End the membership; a static member may come back before its session ends."""
-        if self.state is State.STABLE:
-            self._say_goodbye()
+        if self.state in BEATING:
+            self._say_goodbye()  # also while it joins: the coordinator may have heard that already
         self.state, self.owned, self.topics = State.OUT, (), ()
         self._forget()
         return self._take()
@@ -201,8 +202,7 @@ class ConsumerMember:
     def tick(self, now: int) -> list[Instruction]:
         """Do what is due."""
         if self.state in BEATING and now >= self._poll_until:
-            if self.state is State.STABLE:
-                self._say_goodbye()
+            self._say_goodbye()
             self.state = State.STALE
             self._forget()
         self._beat_if_due(now)
@@ -272,9 +272,9 @@ class ConsumerMember:
         settings, joins = self.settings, self.state is State.JOINING
         says_all = joins or self._said_topics is None
         says_topics = says_all or self.topics != self._said_topics
-        owned = self._owned_by_id() if joins or self._may_acknowledge() else None
+        acknowledges = self._must_acknowledge and self._wanted() == self.owned
         self._said_topics = self.topics
-        if owned is not None:
+        if acknowledges:
             self._must_acknowledge = False
         return ConsumerGroupHeartbeatRequest(
             group_id=settings.group_id,
@@ -285,11 +285,8 @@ class ConsumerMember:
             rebalance_timeout_ms=settings.max_poll_interval_ms if says_all else -1,
             subscribed_topic_names=list(self.topics) if says_topics else None,
             server_assignor=settings.server_assignor if says_all else None,
-            topic_partitions=owned,
+            topic_partitions=self._owned_by_id() if says_all or acknowledges else None,
         )
-
-    def _may_acknowledge(self) -> bool:
-        return self._must_acknowledge and self._wanted() == self.owned
 
     def _owned_by_id(self) -> list[ConsumerGroupHeartbeatRequest.TopicPartitions]:
         ids = {name: topic for topic, name in self._names.items()}

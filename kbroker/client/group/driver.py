@@ -104,8 +104,9 @@ class Driver:
     async def _send(self, request: Message) -> None:
         is_farewell = _is_farewell(request)
         try:
-            # On the member's connection a JoinGroup may wait; a farewell must not wait behind it.
-            channel = CONTROL if is_farewell else MEMBER
+            # Behind a JoinGroup that waits on the member's connection a LeaveGroup would wait too; a farewell of the
+            # newer protocol must not overtake the heartbeat that joins.
+            channel = CONTROL if isinstance(request, LeaveGroupRequest) else MEMBER
             answer = await self._coordinator.ask(request, self._patience_ms(request), channel)
         except OSError as error:
             log.info("the group's coordinator does not answer: %s", error)

@@ -145,6 +145,27 @@ def test_after_an_error_everything_is_said_again() -> None:
     assert member.answered(sent(member.tick(2_100)), refused(ErrorCode.NOT_COORDINATOR), 2_100) == [FindCoordinator()]
 
 
+def test_an_answer_lost_while_the_application_goes_along_is_asked_for_with_what_is_owned() -> None:
+    member = stable()
+    beat = sent(member.tick(1_000))
+    member.answered(beat, answer(2, {ID_A: [1]}), 1_000)
+    assert member.work == TakeOver((A1,), (A1,), (A0,))
+    member.failed(sent(member.tick(2_000)), 2_500)
+    again = sent(member.coordinator_found(2_500))
+    assert (again.subscribed_topic_names, again.rebalance_timeout_ms, owned(again)) == (["a", "b"], 60_000, {ID_A: [0]})
+    member.work_done(member.work, 2_600)
+    later = sent(member.answered(again, answer(2, {ID_A: [1]}), 2_700))
+    assert owned(later) == {ID_A: [1]}, "that it went along is still to be said"
+    member.check()
+
+
+def test_a_member_that_leaves_while_it_joins_says_so() -> None:
+    member, _ = new()
+    goodbye = sent(member.leave("", 1))
+    assert (goodbye.member_id, goodbye.member_epoch) == ("me", -1)
+    assert member.leave("", 2) == [], "once"
+
+
 def test_an_application_that_stays_away_leaves_until_it_comes_back() -> None:
     member = stable()
     member.polling(False, 0)
