@@ -1,5 +1,6 @@
 """What all tests share: the fixture plugins, and the report's first lines (ZooKeeper's is in its plugin)."""
 
+import contextlib
 import importlib
 import os
 import platform
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kbroker.dev.free_ports import LOWEST_PORT, RANGE_VARIABLE, highest_port
+from kbroker.dev.java import JavaNotFound, provide_java
 
 pytest_plugins = (
     "tests.fixtures.zookeeper",
@@ -20,7 +22,9 @@ pytest_plugins = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each test process its own ports: between picking one and listening nobody else picks it."""
+    """Give each test process a JVM, and its own ports: between picking one and listening nobody else picks it."""
+    with contextlib.suppress(JavaNotFound):
+        provide_java()
     worker = getattr(config, "workerinput", None)
     if worker is not None and RANGE_VARIABLE not in os.environ:
         number = int(worker["workerid"].removeprefix("gw"))

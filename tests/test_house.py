@@ -21,7 +21,7 @@ WITHOUT_MIRROR = {
 
 MAY_PRINT = {
     "kbroker/cli": "it is the command line",
-    "kbroker/dev/cluster.py": "the line that says where the cluster serves",
+    "kbroker/dev/run.py": "the lines that say where the cluster serves, and what becomes of it",
     "kbroker/dev/embedded_zookeeper.py": "its --check",
     "kbroker/process.py": "why a broker could not start",
     "kbroker/config/broker_config.py": "writes the generated page",

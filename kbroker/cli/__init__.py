@@ -27,6 +27,7 @@ COMMANDS = {
     "dev": Command("kbroker.cli.dev", "dev", "Run ZooKeeper and brokers on this machine, for development."),
     "start": Command("kbroker.cli.start", "start", "Run one broker from a server.properties file."),
     "zookeeper": Command("kbroker.cli.zookeeper", "zookeeper", "Run a ZooKeeper on this machine."),
+    "jvm": Command("kbroker.cli.jvm", "jvm", "Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm)."),
     "topic": Command("kbroker.cli.topic", "app", "Make, change, read and write topics."),
     "group": Command("kbroker.cli.group", "app", "Show, move and delete groups of consumers."),
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),

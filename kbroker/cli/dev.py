@@ -25,7 +25,8 @@ def dev(
 ) -> None:
     """Run ZooKeeper and brokers on this machine, for development; Ctrl-C ends them in order."""
     properties = parse_settings(setting)
-    from kbroker.dev.cluster import DevCluster, run
+    from kbroker.dev.cluster import DevCluster
+    from kbroker.dev.run import run
 
     cluster = DevCluster(data, brokers=brokers, port=port, zookeeper=zookeeper, properties=properties, timeout=timeout)
     raise typer.Exit(run(cluster, ready_file.absolute() if ready_file else None))

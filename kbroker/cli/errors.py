@@ -27,9 +27,11 @@ def _known_errors() -> "Iterator[type[BaseException]]":
     yield OSError  # refused connections, time-outs, missing files
     from kbroker.client.errors import ConfigurationError
     from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
+    from kbroker.dev.java import JavaNotFound
 
     yield ConfigurationError
     yield EmbeddedZooKeeperError
+    yield JavaNotFound
 
 
 def _text(error: BaseException) -> str:

