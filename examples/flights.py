@@ -31,6 +31,7 @@ from examples.flights_failure import Failure
 from examples.flights_live import LiveDelays
 from kbroker import Admin, Consumer, Producer
 from kbroker.dev.cluster import DevCluster
+from kbroker.dev.java import provide_java
 
 TOPIC = "flights"
 PARTITIONS = 6
@@ -181,6 +182,7 @@ def main() -> int:
     started = time.monotonic()
     console.print("[bold]A year of flights out of New York[/bold]: ZooKeeper, three brokers, clients, Spark")
     flights = flights_data.flights()
+    provide_java()
     with running_cluster() as cluster, flights_spark.session() as spark, tempfile.TemporaryDirectory() as checkpoint:
         console.print(f"  ZooKeeper and {BROKERS} brokers serve on {cluster.bootstrap}", soft_wrap=True)
         with Admin(cluster.bootstrap) as admin:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
+from tests.fixtures.package import build_wheel
 from tests.spark.test_read import ROWS, create, send
 
 pyspark = pytest.importorskip("pyspark")
@@ -19,7 +19,6 @@ pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("cluster_job.py")
-SHIPPED = ("protocol", "segment", "controller", "kbroker", "spark_connector")
 LIMIT_S = 600
 
 # An executor's Python finds the installed packages without the checkout; the driver's, what this process finds.
@@ -33,23 +32,10 @@ exec {python} "$@"
 """
 
 
-def build_wheel(folder: Path) -> Path:
-    """The wheel that users install, without compiled modules."""
-    source = folder / "source"
-    ignored = shutil.ignore_patterns("*.so", "*.c", "__pycache__")
-    for room in SHIPPED:
-        shutil.copytree(ROOT / room, source / room, ignore=ignored)
-    for name in ("setup.py", "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_kbroker.py"):
-        shutil.copy(ROOT / name, source / name)
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(folder), "."]
-    subprocess.run(pip, cwd=source, env={**os.environ, "KBROKER_PURE": "1"}, check=True, timeout=LIMIT_S)
-    [wheel] = folder.glob("*.whl")
-    return wheel
-
-
 def prepare(folder: Path) -> dict[str, str]:
     """Lay out what the executors may find; returns the environment of the job."""
-    build_wheel(folder).rename(folder / "kbroker.zip")
+    (folder / "build").mkdir()
+    build_wheel(folder / "build").rename(folder / "kbroker.zip")
     packages = Path(sysconfig.get_path("purelib"))
     (folder / "packages-without-pyarrow").mkdir()
     for entry in packages.iterdir():
