@@ -8,44 +8,22 @@ the schema at hand; its fields then find the column's fields by name.
 
 from __future__ import annotations
 
-import json
+import functools
 import struct
-import urllib.request
+import time
 from typing import Any
 
 import pyarrow as pa
 
 from kbroker.spark_connector.avro import AvroError, Codec, compile_schema, decode_whole
+from kbroker.spark_connector.schema_registry import Registry, RegistryError, UnknownSchemaError
 
 MAGIC = 0
 HEADER = struct.Struct(">bI")
-TIMEOUT_S = 30
-
-
-class Registry:
-    """A schema registry; schemas are kept."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
-        self._schemas: dict[str, Any] = {}
-
-    def schema(self, schema_id: int) -> str:
-        """Return a schema by its id; raises AvroError."""
-        return str(self._ask(f"schemas/ids/{schema_id}")["schema"])
-
-    def latest(self, subject: str) -> tuple[int, str]:
-        """Return id and text of a subject's newest schema; raises AvroError."""
-        answer = self._ask(f"subjects/{subject}/versions/latest")
-        return int(answer["id"]), str(answer["schema"])
-
-    def _ask(self, path: str) -> Any:
-        if path not in self._schemas:
-            try:
-                with urllib.request.urlopen(f"{self._url}/{path}", timeout=TIMEOUT_S) as answer:
-                    self._schemas[path] = json.load(answer)
-            except (OSError, ValueError) as error:
-                raise AvroError(f"{self._url}/{path}: {error}") from error
-        return self._schemas[path]
+DOUBTED_IDS = 3
+"""Ids in a task that are asked for once more when the registry does not know them: a copy of it may lag behind."""
+DOUBT_S = 0.5
+compiled = functools.lru_cache(maxsize=256)(compile_schema)
 
 
 class AvroColumn:
@@ -53,13 +31,17 @@ class AvroColumn:
 
     def __init__(self, kind: pa.DataType, schema: str, *, framed: bool, registry: Registry | None) -> None:
         self.kind = kind
-        self._codec = compile_schema(schema) if schema else None
+        self._codec = compiled(schema) if schema else None
         self._framed = framed
         self._registry = registry
-        self._by_id: dict[int, Codec] = {}
+        self._by_id: dict[int, Codec | AvroError] = {}
+        self._doubts = DOUBTED_IDS
 
     def parse(self, values: pa.Array) -> tuple[pa.Array, dict[int, str]]:
-        """Return one struct per value, null where that is null or malformed, and the malformed rows with reasons."""
+        """Return one struct per value, null where that is null or malformed, and the malformed rows with reasons.
+
+        Raises RegistryError where the registry is at fault, and not the value.
+        """
         decoded: list[Any] = []
         malformed: dict[int, str] = {}
         for row, value in enumerate(values.to_pylist()):
@@ -97,13 +79,28 @@ class AvroColumn:
             assert self._codec is not None
             return self._codec
         if schema_id not in self._by_id:
-            self._by_id[schema_id] = compile_schema(self._registry.schema(schema_id))
-        return self._by_id[schema_id]
+            self._by_id[schema_id] = self._find(self._registry, schema_id)
+        found = self._by_id[schema_id]
+        if isinstance(found, AvroError):
+            raise found.with_traceback(None)
+        return found
+
+    def _find(self, registry: Registry, schema_id: int) -> Codec | AvroError:
+        while True:
+            try:
+                return compiled(registry.schema(schema_id))
+            except UnknownSchemaError as error:
+                if not self._doubts:
+                    return error
+            except AvroError as error:  # a schema that we cannot read: other rows have it too
+                raise RegistryError(f"schema {schema_id} of the registry: {error}") from error
+            self._doubts -= 1
+            time.sleep(DOUBT_S)
 
 
 def encode_column(rows: pa.ChunkedArray, schema: str, schema_id: int | None) -> pa.ChunkedArray:
     """Return Avro for each struct, framed with the schema's id if there is one; null stays null. Raises AvroError."""
-    codec = compile_schema(schema)
+    codec = compiled(schema)
     head = b"" if schema_id is None else HEADER.pack(MAGIC, schema_id)
     encoded: list[bytes | None] = []
     for value in rows.to_pylist():

@@ -112,6 +112,13 @@ class GivenOptions:
             raise OptionError(f"{name} is {text!r}: it must be {', '.join(allowed[:-1])} or {allowed[-1]}")
         return found[0]
 
+    def url(self, name: str) -> str:
+        """Return an address for HTTP; empty when the option is not given."""
+        text = self.text(name)
+        if text and not text.startswith(("http://", "https://")):
+            raise OptionError(f"{name} is {text!r}: it must begin with http:// or https://")
+        return text
+
     def bootstrap(self) -> str:
         """Return the brokers to begin with."""
         if not self.given(BOOTSTRAP):

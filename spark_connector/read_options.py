@@ -99,11 +99,6 @@ class ReadOptions:
     avro_is_framed: bool = False
     """Whether Avro comes behind the registry's five bytes."""
 
-    @property
-    def is_typed(self) -> bool:
-        """Whether keys or values are parsed."""
-        return (self.value_format, self.key_format) != ("binary", "binary")
-
 
 def read_options(options: Mapping[str, str], *, streaming: bool | None = False) -> ReadOptions:
     """Check the options of a read; raises OptionError saying which is wrong and why.
@@ -140,7 +135,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = False) 
         value_schema=given.text("valueSchema"),
         key_schema=given.text("keySchema"),
         mode=given.choice("mode", MODES, "PERMISSIVE"),
-        registry=given.text("schemaRegistry"),
+        registry=given.url("schemaRegistry"),
         avro_is_framed=is_framed(given),
     )
 

@@ -141,14 +141,15 @@ def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayo
 
 def _avro(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayout) -> pa.ChunkedArray:
     from kbroker.spark_connector.avro import AvroError
-    from kbroker.spark_connector.avro_columns import Registry, encode_column
+    from kbroker.spark_connector.avro_columns import encode_column
+    from kbroker.spark_connector.schema_registry import registry_at
 
     values = rows[layout.value] if layout.value else rows.select(list(layout.fields)).to_struct_array()
     schema = options.value_schema
     schema_id: int | None = None
     try:
         if options.registry and (options.avro_is_framed or not schema):
-            registered, newest = Registry(options.registry).latest(f"{topic}-value")
+            registered, newest = registry_at(options.registry).latest(f"{topic}-value")
             schema = schema or newest
             schema_id = registered if options.avro_is_framed else None
         return encode_column(values, schema, schema_id)

@@ -95,14 +95,14 @@ def _struct_type(column: str, kind: str, given: str, options: ReadOptions) -> st
 
 def _avro_type(column: str, given: str, options: ReadOptions) -> str:
     from kbroker.spark_connector.avro import AvroError, compile_schema
-    from kbroker.spark_connector.avro_columns import Registry
+    from kbroker.spark_connector.schema_registry import RegistryError, registry_at
 
     topics = options.selection.subscribe
     try:
         if not given and options.registry and len(topics) == 1:
-            given = Registry(options.registry).latest(f"{topics[0]}-{column}")[1]
+            given = registry_at(options.registry).latest(f"{topics[0]}-{column}")[1]
         if given:
             return compile_schema(given).spark_type
-    except AvroError as error:
+    except (AvroError, RegistryError) as error:
         raise OptionError(f"{column}Schema: {error}") from error
     raise OptionError(f"{column}Schema is needed: an Avro schema; or schemaRegistry and one topic in subscribe")

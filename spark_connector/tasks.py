@@ -81,7 +81,7 @@ def _read_one(options: ReadOptions, plan: ColumnPlan, share: OffsetRange, pushed
         include_headers="headers" in plan.taken,
         topic_id=share.topic_id,
         skip_gone=not options.fail_on_data_loss,
-        skip_corrupt=options.is_typed and options.mode != "FAILFAST",
+        skip_corrupt=not options.fail_on_data_loss,
     )
     rows = TypedRows(options, plan)
     for batch in reader:

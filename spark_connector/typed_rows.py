@@ -16,10 +16,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from kbroker.client.json_columns import JsonColumn
 from kbroker.client.typed_values import TextColumn
-from kbroker.spark_connector.avro_columns import AvroColumn, Registry
+from kbroker.spark_connector.avro_columns import AvroColumn
 from kbroker.spark_connector.columns import CORRUPT_RECORD, ColumnPlan
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions
+from kbroker.spark_connector.schema_registry import registry_at
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -64,7 +65,7 @@ class TypedRows:
         elif kind == "avro":
             options = self._options
             schema = options.key_schema if column == "key" else options.value_schema
-            registry = Registry(options.registry) if options.registry else None
+            registry = registry_at(options.registry) if options.registry else None
             if not schema and not (registry and options.avro_is_framed):
                 raise OptionError(f"{column}Schema is needed to read Avro, or schemaRegistry for framed Avro")
             self._parsers[column] = AvroColumn(target, schema, framed=options.avro_is_framed, registry=registry)

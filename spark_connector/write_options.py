@@ -49,7 +49,7 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
         key_format=given.choice("keyFormat", KEY_FORMATS, "binary"),
         key_column=given.text("keyColumn"),
         value_schema=given.text("valueSchema"),
-        registry=given.text("schemaRegistry"),
+        registry=given.url("schemaRegistry"),
         avro_is_framed=framed,
         client=given.client(),
     )

@@ -2,13 +2,13 @@
 
 import json
 import struct
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
 from kbroker.spark_connector.avro import AvroError
+from kbroker.spark_connector.schema_registry import Registry, RegistryError
+from tests.spark_connector.registries import FakeRegistry, serving
 
 pa = pytest.importorskip("pyarrow")
 avro_columns = pytest.importorskip("kbroker.spark_connector.avro_columns")
@@ -19,33 +19,18 @@ NEW = json.dumps(
 KIND = pa.struct([("a", pa.int32()), ("b", pa.string())])
 
 
+SEVEN = struct.pack(">bI", 0, 1) + b"\x0e"
+
+
 @pytest.fixture
-def registry() -> Iterator[str]:
+def registry() -> Iterator[FakeRegistry]:
     answers = {
         "/schemas/ids/1": {"schema": OLD},
         "/schemas/ids/2": {"schema": NEW},
         "/subjects/flights-value/versions/latest": {"id": 2, "schema": NEW},
     }
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer = answers.get(self.path)
-            self.send_response(200 if answer else 404)
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(answers) as fake:
+        yield fake
 
 
 def test_values_are_read_and_bad_ones_told_by_row() -> None:
@@ -56,9 +41,9 @@ def test_values_are_read_and_bad_ones_told_by_row() -> None:
     assert "not of the column's type" in malformed[3]
 
 
-def test_framed_values_are_read_with_the_schema_that_wrote_them(registry: str) -> None:
-    column = avro_columns.AvroColumn(KIND, "", framed=True, registry=avro_columns.Registry(registry))
-    values = [struct.pack(">bI", 0, 1) + b"\x0e", struct.pack(">bI", 0, 2) + b"\x02x\x10", b"\x01zz", b"\0\0\0\0\x63"]
+def test_framed_values_are_read_with_the_schema_that_wrote_them(registry: FakeRegistry) -> None:
+    column = avro_columns.AvroColumn(KIND, "", framed=True, registry=Registry(registry.url))
+    values = [SEVEN, struct.pack(">bI", 0, 2) + b"\x02x\x10", b"\x01zz", b"\0\0\0\0\x63"]
     found, malformed = column.parse(pa.array(values))
     assert found.to_pylist() == [{"a": 7, "b": None}, {"a": 8, "b": "x"}, None, None]
     assert "does not begin with" in malformed[2]
@@ -67,11 +52,36 @@ def test_framed_values_are_read_with_the_schema_that_wrote_them(registry: str) -
     assert local.parse(pa.array(values[:1]))[0].to_pylist() == [{"a": 7, "b": None}]
 
 
-def test_structs_are_written_and_read_again(registry: str) -> None:
+def test_structs_are_written_and_read_again(registry: FakeRegistry) -> None:
     rows = pa.chunked_array([pa.array([{"a": 1, "b": "x"}, None], KIND)])
-    schema_id, schema = avro_columns.Registry(registry).latest("flights-value")
+    schema_id, schema = Registry(registry.url).latest("flights-value")
     framed = avro_columns.encode_column(rows, schema, schema_id)
     assert framed.to_pylist() == [b"\0\0\0\0\x02\x02x\x02", None]
     assert avro_columns.encode_column(rows, NEW, None).to_pylist() == [b"\x02x\x02", None]
     with pytest.raises(AvroError, match="row 0 does not follow the schema"):
         avro_columns.encode_column(pa.chunked_array([pa.array([{"a": None, "b": "x"}], KIND)]), NEW, None)
+
+
+def test_a_registry_that_fails_makes_no_value_null() -> None:
+    with serving({}) as gone:
+        pass
+    away = avro_columns.AvroColumn(KIND, "", framed=True, registry=Registry(gone.url, retry_for=0.2))
+    with pytest.raises(RegistryError, match="schemas/ids/1"):
+        away.parse(pa.array([SEVEN]))
+    with serving({"/schemas/ids/1": {"schema": '{"type":"unheard of"}'}}) as strange:
+        column = avro_columns.AvroColumn(KIND, "", framed=True, registry=Registry(strange.url))
+        with pytest.raises(RegistryError, match="schema 1 of the registry: 'unheard of' is no type"):
+            column.parse(pa.array([SEVEN]))
+
+
+def test_an_id_that_the_registry_is_yet_to_learn_is_asked_for_again(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(avro_columns, "DOUBT_S", 0.01)
+    registry.failures = [(404, json.dumps({"error_code": 40403}).encode())]
+    column = avro_columns.AvroColumn(KIND, "", framed=True, registry=Registry(registry.url))
+    assert column.parse(pa.array([SEVEN]))[0].to_pylist() == [{"a": 7, "b": None}]
+    garbage = pa.array([struct.pack(">bI", 0, number) for number in (50, 51, 52, 53, 54, 50)])
+    assert len(column.parse(garbage)[1]) == 6
+    asked = [path.rpartition("/")[2] for path in registry.asked]
+    assert asked == ["1", "1", "50", "50", "50", "51", "52", "53", "54"], "a task that meets garbage doubts thrice"

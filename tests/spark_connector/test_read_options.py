@@ -65,6 +65,7 @@ def test_limits_groups_and_patience_are_read() -> None:
         (False, {"endingOffsets": "earliest"}, "cannot be earliest"),
         (False, {"startingTimestamp": "now"}, "startingTimestamp is"),
         (False, {"commitOffsetsToGroup": "g"}, "for streaming reads"),
+        (False, {"schemaRegistry": "registry:8081"}, "must begin with http:// or https://"),
         (False, {"failOnDataLoss": "1"}, 'must be "true" or "false"'),
         (True, {"endingOffsets": "latest"}, "endingOffsets cannot be given"),
         (True, {"endingTimestamp": "5"}, "endingTimestamp cannot be given"),
@@ -95,9 +96,7 @@ def test_patterns_and_assignments_choose_partitions_too() -> None:
 def test_formats_and_modes_are_read_whatever_their_case() -> None:
     options = read(valueFormat="JSON", keyFormat="string", mode="failfast", valueSchema="a int", includeHeaders="true")
     assert (options.value_format, options.key_format, options.mode) == ("json", "string", "FAILFAST")
-    assert options.is_typed
     assert options.include_headers
-    assert not read().is_typed
 
 
 def test_for_a_schema_alone_what_only_some_reads_allow_is_let_through() -> None:

@@ -4,13 +4,15 @@ import pickle
 
 import pytest
 
+from kbroker.client.errors import CorruptMessageError
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.records.batch import split_batches
 from kbroker.spark_connector.columns import ColumnPlan
 from kbroker.spark_connector.offset_ranges import OffsetRange
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import read_options
 from tests.kbroker.client.topics import create_topic, produce_values
-from tests.spark_connector.schemas import plain_schema
+from tests.spark_connector.schemas import plain_schema, schema
 
 tasks = pytest.importorskip("kbroker.spark_connector.tasks")
 
@@ -29,6 +31,42 @@ def test_a_pickled_share_of_the_read_is_read_as_planned(broker: BrokerProcess, t
     )
     rows = [row["value"] for batch in tasks.read_range(options, plan, share) for row in batch.to_pylist()]
     assert rows == [b"b", b"c"]
+
+
+def test_a_corrupt_batch_ends_a_task_whatever_the_formats_unless_losses_are_allowed(
+    own_broker: BrokerProcess, topic_name: str
+) -> None:
+    create_topic(own_broker.bootstrap, topic_name, partitions=1)
+    for value in (b"first", b"second", b"third"):
+        produce_values(own_broker.bootstrap, topic_name, 0, [value])
+    own_broker.stop()
+    [log_file] = (own_broker.directory / "data" / f"{topic_name}-0").glob("*.log")
+    data = bytearray(log_file.read_bytes())
+    position, size = split_batches(data)[1][:2]
+    data[position + size - 2] ^= 0xFF
+    log_file.write_bytes(data)
+    own_broker.start().wait_until_ready(30)
+
+    def values(**given: str) -> list[object]:
+        base = {"kafka.bootstrap.servers": own_broker.bootstrap, "subscribe": topic_name}
+        share = tasks.RangePartition(OffsetRange(topic_name, 0, 0, 3))
+        plan = ColumnPlan(schema(value=given.get("valueFormat", "binary")), ("value",))
+        return [
+            row["value"]
+            for b in tasks.read_range(read_options({**base, **given}), plan, share)
+            for row in b.to_pylist()
+        ]
+
+    for given in (
+        {},
+        {"keyFormat": "string"},
+        {"valueFormat": "string"},
+        {"valueFormat": "string", "mode": "DROPMALFORMED"},
+    ):
+        with pytest.raises(CorruptMessageError, match=f"{topic_name}-0: offset 1"):
+            values(**given)
+        rest = values(**given, failOnDataLoss="false")
+        assert rest in ([b"first", b"third"], ["first", "third"])
 
 
 def test_a_wrong_client_option_is_named() -> None:

@@ -1,0 +1,67 @@
+"""What a schema registry says, and when it says nothing."""
+
+import threading
+import time
+
+import pytest
+
+from kbroker.spark_connector.schema_registry import Registry, RegistryError, UnknownSchemaError, registry_at
+from tests.spark_connector.registries import serving
+
+SCHEMA = '{"type":"long"}'
+ANSWERS = {"/schemas/ids/1": {"schema": SCHEMA}, "/subjects/t-value/versions/latest": {"id": 1, "schema": SCHEMA}}
+
+
+def test_schemas_are_asked_for_once_and_subjects_each_time() -> None:
+    with serving(ANSWERS) as fake:
+        assert [registry_at(fake.url).schema(1) for _ in range(3)] == [SCHEMA] * 3
+        assert [registry_at(fake.url).latest("t-value") for _ in range(2)] == [(1, SCHEMA)] * 2
+        assert fake.asked == ["/schemas/ids/1", *["/subjects/t-value/versions/latest"] * 2]
+
+
+def test_a_registry_that_is_away_is_told_after_the_tries() -> None:
+    with serving(ANSWERS) as fake:
+        pass
+    began = time.monotonic()
+    with pytest.raises(RegistryError, match=f"{fake.url}/schemas/ids/1.*refused"):
+        Registry(fake.url, retry_for=0.4).schema(1)
+    assert time.monotonic() - began > 0.1, "it was asked once only"
+
+
+def test_a_registry_that_comes_back_is_asked_again() -> None:
+    with serving(ANSWERS) as fake:
+        port = int(fake.url.rpartition(":")[2])
+    found: list[str] = []
+    asking = threading.Thread(target=lambda: found.append(Registry(fake.url).schema(1)))
+    asking.start()
+    time.sleep(0.05)
+    with serving(ANSWERS, port):
+        asking.join(30)
+    assert found == [SCHEMA]
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_errors_that_pass_are_asked_again(status: int) -> None:
+    with serving(ANSWERS) as fake:
+        fake.failures = [(status, b"busy")] * 2
+        assert Registry(fake.url).schema(1) == SCHEMA
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [(401, b"who are you?"), (404, b"<html>"), (404, b'{"error_code":404}'), (200, b"<html>"), (200, b"[]")],
+)
+def test_what_is_no_answer_of_a_registry_is_told_at_once(status: int, body: bytes) -> None:
+    with serving(ANSWERS) as fake:
+        fake.failures = [(status, body)]
+        with pytest.raises(RegistryError, match="schemas/ids/1"):
+            Registry(fake.url).schema(1)
+        assert len(fake.asked) == 1
+
+
+def test_an_id_that_the_registry_does_not_know_is_told_apart() -> None:
+    with serving({**ANSWERS, "/schemas/ids/2": {"schema": "message M {}", "schemaType": "PROTOBUF"}}) as fake:
+        with pytest.raises(UnknownSchemaError, match=r"schemas/ids/9: there is no such schema"):
+            Registry(fake.url).schema(9)
+        with pytest.raises(UnknownSchemaError, match="is PROTOBUF"):
+            Registry(fake.url).schema(2)
