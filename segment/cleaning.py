@@ -24,7 +24,6 @@ from kbroker.segment.cleaned_transactions import CleanedTransactions
 from kbroker.segment.cleaning_plan import LogToClean, group_segments, segments_between
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.offset_lookup import collect_aborted
-from kbroker.segment.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +163,7 @@ class Cleaning:
         self._map.latest_offset = start - 1
         dirty = segments_between(self.log, start, end)
         transactions = CleanedTransactions()
-        transactions.add(collect_aborted(dirty, start, end))
+        transactions.add(collect_aborted(self.log.segments, start, end))
         for segment in dirty:
             position = segment.find(start) if start > segment.base_offset else 0
             for chunk in self._chunks(segment, position):
@@ -194,7 +193,8 @@ class Cleaning:
             room = self.log.config.segment_index_bytes // 12 - 1
             filtering.begin(group[0].base_offset, last_offsets.tobytes(), room)
             for segment in group:
-                transactions.add(self._aborted_in(segment))
+                start = segment.base_offset
+                transactions.add(collect_aborted(self.log.segments, start, self._ends[start]))
                 for chunk in self._chunks(segment, 0):
                     self._decide(chunk, transactions, newest, cleaned)
                     with filtering.filter(chunk) as kept:
@@ -210,11 +210,6 @@ class Cleaning:
         if not self.log.replace_segments(group, cleaned, self._truncations, self.now_ms):
             cleaned.discard()
             raise CleaningAborted
-
-    def _aborted_in(self, segment: LogSegment) -> list[AbortedTransaction]:
-        """The aborted transactions that a segment has a part of."""
-        behind = [each for each in self.log.segments if each.base_offset > segment.base_offset]
-        return collect_aborted([segment, *behind], segment.base_offset, self._ends[segment.base_offset])
 
     def _decide(
         self,

@@ -101,13 +101,14 @@ def find_aborted(
         upper = segments[number].index.offset_at_or_after(records.position + records.size)
     if upper is None:
         upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
-    return collect_aborted(segments[number:], records.offset, upper)
+    return collect_aborted(segments, records.offset, upper)
 
 
 def collect_aborted(segments: Sequence[LogSegment], start: int, end: int) -> list[AbortedTransaction]:
-    """Aborted transactions that overlap [start, end), the first of the segments being the one that holds `start`."""
+    """Aborted transactions that overlap [start, end). `segments`: all of the log, for markers may lie far behind."""
     found: list[AbortedTransaction] = []
-    for segment in segments:
+    first = max(bisect_right(segments, start, key=lambda segment: segment.base_offset) - 1, 0)
+    for segment in segments[first:]:
         index = segment.transaction_index()
         if index is not None and index.collect(start, end, found):
             break

@@ -31,8 +31,7 @@ def deletable_count(
         too_much = config.is_deleted and config.retention_bytes >= 0 and excess >= segment.size
         if not (below_start or too_much or _too_old(segment, config, now_ms)):
             break
-        if too_much:
-            excess -= segment.size
+        excess -= segment.size
         removable += 1
     return removable
 

@@ -113,6 +113,20 @@ def test_aborted_records_go_at_once_their_marker_and_index_entry_later(tmp_path:
     log.close()
 
 
+def test_a_value_is_kept_from_an_aborted_one_whose_marker_is_not_compacted_yet(tmp_path: Path) -> None:
+    log = compacted_log(tmp_path)
+    put(log, ("a", "committed"))
+    put(log, ("a", "aborted"), producer=(5, 0, 0), transactional=True)
+    roll(log)
+    end_transaction(log, ControlType.ABORT, 5)
+    clean(log)
+    assert values(log) == [(0, "a", "committed")]
+    roll(log)
+    clean(log)
+    assert values(log) == [(0, "a", "committed")]
+    log.close()
+
+
 def test_the_newest_batch_of_an_active_producer_keeps_its_sequence(tmp_path: Path) -> None:
     log = compacted_log(tmp_path)
     put(log, ("a", "1"), ("b", "1"), producer=(5, 3, 0))

@@ -33,6 +33,21 @@ def test_bytes_beyond_the_limit_go(tmp_path: Path) -> None:
     assert 0 < found < segments
 
 
+def test_what_goes_for_another_reason_is_not_counted_as_bytes_too_many(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 1, size=800, timestamp=NOW - 5000)
+    fill(log, 4, size=500)
+    sizes = [segment.size for segment in log.segments]
+    assert len(sizes) == 5
+    limit = sum(sizes) - sizes[1] - 100
+    assert sizes[0] > sizes[1] + 100
+    by_age = LogConfig(retention_ms=1000, retention_bytes=limit)
+    assert deletable_count(log.segments, 0, 5, 5, by_age, NOW) == 1
+    below_start = LogConfig(retention_ms=-1, retention_bytes=limit)
+    assert deletable_count(log.segments, 1, 5, 5, below_start, NOW) == 1
+    log.close()
+
+
 def test_nothing_goes_beyond_the_high_watermark(tmp_path: Path) -> None:
     assert count(tmp_path, NOW + 5000, watermark=9, retention_ms=1000)[0] == 1
 
