@@ -19,7 +19,6 @@ from typing import NamedTuple
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import BatchHeader, stamp
-from kbroker.protocol.records.control import ControlType, read_marker
 from kbroker.segment import checkpoints, names
 from kbroker.segment.cleaned_segment import CleanedSegment
 from kbroker.segment.fetched import Lot, check_fetched, cut_into_lots
@@ -31,7 +30,7 @@ from kbroker.segment.log_state import LogState, roll_jitter_ms
 from kbroker.segment.names import SWAP
 from kbroker.segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
 from kbroker.segment.producer_snapshots import recall
-from kbroker.segment.producer_state import CachedBatch
+from kbroker.segment.producer_state import CachedBatch, Marker, marker_of
 from kbroker.segment.retention import deletable_count
 from kbroker.segment.transaction_index import AbortedTransaction
 from kbroker.segment.validator import AppendOrigin, RecordErrors, ValidBatch, validate
@@ -104,9 +103,9 @@ class Log(LogState):
         has_producer = header.producer_id >= 0
         marker = None
         if has_producer:
-            if header.is_control:
-                marker = read_marker(batch)
-                self.producer_state.check_marker(header, marker[1])
+            marker = marker_of(header, batch)
+            if marker is not None:
+                self.producer_state.check_marker(header, marker.coordinator_epoch)
             repeated = self._check_producer(header, from_client)
             if repeated is not None:
                 return self._duplicate(repeated)
@@ -146,14 +145,8 @@ class Log(LogState):
             duplicate=True,
         )
 
-    def _note_producer(
-        self, header: BatchHeader, base_offset: int, timestamp: int, marker: tuple[ControlType, int] | None
-    ) -> None:
-        if marker is None:
-            self.producer_state.append_batch(header, base_offset, timestamp)
-            return
-        offset = base_offset + header.last_offset_delta
-        aborted = self.producer_state.append_marker(header, *marker, offset, timestamp)
+    def _note_producer(self, header: BatchHeader, base_offset: int, max_timestamp: int, marker: Marker | None) -> None:
+        aborted = self.producer_state.append(header, base_offset, max_timestamp, marker)
         if aborted is not None:
             index = self.segments[-1].transaction_index(create=True)
             assert index is not None
@@ -196,6 +189,7 @@ class Log(LogState):
         position, last = lot[-1]
         data = view[start : position + last.size]
         newest = max(header.max_timestamp for _, header in lot)
+        markers = {place: marker_of(header, view, place) for place, header in lot if header.is_control}
         segment = self.segments[-1]
         rolled = segment.should_roll(self.config, len(data), newest, last.last_offset, now_ms, self._jitter_ms)
         if rolled:
@@ -206,10 +200,7 @@ class Log(LogState):
             if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                marker = None
-                if header.is_control and header.count:
-                    marker = read_marker(view[place : place + header.size])
-                self._note_producer(header, header.base_offset, header.max_timestamp, marker)
+                self._note_producer(header, header.base_offset, header.max_timestamp, markers.get(place))
         return rolled
 
     def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
@@ -306,19 +297,31 @@ class Log(LogState):
             offset = self.log_start_offset
         if offset > self.log_end_offset:
             offset = self.log_end_offset
-        self.high_watermark = offset
-        self.producer_state.on_high_watermark(offset)
+        if self.producer_state.transactions.has_decided:
+            with self._lock:
+                self._set_high_watermark(offset)
+        else:
+            self.high_watermark = offset
         return offset
+
+    def _set_high_watermark(self, offset: int) -> None:
+        """The lock is held."""
+        self.high_watermark = offset
+        self.producer_state.transactions.replicated(offset)
 
     def update_log_start_offset(self, offset: int) -> bool:
         """Move the log start up (a follower: to its leader's); True when it moved. Segments go with the retention."""
         with self._lock:
             if offset <= self.log_start_offset or offset > self.log_end_offset:
                 return False
-            self.log_start_offset = offset
-            self.high_watermark = max(self.high_watermark, offset)
-            self.leader_epochs.truncate_from_start(offset)
+            self._set_log_start_offset(offset)
             return True
+
+    def _set_log_start_offset(self, offset: int) -> None:
+        """The lock is held."""
+        self.log_start_offset = offset
+        self._set_high_watermark(max(self.high_watermark, offset))
+        self.leader_epochs.truncate_from_start(offset)
 
     def delete_records(self, offset: int) -> int:
         """DeleteRecords: move the log start to offset (-1: the high watermark); the log start as it is then."""
@@ -382,6 +385,7 @@ class Log(LogState):
         self.snapshots.rebuild(
             self.producer_state, self.segments, self.log_start_offset, offset, now_ms, self.producer_expiration_ms
         )
+        self.producer_state.transactions.replicated(self.high_watermark)
 
     def _drop(self, dropped: Sequence[LogSegment], kept: tuple[LogSegment, ...], now_ms: int) -> None:
         """Take segments out of the log; their files go file.delete.delay.ms later: slices may still be on their way."""
@@ -404,9 +408,7 @@ class Log(LogState):
             self._drop(segments[:count], self.segments[count:], now_ms)
             start = max(self.log_start_offset, self.segments[0].base_offset)
             log.info("%s: retention removed %d segment(s), the log starts at %d now", self.name, count, start)
-            self.log_start_offset = start
-            self.high_watermark = max(self.high_watermark, start)
-            self.leader_epochs.truncate_from_start(start)
+            self._set_log_start_offset(start)
             return count
 
     # ------------------------------------------------------------------ compaction

@@ -131,9 +131,11 @@ class LogState:
 
     @property
     def last_stable_offset(self) -> int:
-        """min(high watermark, first offset of the earliest undecided transaction)."""
-        unstable = self.producer_state.first_unstable_offset
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        """min(high watermark, first offset of the earliest undecided transaction), but not below the log's start."""
+        unstable = self.producer_state.transactions.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
     def latest_epoch(self) -> int:

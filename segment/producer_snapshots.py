@@ -7,11 +7,17 @@ import os
 from collections.abc import Sequence
 
 from kbroker.protocol.records.batch import BatchHeader
-from kbroker.protocol.records.control import read_marker
 from kbroker.segment.files import CREATE, Files, Folder
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.names import SNAPSHOT, file_name, parse_file_name
-from kbroker.segment.producer_state import CachedBatch, ProducerEntry, ProducerState, read_snapshot, snapshot_bytes
+from kbroker.segment.producer_state import (
+    CachedBatch,
+    ProducerEntry,
+    ProducerState,
+    marker_of,
+    read_snapshot,
+    snapshot_bytes,
+)
 from kbroker.segment.transaction_index import AbortedTransaction
 
 log = logging.getLogger(__name__)
@@ -24,14 +30,8 @@ def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, posit
     """Note a batch that lies in the log already; the aborted transaction that it ends, if it does."""
     if header.producer_id < 0:
         return None
-    if not header.is_control:
-        if header.count > 0 or header.base_sequence >= 0:
-            state.append_batch(header, header.base_offset, header.max_timestamp)
-        return None
-    if header.count == 0:
-        return None  # compaction emptied it: nothing but the producer's epoch is left
-    marker = read_marker(segment.read_batch(position, header))
-    return state.append_marker(header, *marker, header.last_offset, header.max_timestamp)
+    marker = marker_of(header, segment.read_batch(position, header)) if header.is_control else None
+    return state.append(header, header.base_offset, header.max_timestamp, marker)
 
 
 def recall(state: ProducerState, segments: Sequence[LogSegment]) -> None:

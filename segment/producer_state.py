@@ -21,10 +21,10 @@ from crc32c import crc32c
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import BatchHeader, increment_sequence
-from kbroker.protocol.records.control import ControlType
+from kbroker.protocol.records.control import ControlType, read_marker
+from kbroker.protocol.records.reader import BytesLike
 from kbroker.segment.transaction_index import AbortedTransaction
-
-__all__ = ["AbortedTransaction", "ProducerEntry", "ProducerState", "read_snapshot", "snapshot_bytes"]
+from kbroker.segment.undecided import UndecidedTransactions
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +86,13 @@ class ProducerEntry:
         self.quiet_since = -1
         """When it was first noticed that nothing more came (ms of a steady clock); -1: something came since."""
 
+    def begin_epoch(self, epoch: int) -> None:
+        """Forget the batches of another epoch."""
+        self.epoch = epoch
+        self.batches.clear()
+        self.is_from_snapshot = False
+        self.next_sequence = 0
+
     def duplicate_of(self, header: BatchHeader) -> CachedBatch | None:
         """The cached batch that this one repeats."""
         if header.producer_epoch != self.epoch:
@@ -103,37 +110,35 @@ class ProducerEntry:
             self.batches[:0] = earlier[-room:]
 
 
-class _Transaction:
-    __slots__ = ("first_offset", "last_offset", "producer_id")
+class Marker(NamedTuple):
+    """What the control batch that ends a transaction says."""
 
-    def __init__(self, producer_id: int, first_offset: int) -> None:
-        self.producer_id = producer_id
-        self.first_offset = first_offset
-        self.last_offset = -1
-        """Offset of its marker, -1 while open."""
+    control_type: ControlType
+    coordinator_epoch: int
+
+
+def marker_of(header: BatchHeader, buffer: BytesLike, position: int = 0) -> Marker | None:
+    """What the batch at `position` says if it ends a transaction.
+
+    None for data, for other control batches, and for a marker that compaction has emptied: nothing but its producer's
+    epoch is left then, and all of its transaction is gone. Raises InvalidRecord.
+    """
+    if not header.is_control or not header.count:
+        return None
+    control_type, coordinator_epoch = read_marker(buffer, position, header.size)
+    return None if control_type is ControlType.UNKNOWN else Marker(control_type, coordinator_epoch)
 
 
 class ProducerState:
     """All producers of one log. Methods that change it belong to the log's appender (under the log's lock)."""
 
-    __slots__ = ("_open", "_undecided", "last_snapshot_offset", "producers")
+    __slots__ = ("last_snapshot_offset", "producers", "transactions")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
+        self.transactions = UndecidedTransactions()
         self.last_snapshot_offset = -1
         """Offset of the newest snapshot, -1 when there is none."""
-        self._open: dict[int, _Transaction] = {}
-        """First offset -> open transaction, ascending."""
-        self._undecided: dict[int, _Transaction] = {}
-        """First offset -> completed transaction whose marker is not below the high watermark yet, ascending."""
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """First offset of the earliest transaction that is open, or whose marker is not replicated yet."""
-        if not self._open and not self._undecided:
-            return None
-        firsts = [next(iter(table)) for table in (self._open, self._undecided) if table]
-        return min(firsts)
 
     # ------------------------------------------------------------------ appending
 
@@ -194,9 +199,31 @@ class ProducerState:
             entry.epoch = epoch
         return entry
 
-    def append_batch(self, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
-        """Note a data batch that was appended (or is replayed)."""
-        entry = self._entry(header.producer_id, header.producer_epoch)
+    def append(
+        self, header: BatchHeader, base_offset: int, max_timestamp: int, marker: Marker | None
+    ) -> AbortedTransaction | None:
+        """Note a batch that was appended, or that lies in the log already; `marker`: what marker_of says of it.
+
+        Returns the entry for the transaction index if it aborts a transaction that had data.
+        """
+        entry = self._entry(header)
+        if not header.is_control:
+            self._note_data(entry, header, base_offset, max_timestamp)
+            return None
+        if marker is None:
+            return None
+        return self._note_marker(entry, marker, base_offset + header.last_offset_delta, max_timestamp)
+
+    def _entry(self, header: BatchHeader) -> ProducerEntry:
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        if entry.epoch != header.producer_epoch:
+            entry.begin_epoch(header.producer_epoch)
+        entry.quiet_since = -1
+        return entry
+
+    def _note_data(self, entry: ProducerEntry, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
         delta = header.last_offset_delta
         batches = entry.batches
         if len(batches) == _CACHED_BATCHES:
@@ -205,30 +232,22 @@ class ProducerState:
         batches.append(CachedBatch(last_sequence, base_offset + delta, delta, max_timestamp))
         entry.next_sequence = increment_sequence(last_sequence, 1)
         entry.last_timestamp = max_timestamp
-        entry.quiet_since = -1
         if header.is_transactional and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
-            self._open[base_offset] = _Transaction(header.producer_id, base_offset)
+            self.transactions.begin(header.producer_id, base_offset)
 
-    def append_marker(
-        self, header: BatchHeader, marker: int, coordinator_epoch: int, offset: int, timestamp: int
+    def _note_marker(
+        self, entry: ProducerEntry, marker: Marker, offset: int, timestamp: int
     ) -> AbortedTransaction | None:
-        """Note an end marker; the entry for the transaction index if it aborts a transaction that had data."""
-        entry = self._entry(header.producer_id, header.producer_epoch)
-        first_offset = entry.transaction_first_offset
-        entry.coordinator_epoch = coordinator_epoch
+        first_offset, entry.transaction_first_offset = entry.transaction_first_offset, -1
+        entry.coordinator_epoch = marker.coordinator_epoch
         entry.last_timestamp = timestamp
-        entry.quiet_since = -1
-        entry.transaction_first_offset = -1
         if first_offset < 0:
+            return None  # it had no data here
+        stable = self.transactions.end(first_offset, offset)
+        if marker.control_type is not ControlType.ABORT:
             return None
-        transaction = self._open.pop(first_offset, None) or _Transaction(header.producer_id, first_offset)
-        stable = next(iter(self._open), offset + 1)
-        transaction.last_offset = offset
-        self._undecided[first_offset] = transaction
-        if marker != ControlType.ABORT:
-            return None
-        return AbortedTransaction(header.producer_id, first_offset, offset, stable)
+        return AbortedTransaction(entry.producer_id, first_offset, offset, stable)
 
     def check_marker(self, header: BatchHeader, coordinator_epoch: int) -> None:
         """Refuse the marker of a coordinator that was replaced. Raises TRANSACTION_COORDINATOR_FENCED."""
@@ -239,14 +258,6 @@ class ProducerState:
                 f"coordinator epoch {coordinator_epoch} is older than {entry.coordinator_epoch},"
                 f" seen with producer {header.producer_id}",
             )
-
-    def on_high_watermark(self, high_watermark: int) -> None:
-        """Forget the completed transactions whose markers are replicated."""
-        table = self._undecided
-        if not table:
-            return
-        for first_offset in [first for first, txn in table.items() if txn.last_offset < high_watermark]:
-            del table[first_offset]
 
     def remove_expired(self, steady_ms: int, expiration_ms: int) -> None:
         """Forget producers of which nothing came for so long, unless a transaction of theirs is open.
@@ -277,14 +288,12 @@ class ProducerState:
                 self.producers[entry.producer_id] = entry
         for entry in sorted(self.producers.values(), key=lambda entry: entry.transaction_first_offset):
             if entry.transaction_first_offset >= 0:
-                first = entry.transaction_first_offset
-                self._open[first] = _Transaction(entry.producer_id, first)
+                self.transactions.begin(entry.producer_id, entry.transaction_first_offset)
 
     def clear(self) -> None:
         """Forget everything but the snapshots' offsets."""
         self.producers.clear()
-        self._open.clear()
-        self._undecided.clear()
+        self.transactions.clear()
 
 
 def snapshot_bytes(producers: Iterable[ProducerEntry]) -> bytes:

@@ -92,7 +92,7 @@ def open_log(
     opened.producer_expiration_ms = setup.producer_expiration_ms
     opening.finish_producers(start)
     opened.producer_state = opening.state
-    opened.producer_state.on_high_watermark(opened.high_watermark)
+    opened.producer_state.transactions.replicated(opened.high_watermark)
     opened.snapshots = opening.snapshots
     opened.topic_id = _read_topic_id(opening)
     return opened

@@ -4,7 +4,9 @@ import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import BatchHeader, read_header
-from kbroker.segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.segment.producer_state import Marker, ProducerState, marker_of, read_snapshot, snapshot_bytes
+from kbroker.segment.transaction_index import AbortedTransaction
 from tests.segment.batches import NOW, batch
 
 
@@ -19,7 +21,7 @@ def header(
 def state_after(*sequences: int, epoch: int = 0) -> ProducerState:
     state = ProducerState()
     for offset, sequence in enumerate(sequences):
-        state.append_batch(header(sequence, epoch=epoch), offset, NOW)
+        state.append(header(sequence, epoch=epoch), offset, NOW, None)
     return state
 
 
@@ -58,7 +60,7 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_begins_at_zero() -> None:
 
 def test_sequences_wrap_around_to_zero() -> None:
     state = ProducerState()
-    state.append_batch(header(2**31 - 2, count=4), 0, NOW)
+    state.append(header(2**31 - 2, count=4), 0, NOW, None)
     assert state.check(header(2), from_client=True) is None
     repeated = state.check(header(2**31 - 2, count=4), from_client=True)
     assert repeated is not None
@@ -67,8 +69,8 @@ def test_sequences_wrap_around_to_zero() -> None:
 
 def test_a_batch_outside_of_an_open_transaction_is_refused() -> None:
     state = ProducerState()
-    state.append_batch(header(0, transactional=True), 10, NOW)
-    assert state.first_unstable_offset == 10
+    state.append(header(0, transactional=True), 10, NOW, None)
+    assert state.transactions.first_unstable_offset == 10
     assert code_of(state, header(1)) is ErrorCode.INVALID_TXN_STATE
 
 
@@ -77,12 +79,12 @@ def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
     for steady_ms in (500, 1499):  # noticed, and not silent for long enough
         state.remove_expired(steady_ms, 1000)
         assert 7 in state.producers
-    state.append_batch(header(1), 1, NOW)
+    state.append(header(1), 1, NOW, None)
     state.remove_expired(1500, 1000)
     assert 7 in state.producers, "something came since"
     state.remove_expired(2500, 1000)
     assert not state.producers
-    state.append_batch(header(0, transactional=True), 5, NOW)
+    state.append(header(0, transactional=True), 5, NOW, None)
     for steady_ms in (3000, 8000):
         state.remove_expired(steady_ms, 1000)
     assert 7 in state.producers
@@ -90,7 +92,7 @@ def test_silent_producers_are_forgotten_unless_a_transaction_is_open() -> None:
 
 def test_neither_old_records_nor_a_clock_set_forward_make_a_producer_forgotten() -> None:
     state = ProducerState()
-    state.append_batch(header(0), 0, 1_000_000)
+    state.append(header(0), 0, 1_000_000, None)
     state.remove_expired(500, 1000)
     state.remove_expired(600, 1000)
     assert 7 in state.producers
@@ -102,7 +104,7 @@ def test_neither_old_records_nor_a_clock_set_forward_make_a_producer_forgotten()
 def test_a_snapshot_leaves_out_producers_that_had_expired_when_its_last_records_came() -> None:
     state = ProducerState()
     for producer_id, timestamp in ((1, NOW - 1000), (2, NOW - 999), (3, NOW)):
-        state.append_batch(header(0, producer_id=producer_id), producer_id, timestamp)
+        state.append(header(0, producer_id=producer_id), producer_id, timestamp, None)
     entries = read_snapshot(snapshot_bytes(state.producers.values()))
     for now, kept in ((NOW + 10**9, {2, 3}), (NOW - 500, {1, 2, 3})):
         state.load(entries, 4, now, 1000)
@@ -111,14 +113,43 @@ def test_a_snapshot_leaves_out_producers_that_had_expired_when_its_last_records_
 
 def test_a_snapshot_brings_back_the_last_batch_and_the_open_transaction() -> None:
     state = state_after(0, 1)
-    state.append_batch(header(2, count=3, transactional=True), 20, NOW)
+    state.append(header(2, count=3, transactional=True), 20, NOW, None)
     again = ProducerState()
     again.load(read_snapshot(snapshot_bytes(state.producers.values())), 23, NOW, 1000)
-    assert again.first_unstable_offset == 20
+    assert again.transactions.first_unstable_offset == 20
     repeated = again.check(header(2, count=3, transactional=True), from_client=True)
     assert repeated is not None
     assert (repeated.first_offset, repeated.last_offset) == (20, 22)
     assert again.check(header(5, transactional=True), from_client=True) is None
+
+
+def marker(
+    control_type: ControlType = ControlType.COMMIT, epoch: int = 0, offset: int = 0
+) -> tuple[BatchHeader, Marker | None]:
+    data = control_batch(control_type, 7, epoch, 3, NOW, base_offset=offset)
+    return read_header(data), marker_of(read_header(data), data)
+
+
+def test_an_abort_with_data_gets_an_index_entry_and_nothing_else_does() -> None:
+    state = ProducerState()
+    commit, abort = marker(offset=1), marker(ControlType.ABORT, offset=3)
+    state.append(header(0, transactional=True), 0, NOW, None)
+    assert state.append(commit[0], 1, NOW, commit[1]) is None
+    state.append(header(1, transactional=True), 2, NOW, None)
+    assert state.append(abort[0], 3, NOW, abort[1]) == AbortedTransaction(7, 2, 3, 4)
+    assert state.append(abort[0], 4, NOW, abort[1]) is None
+    assert state.producers[7].coordinator_epoch == 3
+
+
+def test_an_emptied_marker_tells_its_producers_epoch_and_opens_nothing() -> None:
+    state = state_after(0)
+    emptied, _ = marker(epoch=4, offset=9)
+    emptied.count = 0
+    assert marker_of(emptied, b"") is None
+    assert state.append(emptied, 9, NOW, None) is None
+    assert state.transactions.first_unstable_offset is None
+    assert code_of(state, header(1, epoch=3)) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert state.check(header(0, epoch=4), from_client=True) is None
 
 
 @pytest.mark.parametrize("position", range(0, 56, 5))

@@ -116,7 +116,7 @@ class PlayedNetwork:
             return ErrorCode.NONE, known.first_offset
         base_offset = len(log)
         log += [record.value or b"" for record in decode_batch(data)]
-        state.append_batch(header, base_offset, 0)
+        state.append(header, base_offset, 0, None)
         return ErrorCode.NONE, base_offset
 
     def has_stored(self, partition: int, data: bytes) -> bool:
