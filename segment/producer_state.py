@@ -188,17 +188,6 @@ class ProducerState:
                 f" instead of {expected}",
             )
 
-    def _entry(self, producer_id: int, epoch: int) -> ProducerEntry:
-        entry = self.producers.get(producer_id)
-        if entry is None:
-            entry = self.producers[producer_id] = ProducerEntry(producer_id)
-        if entry.epoch != epoch:
-            entry.batches.clear()
-            entry.is_from_snapshot = False
-            entry.next_sequence = 0
-            entry.epoch = epoch
-        return entry
-
     def append(
         self, header: BatchHeader, base_offset: int, max_timestamp: int, marker: Marker | None
     ) -> AbortedTransaction | None:
