@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.config.broker_config import BrokerConfig
 from kbroker.handlers import fetch as fetch_handler
 from kbroker.handlers import produce as produce_handler
 from kbroker.network.dispatch import PENDING, Dispatcher
@@ -59,9 +60,7 @@ class Bench:
         self.logs = LogManager([folder], self.config)
         self.logs.open(1, "bench")
         self.logs.load()
-        config: Any = SimpleNamespace(
-            max_incremental_fetch_session_cache_slots=1000, replica_lag_time_max_ms=30_000, fetch_max_bytes=55 << 20
-        )
+        config = BrokerConfig()
         self.replicas = ReplicaManager(config, self.logs, self.metadata, 1, lambda: 1, lambda topic: self.config)
         services: Any = SimpleNamespace(config=config, replicas=self.replicas, metadata=self.metadata)
         self.dispatch = Dispatcher(services)

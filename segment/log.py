@@ -79,19 +79,33 @@ class Log(LogState):
         leader_epoch: int,
         now_ms: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        request_version: int = 11,
     ) -> AppendResult:
         """Check one batch, give it offsets in place and append it.
 
         Raises KafkaError, whose code answers the partition; RecordErrors names the refused records.
         """
-        from_client = origin == 0
-        valid = validate(batch, self.config, now_ms, from_client)
+        return self.append_valid(self.validate(batch, now_ms, origin), leader_epoch, now_ms, origin)
+
+    def validate(
+        self, batch: bytearray | memoryview, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> ValidBatch:
+        """Check one batch and bring it into the topic's form. Nothing of the log changes, and no lock is taken: what
+        takes long may be done in a worker thread, and `append_valid` later by who knows that this broker still leads.
+        """
+        return validate(batch, self.config, now_ms, origin == 0)
+
+    def append_valid(
+        self, valid: ValidBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendResult:
+        """Give a batch that was checked its offsets, in place, and append it.
+
+        Raises KafkaError; NOT_LEADER_OR_FOLLOWER when the log knows a later leader epoch.
+        """
         with self._lock:
             if self._failure is not None:
                 raise self._unusable()
             try:
-                return self._append_valid(valid, leader_epoch, now_ms, from_client)
+                return self._append_valid(valid, leader_epoch, now_ms, origin == 0)
             except OSError as error:
                 self.fail(error, "append")
 
@@ -113,9 +127,9 @@ class Log(LogState):
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes = {self.config.segment_bytes}"
             )
+        if leader_epoch != self.leader_epochs.latest_epoch:
+            self._begin_epoch(leader_epoch, base_offset)
         stamp(batch, 0, base_offset, leader_epoch)
-        if leader_epoch > self.leader_epochs.latest_epoch:
-            self.leader_epochs.assign(leader_epoch, base_offset)
         segment = self.segments[-1]
         rolled = segment.should_roll(self.config, size, max_timestamp, last_offset, now_ms, self._jitter_ms)
         if rolled:
@@ -125,6 +139,14 @@ class Log(LogState):
         if has_producer:
             self._note_producer(header, base_offset, max_timestamp, marker)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, rolled)
+
+    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
+        if leader_epoch < self.leader_epochs.latest_epoch:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"{self.name}: a leader of epoch {leader_epoch} appends, but epoch {self.latest_epoch} has begun",
+            )
+        self.leader_epochs.assign(leader_epoch, base_offset)
 
     def _check_producer(self, header: BatchHeader, from_client: bool) -> CachedBatch | None:
         try:

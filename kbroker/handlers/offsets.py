@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Container
+from collections.abc import Awaitable, Container, Sequence
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS
 from kbroker.handlers.context import RequestContext, Services
@@ -17,7 +17,7 @@ from kbroker.protocol.messages.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
-from kbroker.replica.delayed import DelayedProduce
+from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.hosted import HostedPartition
 from kbroker.segment.log import TimestampOffset
 
@@ -142,24 +142,19 @@ def delete_records(
     services: Services, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """Move log starts up; answered when every live replica has done so."""
-    results: list[KafkaError | HostedPartition] = []
-    delayed: DelayedProduce | None = None
-
-    def answer(late: dict[int, ErrorCode]) -> DeleteRecordsResponse:
-        return _deletion_answer(request, results, late, services.metadata.brokers.keys())
-
+    metadata = services.metadata
+    answer = DelayedAnswer(request.timeout_ms, lambda results: _deletion_answer(request, results, metadata.brokers))
     for topic in request.topics:
         for wanted in topic.partitions:
             try:
                 hosted = _delete(services, topic.name, wanted.partition_index, wanted.offset)
             except KafkaError as error:
-                results.append(error)
+                answer.results.append(error)
                 continue
-            if hosted.low_watermark(services.metadata.brokers) < hosted.log.log_start_offset:
-                delayed = delayed or DelayedProduce(request.timeout_ms, answer)
-                delayed.wait_for(len(results), hosted.deletions, hosted.log.log_start_offset)
-            results.append(hosted)
-    return answer({}) if delayed is None else delayed.future
+            answer.results.append(hosted)
+            if hosted.low_watermark(metadata.brokers) < hosted.log.log_start_offset:
+                answer.wait_for(len(answer.results) - 1, hosted.deletions, hosted.log.log_start_offset)
+    return answer.future or _deletion_answer(request, answer.results, metadata.brokers)
 
 
 def _delete(services: Services, topic: str, partition: int, offset: int) -> HostedPartition:
@@ -172,10 +167,7 @@ def _delete(services: Services, topic: str, partition: int, offset: int) -> Host
 
 
 def _deletion_answer(
-    request: DeleteRecordsRequest,
-    results: list[KafkaError | HostedPartition],
-    late: dict[int, ErrorCode],
-    alive: Container[int],
+    request: DeleteRecordsRequest, results: Sequence[KafkaError | HostedPartition], alive: Container[int]
 ) -> DeleteRecordsResponse:
     topics = []
     place = 0
@@ -183,13 +175,13 @@ def _deletion_answer(
         answers = []
         for wanted in topic.partitions:
             result = results[place]
-            error = result.code if isinstance(result, KafkaError) else late.get(place, ErrorCode.NONE)
-            low_watermark = -1
-            if isinstance(result, HostedPartition) and error is ErrorCode.NONE:
-                low_watermark = result.low_watermark(alive)
+            place += 1
+            if isinstance(result, KafkaError):
+                low_watermark, error = -1, result.code
+            else:
+                low_watermark, error = result.low_watermark(alive), ErrorCode.NONE
             answers.append(
                 DeletedPartition(partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error)
             )
-            place += 1
         topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
     return DeleteRecordsResponse(topics=topics)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS
@@ -10,7 +10,8 @@ from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import CloseConnection, handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
-from kbroker.replica.appending import Outcome, ProduceBatch
+from kbroker.replica.appending import Outcome
+from kbroker.replica.delayed import DelayedAnswer
 from kbroker.segment.validator import RecordErrors
 
 ADMIN_CLIENT = "__admin_client"
@@ -32,13 +33,7 @@ def produce(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Append each partition's batch; answer at once where every append counts already (replication.md 8)."""
     acks = request.acks
-    outcomes: list[Outcome | None] = []
-
-    def answer_late(late: dict[int, Outcome]) -> ProduceResponse | None:
-        settled = [late.get(place, outcome) for place, outcome in enumerate(outcomes)]
-        return _answer(services, ctx, request, settled)
-
-    batch = ProduceBatch(acks, request.timeout_ms, answer_late)
+    answer = DelayedAnswer(request.timeout_ms, lambda results: _answer(services, ctx, request, results))
     refused = None
     if not -1 <= acks <= 1:
         refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
@@ -61,19 +56,17 @@ def produce(
             ):
                 error = refused or _records_error(records, version, internal, request.transactional_id)
                 if error is not None:
-                    outcomes.append(error)
+                    answer.results.append(error)
                     continue
-            batch.place = len(outcomes)
-            outcomes.append(append(name, data.index, records, acks, now_ms, version, batch))
-    future = batch.future
-    if future is not None:
-        if batch.is_appended:
-            ctx.may_be_overtaken = True
-            for topic in request.topic_data:
-                for data in topic.partition_data:
-                    data.records = None  # they are in the logs: the frame's memory may serve others
-        return future
-    return _answer(services, ctx, request, outcomes)
+            append(name, data.index, records, acks, now_ms, answer)
+    if answer.future is None:
+        return _answer(services, ctx, request, answer.results)
+    if not answer.needs_request:
+        ctx.may_be_overtaken = True
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                data.records = None  # they are in the logs: the frame's memory may serve others
+    return answer.future
 
 
 def _records_error(records: Any, version: int, internal: bool, transactional_id: str | None) -> KafkaError | None:
@@ -90,7 +83,7 @@ def _records_error(records: Any, version: int, internal: bool, transactional_id:
 
 
 def _answer(
-    services: Services, ctx: RequestContext, request: ProduceRequest, outcomes: list[Outcome | None]
+    services: Services, ctx: RequestContext, request: ProduceRequest, outcomes: Sequence[Outcome]
 ) -> ProduceResponse | None:
     """Make the response; with acks=0 there is none, and an error ends the connection."""
     if request.acks == 0:
@@ -109,7 +102,6 @@ def _answer(
             if isinstance(outcome, KafkaError):
                 answers.append(_refusal(services, ctx, topic.name, data.index, outcome, hints))
                 continue
-            assert outcome is not None
             answers.append(
                 PartitionProduceResponse(
                     index=data.index,

@@ -4,24 +4,37 @@
     acks=-1     counts once the high watermark has passed it; with one replica that is at once
 
 A log that must be flushed before the acknowledgement moves its high watermark after the flush too, so that nobody
-reads what a power cut could take back. Batches that have to be recompressed or unpacked are appended in a worker
-thread; later appends to the same partition wait their turn.
+reads what a power cut could take back.
+
+The way of a batch:
+
+    may it be appended?  ->  checked, brought into the topic's form  ->  written, offsets given  ->  counts
+    on the loop              on the loop; where that takes long          on the loop                 settled by
+                             (recompression) in a worker thread                                      DelayedAnswer
+
+A worker only prepares: the log is written on the loop, by whoever leads at that moment and in that leader's epoch. A
+batch that comes while others of its partition are prepared waits its turn (`HostedPartition.tail`), so order is kept.
+Whatever else has to be known before a batch may be written belongs into `_prepare`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
 
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.replica.delayed import DelayedProduce
+from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.flusher import Flusher
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
-from kbroker.replica.partition import Role
+from kbroker.replica.partition import Partition, Role
 from kbroker.segment.log import AppendOrigin, AppendResult
+from kbroker.segment.validator import ValidBatch
+
+log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 CLIENT = AppendOrigin.CLIENT
@@ -33,7 +46,6 @@ SMALLEST_BOMB_BYTES = 512
 """What is compressed may unpack to 40,000 times its size: more than this is not unpacked on the loop."""
 
 Outcome = AppendResult | KafkaError
-OnAppended = Callable[[Outcome], None]
 
 
 class Appender:
@@ -50,7 +62,7 @@ class Appender:
         self._find = find
         self._executor = executor
         self._clock = clock
-        self.flusher = Flusher(executor, self._flushed, self._flush_failed)
+        self.flusher = Flusher(lambda log_dir: executor, self._flushed, self._flush_failed)
 
     def append(
         self,
@@ -59,44 +71,125 @@ class Appender:
         records: Any,
         acks: int,
         now_ms: int,
-        request_version: int,
-        batch: ProduceBatch,
-    ) -> Outcome | None:
-        """Append one batch for a producer; None when that goes on in a worker thread and `batch` gets the outcome.
-
-        What cannot be acknowledged yet is noted in `batch`.
-        """
-        found = self._find(topic, partition)
-        if not isinstance(found, HostedPartition):
-            return KafkaError(found)
-        state = found.state
-        if state.role is not Role.LEADER:
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if acks == ALL_IN_SYNC and len(state.isr) < state.min_insync_replicas and not state.has_enough_in_sync:
-            message = f"{len(state.isr)} replicas are in sync, min.insync.replicas asks for {state.effective_min_isr}"
-            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
-        if found.tail is not None or (found.rewrites_batches and is_slow(found, records)):
-            place = batch.place
-            delayed = batch.delayed()
-            delayed.expect(place)
-            batch.is_appended = False
-            self._append_later(
-                found, records, now_ms, request_version, lambda outcome: batch.finish(place, found, outcome, self)
-            )
-            return None
+        answer: DelayedAnswer,
+        origin: AppendOrigin = CLIENT,
+    ) -> None:
+        """Append one batch: its outcome is the answer's next result, now or later."""
+        hosted = self._find(topic, partition)
+        if not isinstance(hosted, HostedPartition):
+            answer.results.append(KafkaError(hosted))
+            return
+        refusal = _refusal(hosted.state, acks)
+        if refusal is not None:
+            answer.results.append(refusal)
+            return
+        place = len(answer.results)
+        answer.results.append(None)
+        if origin is CLIENT and (hosted.tail is not None or is_slow(hosted, records)):
+            answer.expect(place)
+            later = self._append_later(hosted, records, acks, now_ms, answer, place, hosted.tail)
+            hosted.tail = asyncio.ensure_future(later)
+            return
         try:
-            result = found.log.append_as_leader(records, state.leader_epoch, now_ms, CLIENT, request_version)
+            self._write(hosted, hosted.log.validate(records, now_ms, origin), acks, now_ms, answer, place, origin)
         except KafkaError as error:
-            return error.with_traceback(None)  # its frames hold the request, and are held by what waits for it
-        self.count(found, result, now_ms)
-        if acks == ALL_IN_SYNC:
-            if state.high_watermark <= result.last_offset:
-                batch.delayed().wait_for(batch.place, found.acks, result.last_offset + 1)
-        elif acks and found.flush_messages != FLUSH_NEVER and must_wait_for_flush(found, result):
-            batch.delayed().wait_for(batch.place, found.flush_acks, result.last_offset + 1)
-        return result
+            answer.fail(place, error.with_traceback(None))  # its frames hold the request, and are held by what waits
 
-    def count(self, hosted: HostedPartition, result: AppendResult, now_ms: int) -> None:
+    def append_then(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytearray,
+        acks: int,
+        timeout_ms: int,
+        origin: AppendOrigin,
+        done: Callable[[Outcome], None],
+    ) -> None:
+        """Append for a coordinator; `done` gets the outcome when it counts: at once, or from the event loop."""
+        answer = DelayedAnswer(timeout_ms, lambda results: done(results[0]))
+        self.append(topic, partition, batch, acks, self._clock(), answer, origin)
+        if answer.future is None:
+            done(answer.results[0])
+
+    async def append_batch(
+        self, topic: str, partition: int, batch: bytearray, timeout_ms: int, origin: AppendOrigin
+    ) -> AppendResult:
+        """Append for a coordinator with acks=all and wait until it is replicated; raises KafkaError."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+        def done(outcome: Outcome) -> None:
+            if not future.done():
+                future.set_result(outcome)
+
+        self.append_then(topic, partition, batch, ALL_IN_SYNC, timeout_ms, origin, done)
+        outcome = await future
+        if isinstance(outcome, KafkaError):
+            raise outcome
+        return outcome
+
+    # --- what takes long --------------------------------------------------------------------------------------
+
+    async def _append_later(
+        self,
+        hosted: HostedPartition,
+        records: Any,
+        acks: int,
+        now_ms: int,
+        answer: DelayedAnswer,
+        place: int,
+        before: asyncio.Future[Any] | None,
+    ) -> None:
+        """Append a batch for a producer once it is prepared, and those before it are written."""
+        prepared = await self._prepare(hosted, records, now_ms)
+        if before is not None:
+            await asyncio.wait([before])
+        if hosted.tail is asyncio.current_task():
+            hosted.tail = None
+        refusal = prepared if isinstance(prepared, KafkaError) else _refusal(hosted.state, acks)
+        try:
+            if refusal is not None:
+                raise refusal
+            assert isinstance(prepared, tuple)
+            self._write(hosted, prepared, acks, now_ms, answer, place, CLIENT)
+        except Exception as error:
+            answer.fail(place, _as_refusal(hosted, error))
+
+    async def _prepare(self, hosted: HostedPartition, records: Any, now_ms: int) -> ValidBatch | KafkaError:
+        """Return the batch as it may be written, or why it may not."""
+        try:
+            if not is_slow(hosted, records):
+                return hosted.log.validate(records, now_ms)
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._executor, hosted.log.validate, records, now_ms)
+        except Exception as error:
+            return _as_refusal(hosted, error)
+
+    # --- the log, and what follows ----------------------------------------------------------------------------
+
+    def _write(
+        self,
+        hosted: HostedPartition,
+        valid: ValidBatch,
+        acks: int,
+        now_ms: int,
+        answer: DelayedAnswer,
+        place: int,
+        origin: AppendOrigin,
+    ) -> None:
+        """Write a batch into the log that this broker leads at this moment; note what it has to wait for."""
+        result = answer.results[place] = hosted.log.append_valid(valid, hosted.state.leader_epoch, now_ms, origin)
+        self._count(hosted, result, now_ms)
+        if acks == ALL_IN_SYNC:
+            if hosted.state.high_watermark <= result.last_offset:
+                answer.wait_for(place, hosted.acks, result.last_offset + 1)
+                return
+        elif acks and hosted.flush_messages != FLUSH_NEVER and must_wait_for_flush(hosted, result):
+            answer.wait_for(place, hosted.flush_acks, result.last_offset + 1)
+            return
+        if answer.future is not None:
+            answer.settle(place)
+
+    def _count(self, hosted: HostedPartition, result: AppendResult, now_ms: int) -> None:
         """Let an append count: at once, or after the flush that its log needs."""
         if hosted.followers:
             hosted.appended()
@@ -105,106 +198,31 @@ class Appender:
         elif not result.duplicate:
             hosted.log_grew(result.last_offset + 1, now_ms, self._metadata.brokers)
 
-    def _append_later(
-        self, hosted: HostedPartition, records: Any, now_ms: int, request_version: int, done: OnAppended
-    ) -> None:
-        before = hosted.tail
-        task = asyncio.ensure_future(self._append_in_thread(hosted, records, now_ms, request_version, before))
-        hosted.tail = task
-
-        def finish(finished: asyncio.Future[Outcome]) -> None:
-            if hosted.tail is finished:
-                hosted.tail = None
-            cancelled = finished.cancelled()
-            done(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER) if cancelled else finished.result())
-
-        task.add_done_callback(finish)
-
-    async def _append_in_thread(
-        self,
-        hosted: HostedPartition,
-        records: Any,
-        now_ms: int,
-        request_version: int,
-        before: asyncio.Future[Any] | None,
-    ) -> Outcome:
-        if before is not None:
-            await asyncio.wait([before])
-        if hosted.state.role is not Role.LEADER:
-            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        epoch = hosted.state.leader_epoch
-        loop = asyncio.get_running_loop()
-        try:
-            result: AppendResult = await loop.run_in_executor(
-                self._executor,
-                hosted.log.append_as_leader,
-                records,
-                epoch,
-                now_ms,
-                AppendOrigin.CLIENT,
-                request_version,
-            )
-        except KafkaError as error:
-            return error.with_traceback(None)  # its frames hold the request, and are held by what waits for it
-        self.count(hosted, result, now_ms)
-        return result
-
-    def _flushed(self, hosted: HostedPartition, log_end_offset: int) -> None:
-        if hosted.state.role is Role.LEADER:
-            hosted.log_grew(min(log_end_offset, hosted.log.log_end_offset), self._clock(), self._metadata.brokers)
-        hosted.settle_flushed(log_end_offset)
+    def _flushed(self, hosted: HostedPartition) -> None:
+        # What was on disk when the flush began may have been cut off since: the log itself knows what is there.
+        on_disk = hosted.log.recovery_point
+        hosted.log_grew(on_disk, self._clock(), self._metadata.brokers)
+        hosted.settle_flushed(on_disk)
 
     def _flush_failed(self, hosted: HostedPartition, error: KafkaError) -> None:
         hosted.fail_acks(error.code)
 
 
-class ProduceBatch:
-    """What of one Produce request is not settled when the handler returns."""
+def _refusal(state: Partition, acks: int) -> KafkaError | None:
+    """Return why no batch may be appended at this moment."""
+    if state.role is not Role.LEADER:
+        return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if acks == ALL_IN_SYNC and len(state.isr) < state.min_insync_replicas and not state.has_enough_in_sync:
+        message = f"{len(state.isr)} replicas are in sync, min.insync.replicas asks for {state.effective_min_isr}"
+        return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, message)
+    return None
 
-    __slots__ = ("_acks", "_answer", "_delayed", "_timeout_ms", "is_appended", "late", "place")
 
-    def __init__(self, acks: int, timeout_ms: int, answer: Callable[[dict[int, Outcome]], Any]) -> None:
-        self._acks = acks
-        self._timeout_ms = timeout_ms
-        self._answer = answer
-        self._delayed: DelayedProduce | None = None
-        self.is_appended = True
-        """False when an append goes on in a worker thread."""
-        self.place = 0
-        """Number of the partition, in the request, that is being appended."""
-        self.late: dict[int, Outcome] = {}
-        """Outcomes that were not known when the handler returned, by place."""
-
-    @property
-    def future(self) -> asyncio.Future[Any] | None:
-        """What to wait for; None when everything is settled."""
-        return None if self._delayed is None else self._delayed.future
-
-    def delayed(self) -> DelayedProduce:
-        """The waiting part, made when first needed."""
-        if self._delayed is None:
-            self._delayed = DelayedProduce(self._timeout_ms, self._finish)
-        return self._delayed
-
-    def finish(self, place: int, hosted: HostedPartition, outcome: Outcome, appender: Appender) -> None:
-        """An append in a worker thread has ended: it is settled, or waits like any other."""
-        self.late[place] = outcome
-        delayed = self.delayed()
-        if isinstance(outcome, KafkaError):
-            delayed.settle(place, outcome.code)
-        elif self._acks == ALL_IN_SYNC and hosted.state.high_watermark <= outcome.last_offset:
-            delayed.wait_for(place, hosted.acks, outcome.last_offset + 1)
-        elif self._acks and must_wait_for_flush(hosted, outcome):
-            delayed.wait_for(place, hosted.flush_acks, outcome.last_offset + 1)
-        else:
-            delayed.settle(place, ErrorCode.NONE)
-
-    def _finish(self, errors: dict[int, ErrorCode]) -> Any:
-        for place, error in errors.items():
-            known = self.late.get(place)
-            if not isinstance(known, KafkaError):
-                self.late[place] = KafkaError(error)
-        return self._answer(self.late)
+def _as_refusal(hosted: HostedPartition, error: Exception) -> KafkaError:
+    if isinstance(error, KafkaError):
+        return error.with_traceback(None)  # its frames hold the request, and are held by what waits for it
+    log.error("a batch could not be appended to %s", hosted, exc_info=error)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
 def must_wait_for_flush(hosted: HostedPartition, result: AppendResult) -> bool:
@@ -213,7 +231,9 @@ def must_wait_for_flush(hosted: HostedPartition, result: AppendResult) -> bool:
 
 
 def is_slow(hosted: HostedPartition, records: Any) -> bool:
-    """Whether appending the batch means unpacking or compressing it (never, unless `rewrites_batches`)."""
+    """Whether appending the batch means unpacking or compressing so much that the loop must not do it."""
+    if not hosted.rewrites_batches:
+        return False
     config = hosted.log.config
     size = len(records)
     if size <= SMALLEST_BOMB_BYTES:

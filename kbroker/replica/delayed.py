@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition
@@ -24,52 +24,76 @@ RECHECK_S = 0.001
 """A fetch that was woken but has not enough bytes yet is looked at again no sooner: small appends come in bursts."""
 
 
-class DelayedProduce:
-    """A Produce request some of whose partitions cannot be acknowledged yet."""
+class DelayedAnswer:
+    """One request for many partitions: what became of each, and the answer once that is known of all.
 
-    __slots__ = ("_answer", "_open", "_timer", "errors", "future")
+        answer = DelayedAnswer(timeout_ms, respond)
+        answer.results.append(result)               # partition by partition, in the request's order: its place
+        answer.wait_for(place, hosted.acks, 7)      # counts once the offset is reached: `settle`
+        answer.expect(place)                        # the result is put there later, before `settle`
+        answer.future                               # None: all is known; else resolves to respond(results)
 
-    def __init__(self, timeout_ms: int, answer: Callable[[dict[int, ErrorCode]], Any]) -> None:
-        """`answer` gets the errors by place in the request, and returns what the future resolves to."""
-        loop = asyncio.get_running_loop()
-        self.future: asyncio.Future[Any] = loop.create_future()
-        self.errors: dict[int, ErrorCode] = {}
-        self._answer = answer
-        self._open: set[int] = set()
-        self._timer = loop.call_later(max(timeout_ms, 0) / 1000, self._time_out)
+    A result that is not there when the time is over becomes REQUEST_TIMED_OUT, as does one that does not count yet.
+    """
 
-    def wait_for(self, place: int, acks: list[Ack], offset: int) -> None:
-        """The partition at this place of the request waits in `acks` until `offset` is reached."""
-        self._open.add(place)
-        acks.append((offset, self, place))
+    __slots__ = ("_open", "_respond", "_timeout_ms", "_timer", "future", "needs_request", "results")
+
+    def __init__(self, timeout_ms: int, respond: Callable[[list[Any]], Any]) -> None:
+        self.results: list[Any] = []
+        """By place; a failure is a KafkaError."""
+        self.future: asyncio.Future[Any] | None = None
+        self.needs_request = False
+        """Whether somebody still works on the request's bytes: a result is expected."""
+        self._respond = respond
+        self._timeout_ms = timeout_ms
 
     def expect(self, place: int) -> None:
-        """The partition at this place is still being appended."""
+        """The result at this place comes later."""
+        self.needs_request = True
+        self._begin_to_wait(place)
+
+    def wait_for(self, place: int, acks: list[Ack], offset: int) -> None:
+        """The result at this place counts when whoever keeps `acks` reaches the offset."""
+        self._begin_to_wait(place)
+        acks.append((offset, self, place))
+
+    def _begin_to_wait(self, place: int) -> None:
+        if self.future is None:
+            loop = asyncio.get_running_loop()
+            self.future = loop.create_future()
+            self._open: set[int] = set()
+            self._timer = loop.call_later(max(self._timeout_ms, 0) / 1000, self._time_out)
         self._open.add(place)
 
-    def settle(self, place: int, error: ErrorCode) -> None:
-        """One partition is acknowledged (NONE) or has failed; the last one answers the request."""
-        if place not in self._open:
+    def settle(self, place: int, error: ErrorCode = ErrorCode.NONE) -> None:
+        """The result at this place counts, or has come to nothing; the last one answers the request."""
+        if self.future is None or place not in self._open:
             return
         self._open.discard(place)
         if error is not ErrorCode.NONE:
-            self.errors[place] = error
+            self.results[place] = KafkaError(error)
         if not self._open:
             self._finish()
 
+    def fail(self, place: int, error: KafkaError) -> None:
+        """The result at this place is an error."""
+        self.results[place] = error
+        self.settle(place)
+
     def _time_out(self) -> None:
         for place in self._open:
-            self.errors[place] = ErrorCode.REQUEST_TIMED_OUT
+            self.results[place] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         self._open.clear()
         self._finish()
 
     def _finish(self) -> None:
         self._timer.cancel()
+        assert self.future is not None
         if not self.future.done():
-            self.future.set_result(self._answer(self.errors))
+            self.future.set_result(self._respond(self.results))
 
 
-Ack = tuple[int, DelayedProduce, int]
+Ack = tuple[int, DelayedAnswer, int]
 """(offset to reach, the request, the partition's place in it)"""
 
 

@@ -90,6 +90,13 @@ class FetchedPartition:
         self.pause_ms = 0
         """The last pause; 0 while all is well."""
 
+    def stands_at(self, log_end_offset: int, latest_epoch: int, log_start_offset: int) -> bool:
+        """The local log is like this now; True when that is news to the leader."""
+        known = (self.fetch_offset, self.last_fetched_epoch, self.log_start_offset)
+        self.fetch_offset, self.last_fetched_epoch = log_end_offset, latest_epoch
+        self.log_start_offset = log_start_offset
+        return known != (log_end_offset, latest_epoch, log_start_offset)
+
     @property
     def key(self) -> WireKey:
         """As the leader names it."""
@@ -147,21 +154,11 @@ class Fetcher:
         """Whether this partition is still fetched, and has not been started anew."""
         return self.partitions.get(fetched.key) is fetched
 
-    def moved(
-        self, fetched: FetchedPartition, fetch_offset: int, last_fetched_epoch: int, log_start_offset: int
-    ) -> None:
+    def moved(self, fetched: FetchedPartition, log_end_offset: int, latest_epoch: int, log_start_offset: int) -> None:
         """The local log is like this now: go on behind it."""
         fetched.pause_ms = 0
-        if (
-            fetched.fetch_offset == fetch_offset
-            and fetched.last_fetched_epoch == last_fetched_epoch
-            and fetched.log_start_offset == log_start_offset
-        ):
-            return
-        fetched.fetch_offset = fetch_offset
-        fetched.last_fetched_epoch = last_fetched_epoch
-        fetched.log_start_offset = log_start_offset
-        self._changed[fetched.key] = fetched
+        if fetched.stands_at(log_end_offset, latest_epoch, log_start_offset):
+            self._changed[fetched.key] = fetched
 
     def back_off(self, fetched: FetchedPartition, now_ms: int) -> None:
         """Leave the partition out for a while; each time in a row for longer."""

@@ -231,7 +231,7 @@ class FetcherLoop:
         else:
             failures = _follow_all(good, self._now())
         for each, failure in zip(good, failures, strict=True):
-            self._followed(each, failure)
+            await self._followed(each, failure)
         for fetched, data in refused:
             if self._fetcher.is_current(fetched):
                 await self._refused(fetched, data.error_code)
@@ -248,13 +248,13 @@ class FetcherLoop:
         finally:
             self._in_work, self._work = frozenset(), None
 
-    def _followed(self, answered: Answered, failure: Failure) -> None:
+    async def _followed(self, answered: Answered, failure: Failure) -> None:
         """The log has been changed, or could not be."""
         fetched, data = answered
         if not self._fetcher.is_current(fetched):
             return
         if failure is not None:
-            self._failed(fetched, failure)
+            await self._failed(fetched, failure)
             return
         hosted = fetched.hosted
         partition_log = hosted.log
@@ -274,14 +274,28 @@ class FetcherLoop:
             fetched, partition_log.log_end_offset, partition_log.latest_epoch, partition_log.log_start_offset
         )
 
-    def _failed(self, fetched: FetchedPartition, failure: Exception) -> None:
+    async def _failed(self, fetched: FetchedPartition, failure: Exception) -> None:
         """Corrupt records may come whole the next time; a log that fails is left alone until the controller's word."""
-        if isinstance(failure, KafkaError) and failure.code is not ErrorCode.KAFKA_STORAGE_ERROR:
-            log.error("%s: what broker %d sent cannot be appended: %s", fetched, self.leader, failure)
-            self._fetcher.back_off(fetched, self._now())
+        if not isinstance(failure, KafkaError) or failure.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            log.error("%s is not fetched any more: %s", fetched, failure, exc_info=failure)
+            self._fetcher.remove(fetched.key)
             return
-        log.error("%s is not fetched any more: %s", fetched, failure, exc_info=failure)
-        self._fetcher.remove(fetched.key)
+        log.error("%s: what broker %d sent cannot be appended: %s", fetched, self.leader, failure)
+        await self._cut_to_what_was_fetched(fetched)
+        if self._fetcher.is_current(fetched):
+            self._fetcher.back_off(fetched, self._now())
+
+    async def _cut_to_what_was_fetched(self, fetched: FetchedPartition) -> None:
+        """Whatever lies beyond what was asked for is not known to be the leader's."""
+        partition_log = fetched.hosted.log
+        if partition_log.log_end_offset > fetched.fetch_offset:
+            text = "%s: the log ends at %d, but was fetched up to %d only: cutting it there"
+            log.warning(text, fetched, partition_log.log_end_offset, fetched.fetch_offset)
+            await self._in_thread([fetched.hosted], partition_log.truncate_to, fetched.fetch_offset, self._now())
+            if not self._fetcher.is_current(fetched):
+                return
+        settle(fetched.hosted, partition_log.high_watermark, partition_log.log_start_offset)
+        fetched.stands_at(partition_log.log_end_offset, partition_log.latest_epoch, partition_log.log_start_offset)
 
     # --- refusals ---------------------------------------------------------------------------------------------
 

@@ -7,14 +7,13 @@
 So with many requests in flight the number of fsyncs depends on the disk's speed, not on the number of requests. Several
 logs are flushed at the same time, each on its own: a journalling file system commits them together.
 
-A disk with a write cache that survives a power cut syncs in less time than a change of threads and back takes: as long
-as flushes are that quick they are done on the loop, at the end of its turn, and the threads are for slower ones.
+Never on the loop: a disk that is quick nearly always is slow when it counts. Each log directory has threads of its own,
+so that one slow disk holds up nobody but its own logs.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -24,25 +23,55 @@ from kbroker.replica.hosted import HostedPartition
 from kbroker.segment.log import Log
 
 PARALLEL_FLUSHES = 3
-"""Worker threads used at once; with more logs than threads each thread flushes several."""
-LONGEST_TURN_S = 0.0005
-"""What is expected to take longer does not hold up the loop."""
-WEIGHT = 1 / 16
-"""Of the latest flush in the average of all."""
+"""Worker threads used at once for one disk; with more logs than threads each thread flushes several."""
 
-Portion = list[tuple[HostedPartition, int]]
-"""What is flushed at a time, with each log's end at its begin."""
-Flushed = tuple[list[KafkaError | None], float]
-"""What became of each log, and how long all took."""
+Portion = list[HostedPartition]
+"""What one thread flushes."""
+Flushed = list[KafkaError | None]
+"""What became of each log."""
 
 
 class Flusher:
-    """Runs the flushes; tells on the loop of each log `done(hosted, log_end_offset)` or `failed(hosted, error)`."""
+    """Runs the flushes; tells on the loop of each log `done(hosted)` or `failed(hosted, error)`."""
+
+    def __init__(
+        self,
+        executor: Callable[[str], Executor | None],
+        done: Callable[[HostedPartition], None],
+        failed: Callable[[HostedPartition, KafkaError], None],
+    ) -> None:
+        """`executor(log_dir)` is where the logs of a directory are flushed."""
+        self._executor = executor
+        self._done = done
+        self._failed = failed
+        self._disks: dict[str, _Disk] = {}
+
+    def add(self, hosted: HostedPartition) -> None:
+        """Flush this log as soon as possible. What is appended in the same turn of the loop shares the flush."""
+        log_dir = hosted.log.log_dir
+        disk = self._disks.get(log_dir)
+        if disk is None:
+            disk = self._disks[log_dir] = _Disk(self._executor(log_dir), self._done, self._failed)
+        disk.add(hosted)
+
+    @property
+    def rounds(self) -> int:
+        """How often a group of logs was sent off."""
+        return sum(disk.rounds for disk in self._disks.values())
+
+    async def finish(self) -> None:
+        """Wait until nothing waits any more."""
+        for disk in self._disks.values():
+            await disk.finish()
+
+
+class _Disk:
+    """The flushes of one log directory."""
 
     def __init__(
         self,
         executor: Executor | None,
-        done: Callable[[HostedPartition, int], None],
+        done: Callable[[HostedPartition], None],
         failed: Callable[[HostedPartition, KafkaError], None],
     ) -> None:
         self._executor = executor
@@ -52,20 +81,18 @@ class Flusher:
         self._being_flushed: set[HostedPartition] = set()
         self._running: set[asyncio.Future[Flushed]] = set()
         self._scheduled = False
-        self._average_s = LONGEST_TURN_S
-        """Time that flushing a log took lately; taken for slow until it is known to be quick."""
         self.rounds = 0
-        """How often a group of logs was sent off."""
 
     def add(self, hosted: HostedPartition) -> None:
-        """Flush this log as soon as possible. What is appended in the same turn of the loop shares the flush."""
         self._waiting[hosted] = None
         if not self._scheduled and len(self._running) < PARALLEL_FLUSHES and hosted not in self._being_flushed:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._begin)
 
     async def finish(self) -> None:
-        """Wait until nothing waits any more."""
         while self._running or self._scheduled:
             if self._running:
                 await asyncio.wait(self._running)
@@ -81,41 +108,31 @@ class Flusher:
         self.rounds += 1
         for hosted in ready:
             del self._waiting[hosted]
-        if len(ready) * self._average_s < LONGEST_TURN_S:
-            portion = [(hosted, hosted.log.log_end_offset) for hosted in ready]
-            self._tell(portion, *_flush([hosted.log for hosted in ready]))
-            return
         self._being_flushed.update(ready)
         share = -(-len(ready) // free)
         loop = asyncio.get_running_loop()
         for start in range(0, len(ready), share):
-            portion = [(hosted, hosted.log.log_end_offset) for hosted in ready[start : start + share]]
-            running = loop.run_in_executor(self._executor, _flush, [hosted.log for hosted, _ in portion])
+            portion = ready[start : start + share]
+            running = loop.run_in_executor(self._executor, _flush, [hosted.log for hosted in portion])
             self._running.add(running)
             running.add_done_callback(partial(self._ended, portion))
 
     def _ended(self, portion: Portion, finished: asyncio.Future[Flushed]) -> None:
         self._running.discard(finished)
-        self._being_flushed.difference_update(hosted for hosted, _ in portion)
+        self._being_flushed.difference_update(portion)
         if finished.cancelled():
             return
-        self._tell(portion, *finished.result())
-        if self._waiting and not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._begin)
-
-    def _tell(self, portion: Portion, errors: list[KafkaError | None], took_s: float) -> None:
-        self._average_s += (took_s / len(portion) - self._average_s) * WEIGHT
-        for (hosted, log_end_offset), error in zip(portion, errors, strict=True):
+        for hosted, error in zip(portion, finished.result(), strict=True):
             if error is None:
-                self._done(hosted, log_end_offset)
+                self._done(hosted)
             else:
                 self._failed(hosted, error)
+        if self._waiting and not self._scheduled:
+            self._schedule()
 
 
 def _flush(logs: list[Log]) -> Flushed:
-    begun = time.perf_counter()
-    errors: list[KafkaError | None] = []
+    errors: Flushed = []
     for log in logs:
         try:
             log.flush()
@@ -123,4 +140,4 @@ def _flush(logs: list[Log]) -> Flushed:
             errors.append(error)
         else:
             errors.append(None)
-    return errors, time.perf_counter() - begun
+    return errors

@@ -312,7 +312,9 @@ class Partition:
     # --- the data path ----------------------------------------------------------------------------------------
 
     def log_grew(self, log_end_offset: int, now_ms: int, alive: Container[int]) -> bool:
-        """The leader's own log now counts up to here; True when the high watermark moved."""
+        """The leader's own log now counts up to here; True when the high watermark moved. Nothing, unless it leads."""
+        if self.role is not Role.LEADER:
+            return False
         self.log_end_offset = log_end_offset
         if not self.remotes:
             # A single replica is always in its own ISR; min.insync.replicas never asks for more than exist.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
@@ -26,8 +26,8 @@ from kbroker.protocol.messages.replication import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from kbroker.replica.appending import ALL_IN_SYNC, Appender, Outcome, ProduceBatch
-from kbroker.replica.delayed import DelayedFetch, DelayedProduce
+from kbroker.replica.appending import Appender
+from kbroker.replica.delayed import DelayedFetch
 from kbroker.replica.fetch_sessions import FetchContext, FetchSessions
 from kbroker.replica.fetching import Answers, FetchParameters, PartitionFetch
 from kbroker.replica.hosted import HostedPartition
@@ -37,7 +37,7 @@ from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Ins
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
-from kbroker.segment.log import AppendOrigin, AppendResult, Log
+from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
 
@@ -62,7 +62,8 @@ def now_ms() -> int:
 class LeadershipListener(Protocol):
     """Who wants to know when this broker starts or stops leading partitions (the coordinators)."""
 
-    def __call__(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None: ...
+    def __call__(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None:
+        """Hear which partitions this broker began and ceased to lead."""
 
 
 class ReplicationPort(Protocol):
@@ -146,7 +147,8 @@ class ReplicaManager:
         self._followers_expected_until_ms = 0
         self._appender = Appender(metadata, self.find, executor, clock)
         self.append = self._appender.append
-        """(topic, partition, records, acks, now_ms, version, ProduceBatch) -> AppendResult | KafkaError | None"""
+        self.append_then = self._appender.append_then
+        self.append_batch = self._appender.append_batch
         self.flusher = self._appender.flusher
         self._leadership = Leadership(self)
         self._moves = LogDirMoves(self)
@@ -360,56 +362,6 @@ class ReplicaManager:
         info = self.metadata.topic_by_id(topic_id)
         return None if info is None else info.name
 
-    async def append_batch(
-        self, topic: str, partition: int, batch: bytearray, timeout_ms: int, origin: AppendOrigin
-    ) -> AppendResult:
-        """Append for a coordinator with acks=all and wait until it is replicated; raises KafkaError."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-
-        def done(outcome: Outcome) -> None:
-            if not future.done():
-                future.set_result(outcome)
-
-        self.append_then(topic, partition, batch, ALL_IN_SYNC, timeout_ms, origin, done)
-        outcome = await future
-        if isinstance(outcome, KafkaError):
-            raise outcome
-        return outcome
-
-    def append_then(
-        self,
-        topic: str,
-        partition: int,
-        batch: bytearray,
-        acks: int,
-        timeout_ms: int,
-        origin: AppendOrigin,
-        done: Callable[[Outcome], None],
-    ) -> None:
-        """Append for a coordinator; `done` gets the outcome when it counts: at once, or from the event loop."""
-        found = self.leader_replica(topic, partition)
-        if not isinstance(found, HostedPartition):
-            done(KafkaError(found))
-            return
-        if acks == ALL_IN_SYNC and not found.state.has_enough_in_sync:
-            done(KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS))
-            return
-        now = self.clock()
-        try:
-            result = found.log.append_as_leader(batch, found.state.leader_epoch, now, origin)
-        except KafkaError as error:
-            done(error)
-            return
-        self._appender.count(found, result, now)
-        if acks != ALL_IN_SYNC or found.state.high_watermark > result.last_offset:
-            done(result)
-            return
-
-        def settled(errors: dict[int, ErrorCode]) -> None:
-            done(KafkaError(errors[0]) if errors else result)
-
-        DelayedProduce(timeout_ms, settled).wait_for(0, found.acks, result.last_offset + 1)
-
     def max_batch_bytes(self, topic: str, partition: int) -> int:
         """Size of the largest batch that a partition takes; what is led elsewhere refuses any."""
         hosted = self._hosted.get((topic, partition))
@@ -505,6 +457,3 @@ class ReplicaManager:
             return max(hosted.log.high_watermark - hosted.log.log_end_offset, 0)
         future = self.logs.future(topic, partition)
         return 0 if future is None else hosted.log.log_end_offset - future.log_end_offset
-
-
-__all__ = ["ALL_IN_SYNC", "LogDirState", "Outcome", "ProduceBatch", "ReplicaManager"]

@@ -43,6 +43,16 @@ def test_an_append_gives_offsets_and_the_leader_epoch_in_place(tmp_path: Path) -
     log.close()
 
 
+def test_an_append_of_an_earlier_leader_is_refused(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    log.append_as_leader(batch(), 7, NOW)
+    with pytest.raises(KafkaError) as refusal:
+        log.append_as_leader(batch(), 6, NOW)
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (log.log_end_offset, log.latest_epoch) == (1, 7)
+    log.close()
+
+
 def test_what_was_appended_is_read_from_any_offset(tmp_path: Path) -> None:
     log = new_log(tmp_path, SMALL)
     fill(log, 60, count=3)

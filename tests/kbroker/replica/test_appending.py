@@ -1,20 +1,28 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from kbroker.handlers.produce import produce
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.replica.appending import ProduceBatch, is_slow
+from kbroker.replica.appending import is_slow
+from kbroker.replica.delayed import DelayedAnswer
 from kbroker.segment.log import AppendOrigin, AppendResult
 from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.kbroker.handlers.test_produce import answers_of, request_for
 
 
 async def test_an_append_that_counts_at_once_leaves_nothing_to_wait_for(played: Played) -> None:
     await played.lead()
-    batch = ProduceBatch(-1, 1000, dict)
-    found = played.replicas.append(TOPIC, 0, one_batch(), -1, 0, 11, batch)
-    assert isinstance(found, AppendResult)
-    assert batch.future is None
+    answer = DelayedAnswer(1000, list)
+    played.replicas.append(TOPIC, 0, one_batch(), -1, 0, answer)
+    assert isinstance(answer.results[0], AppendResult)
+    assert answer.future is None
 
 
 async def test_only_large_batches_that_must_be_unpacked_are_slow(tmp_path: Path) -> None:
@@ -34,10 +42,10 @@ async def test_a_slow_append_that_is_refused_says_why(tmp_path: Path) -> None:
     await played.lead()
     broken = one_batch(bytes(100_000))
     broken[-1] ^= 1
-    batch = ProduceBatch(-1, 5000, dict)
-    assert played.replicas.append(TOPIC, 0, broken, -1, 0, 11, batch) is None
-    assert batch.future is not None
-    outcome = (await asyncio.wait_for(batch.future, 5))[0]
+    answer = DelayedAnswer(5000, list)
+    played.replicas.append(TOPIC, 0, broken, -1, 0, answer)
+    assert answer.future is not None
+    (outcome,) = await asyncio.wait_for(answer.future, 5)
     assert isinstance(outcome, KafkaError)
     assert outcome.code is ErrorCode.CORRUPT_MESSAGE
     await played.close()
@@ -50,3 +58,44 @@ async def test_a_coordinator_append_waits_for_the_flush_of_its_topic(tmp_path: P
     assert result.base_offset == 0
     assert played.replicas.hosted[TOPIC, 0].log.recovery_point == 1
     await played.close()
+
+
+@contextmanager
+def busy(pool: ThreadPoolExecutor) -> Iterator[threading.Event]:
+    """The pool's only thread has something else to do until the event is set."""
+    go_on = threading.Event()
+    pool.submit(go_on.wait, 10)
+    try:
+        yield go_on
+    finally:
+        go_on.set()
+
+
+async def test_a_leader_demoted_while_it_recompresses_a_batch_does_not_write_it(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        played = Played(tmp_path, executor=pool, compression_type="zstd")
+        await played.lead(replicas=(1, 2), isr=(1,))
+        with busy(pool):
+            answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
+            await asyncio.sleep(0.01)
+            await played.lead(leader=2, replicas=(1, 2), leader_epoch=1, partition_epoch=1)
+        (found,) = answers_of(await asyncio.wait_for(answer, 5))
+        assert found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        hosted = played.replicas.hosted[TOPIC, 0]
+        assert (hosted.log.log_end_offset, hosted.log.high_watermark, hosted.state.high_watermark) == (0, 0, 0)
+        await played.close()
+
+
+async def test_a_leader_elected_again_while_it_recompresses_a_batch_writes_it_in_its_new_epoch(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        played = Played(tmp_path, executor=pool, compression_type="zstd")
+        await played.lead()
+        with busy(pool):
+            answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
+            await asyncio.sleep(0.01)
+            await played.lead(leader_epoch=5, partition_epoch=1)
+        (found,) = answers_of(await asyncio.wait_for(answer, 5))
+        assert found.error_code is ErrorCode.NONE
+        _, header = next(played.replicas.hosted[TOPIC, 0].log.active_segment.headers())
+        assert header.partition_leader_epoch == 5
+        await played.close()

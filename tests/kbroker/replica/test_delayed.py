@@ -4,29 +4,55 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from kbroker.protocol.errors import ErrorCode
-from kbroker.replica.delayed import DelayedFetch, DelayedProduce, settle_reached
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.replica.delayed import DelayedAnswer, DelayedFetch, settle_reached
 
 
-async def test_a_produce_is_answered_when_its_last_partition_is_settled() -> None:
-    acks: list[Any] = []
-    delayed = DelayedProduce(1000, dict)
-    delayed.wait_for(0, acks, 5)
-    delayed.wait_for(1, acks, 7)
+def codes(results: list[Any]) -> list[Any]:
+    return [each.code if isinstance(each, KafkaError) else each for each in results]
+
+
+def two_results(timeout_ms: int = 1000) -> tuple[Any, list[Any]]:
+    answer, acks = DelayedAnswer(timeout_ms, codes), list[Any]()
+    for place, offset in enumerate((5, 7)):
+        answer.results.append(f"result {place}")
+        answer.wait_for(place, acks, offset)
+    return answer, acks
+
+
+def test_what_waits_for_nothing_has_no_future() -> None:
+    answer = DelayedAnswer(1000, codes)
+    answer.results.append("result")
+    answer.settle(0)
+    assert answer.future is None
+
+
+async def test_a_request_is_answered_when_its_last_result_counts() -> None:
+    answer, acks = two_results()
     acks = settle_reached(acks, 6)
-    assert not delayed.future.done()
+    assert not answer.future.done()
     assert settle_reached(acks, 7, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND) == []
-    assert await delayed.future == {1: ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND}
+    assert await answer.future == ["result 0", ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND]
 
 
-async def test_a_produce_times_out_for_what_is_not_settled() -> None:
-    acks: list[Any] = []
-    delayed = DelayedProduce(10, dict)
-    delayed.wait_for(0, acks, 5)
-    delayed.wait_for(1, acks, 7)
+async def test_a_request_times_out_for_what_does_not_count_yet() -> None:
+    answer, acks = two_results(timeout_ms=10)
     settle_reached(acks, 5)
-    assert await asyncio.wait_for(delayed.future, 1) == {1: ErrorCode.REQUEST_TIMED_OUT}
-    delayed.settle(1, ErrorCode.NONE)
+    assert await asyncio.wait_for(answer.future, 1) == ["result 0", ErrorCode.REQUEST_TIMED_OUT]
+    answer.settle(1)
+
+
+async def test_a_result_that_comes_later_is_waited_for() -> None:
+    answer = DelayedAnswer(1000, codes)
+    answer.results += [None, None]
+    answer.expect(0)
+    answer.expect(1)
+    answer.results[1] = "late"
+    answer.settle(1)
+    assert answer.future is not None
+    assert not answer.future.done()
+    answer.fail(0, KafkaError(ErrorCode.CORRUPT_MESSAGE))
+    assert await answer.future == [ErrorCode.CORRUPT_MESSAGE, "late"]
 
 
 class Attempts:

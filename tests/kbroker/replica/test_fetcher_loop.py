@@ -7,7 +7,7 @@ import pytest
 
 from kbroker.protocol.errors import ErrorCode
 from tests.fixtures.copies import Copies, until
-from tests.fixtures.data_path import TOPIC, TOPIC_ID
+from tests.fixtures.data_path import TOPIC, TOPIC_ID, one_batch
 
 
 async def test_a_leader_that_comes_back_at_another_address_is_found(copies: Copies) -> None:
@@ -94,3 +94,13 @@ async def test_a_follower_of_a_leader_that_has_not_heard_of_it_yet_tries_again(c
 def _due(copies: Copies) -> list[int]:
     fetchers = copies.brokers[3].replicas.replication._fetchers.values()  # type: ignore[union-attr]
     return [due for fetcher in fetchers if (due := fetcher._fetcher.next_due_ms()) is not None]
+
+
+async def test_a_follower_whose_log_others_wrote_to_cuts_it_and_goes_on(copies: Copies) -> None:
+    await copies.elect(1, is_new=True)
+    await copies.produce(b"a")
+    await until(lambda: copies.hosted(3).log.log_end_offset == 1)
+    copies.hosted(3).log.append_as_leader(one_batch(b"nobody else has this"), 0, 0)
+    await copies.produce(b"b", acks=1)
+    await copies.until_equal()
+    assert b"nobody else" not in copies.content(3)

@@ -48,6 +48,14 @@ def test_a_single_replica_moves_the_high_watermark_with_its_log() -> None:
     assert partition.high_watermark == 5
 
 
+def test_a_follower_without_remote_replicas_is_not_alone() -> None:
+    partition = Partition("orders", 0, 1)
+    partition.become_follower(assignment(leader=2))
+    assert not partition.log_grew(5, 0, ALL)
+    assert partition.high_watermark == 0
+    partition.check()
+
+
 def test_becoming_leader_of_a_new_epoch_notes_where_it_begins() -> None:
     partition = Partition("orders", 0, 1, log_end_offset=7)
     assert partition.become_leader(assignment(epoch=4), 7, 0, ALL) == [AssignLeaderEpoch(4, 7)]
