@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
+from kbroker.protocol.errors import ErrorCode, KafkaError
+
 Entries = tuple[tuple[int, int], ...]
 
 UNDEFINED = (-1, -1)
@@ -42,6 +44,13 @@ class LeaderEpochs:
             kept.pop()
         self._replace((*kept, (epoch, start_offset)))
         return True
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """A leader of another epoch than the latest appends; one of an earlier epoch may not."""
+        if epoch < self.latest_epoch:
+            message = f"a leader of epoch {epoch} appends, but epoch {self.latest_epoch} has begun"
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        self.assign(epoch, start_offset)
 
     def truncate_from_end(self, offset: int) -> None:
         """Drop the epochs that begin at or above offset."""

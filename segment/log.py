@@ -89,18 +89,13 @@ class Log(LogState):
     def validate(
         self, batch: bytearray | memoryview, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> ValidBatch:
-        """Check one batch and bring it into the topic's form. Nothing of the log changes, and no lock is taken: what
-        takes long may be done in a worker thread, and `append_valid` later by who knows that this broker still leads.
-        """
+        """Check one batch and bring it into the topic's form. The log is not touched: for a worker thread."""
         return validate(batch, self.config, now_ms, origin == 0)
 
     def append_valid(
         self, valid: ValidBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendResult:
-        """Give a batch that was checked its offsets, in place, and append it.
-
-        Raises KafkaError; NOT_LEADER_OR_FOLLOWER when the log knows a later leader epoch.
-        """
+        """Give a checked batch its offsets and append it; raises KafkaError 6 when a later leader epoch is known."""
         with self._lock:
             if self._failure is not None:
                 raise self._unusable()
@@ -128,7 +123,7 @@ class Log(LogState):
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes = {self.config.segment_bytes}"
             )
         if leader_epoch != self.leader_epochs.latest_epoch:
-            self._begin_epoch(leader_epoch, base_offset)
+            self.leader_epochs.begin(leader_epoch, base_offset)
         stamp(batch, 0, base_offset, leader_epoch)
         segment = self.segments[-1]
         rolled = segment.should_roll(self.config, size, max_timestamp, last_offset, now_ms, self._jitter_ms)
@@ -139,14 +134,6 @@ class Log(LogState):
         if has_producer:
             self._note_producer(header, base_offset, max_timestamp, marker)
         return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, rolled)
-
-    def _begin_epoch(self, leader_epoch: int, base_offset: int) -> None:
-        if leader_epoch < self.leader_epochs.latest_epoch:
-            raise KafkaError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"{self.name}: a leader of epoch {leader_epoch} appends, but epoch {self.latest_epoch} has begun",
-            )
-        self.leader_epochs.assign(leader_epoch, base_offset)
 
     def _check_producer(self, header: BatchHeader, from_client: bool) -> CachedBatch | None:
         try:
