@@ -6,6 +6,7 @@ from kbroker.protocol.primitives cimport Reader, Writer, size_of
 
 cdef int BOOL, INT8, INT16, INT32, INT64, FLOAT64, STRING, BYTES, RECORDS, UUID, ERROR, STRUCT
 cdef list _ERRORS
+cdef int NUMBERS_PER_ELEMENT
 cdef int _KNOWN_ERRORS
 cdef dict _plans
 
@@ -37,7 +38,15 @@ cdef class Plan:
     cdef readonly Py_ssize_t smallest
 
 
+@cython.final
+cdef class EncodedArray:
+    cdef readonly Py_ssize_t count
+    cdef readonly object parts
+
+
 cdef Plan _plan(message_type, version)
+@cython.locals(plan=Plan)
+cpdef bytes encode_elements(structs, message_type, version)
 @cython.locals(step=Step)
 cdef object _read_struct(Reader reader, Plan plan)
 @cython.locals(kind="int", code=int64_t)

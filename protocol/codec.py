@@ -10,6 +10,7 @@ value of each.
 Bytes behind a body are ignored, as Kafka ignores them.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from kbroker.protocol import slots
@@ -22,6 +23,7 @@ from kbroker.protocol.primitives import (
     INT16,
     INT32,
     INT64,
+    NO_LIMIT,
     RECORDS,
     STRING,
     STRUCT,
@@ -37,6 +39,9 @@ from kbroker.protocol.schema import Field, Message, Schema, Struct
 M = TypeVar("M", bound=Message)
 
 _FIXED_SIZES = {BOOL: 1, INT8: 1, INT16: 2, INT32: 4, INT64: 8, FLOAT64: 8, UUID: 16, ERROR: 2}
+
+NUMBERS_PER_ELEMENT = 16
+"""So many plain numbers cost as much as one struct or text."""
 
 _ERRORS = [ErrorCode.of(code) for code in range(-1, max(ErrorCode) + 1)]
 _KNOWN_ERRORS = len(_ERRORS)
@@ -129,15 +134,17 @@ def _plan(message_type: type[Message], version: int) -> Plan:
     return plan
 
 
-def decode(message_type: type[M], buffer: BytesLike, version: int, position: int = 0) -> M:
+def decode(
+    message_type: type[M], buffer: BytesLike, version: int, position: int = 0, most_elements: int = NO_LIMIT
+) -> M:
     """Read a message that starts at a position of a buffer.
 
-    Records are views on the buffer. Raises MalformedMessage, and KafkaError(UNSUPPORTED_VERSION) for a version the
-    message does not have.
+    Records are views on the buffer. `most_elements` bounds the elements of all its arrays together. Raises
+    MalformedMessage, and KafkaError(UNSUPPORTED_VERSION) for a version the message does not have.
     """
     plan = _plan(message_type, version)
     try:
-        message: M = _read_struct(Reader(buffer, position), plan)
+        message: M = _read_struct(Reader(buffer, position, most_elements), plan)
     except MalformedMessage as error:
         raise MalformedMessage(f"{plan.name} v{version}: {error}") from None
     return message
@@ -147,6 +154,29 @@ def encode(message: Message, version: int) -> bytes:
     """Return a message's bytes; raises UNSUPPORTED_VERSION when the version cannot say what the message says."""
     writer = Writer()
     _write_struct(writer, message, _plan(type(message), version))
+    return writer.to_bytes()
+
+
+class EncodedArray:
+    """An array whose elements are encoded already, for one version: what is told again and again is encoded once."""
+
+    def __init__(self, count: int, parts: Sequence[bytes]) -> None:
+        self.count = count
+        self.parts = parts
+
+    def __len__(self) -> int:
+        return self.count
+
+
+def encode_elements(structs: Iterable[Struct], message_type: type[Message], version: int) -> bytes:
+    """Return the bytes of a message's structs as they stand in an array: a part for `EncodedArray`."""
+    writer = Writer()
+    for struct in structs:
+        key = type(struct), version
+        plan = _plans.get(key)
+        if plan is None:
+            plan = _plans[key] = Plan(type(struct), version, version in message_type.__schema__.flexible)
+        _write_struct(writer, struct, plan)
     return writer.to_bytes()
 
 
@@ -239,7 +269,9 @@ def _read_array(reader: Reader, step: Step) -> Any:
         raise MalformedMessage(f"{count} elements announced in {step.name}, {reader.remaining()} bytes are left")
     kind = step.kind
     if kind == INT32:
+        reader.count_elements(count // NUMBERS_PER_ELEMENT)
         return reader.read_int32s(count)
+    reader.count_elements(count)
     elements = []
     if kind == STRUCT:
         plan = step.plan
@@ -269,6 +301,7 @@ def _read_tagged(reader: Reader, plan: Plan, struct: Any) -> None:
     count = reader.read_varint()
     if count > reader.remaining() // 2:
         raise MalformedMessage(f"{count} tagged fields announced, {reader.remaining()} bytes are left")
+    reader.count_elements(count)
     for _index in range(count):
         tag = reader.read_varint()
         size = reader.read_varint()
@@ -399,7 +432,10 @@ def _write_array(writer: Writer, value: Any, step: Step) -> None:
         _write_length(writer, -1, step)
         return
     _write_length(writer, len(value), step)
-    if step.kind == STRUCT:
+    if type(value) is EncodedArray:
+        for part in value.parts:
+            writer.write_records(part)
+    elif step.kind == STRUCT:
         plan = step.plan
         for element in value:
             _write_struct(writer, element, plan)

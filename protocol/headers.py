@@ -21,6 +21,8 @@ M = TypeVar("M", bound=Message)
 
 API_VERSIONS_KEY = 18
 CONTROLLED_SHUTDOWN_KEY = 7
+MOST_TAGS = 1000
+"""Tagged fields of a header: none is known to anybody yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def read_request_header(frame: BytesLike) -> tuple[RequestHeader, int]:
 def _skip_tagged_fields(reader: Reader) -> None:
     """Skip the tagged fields of a header: none is known yet."""
     count = reader.read_varint()
-    if count > reader.remaining() // 2:
+    if count > min(MOST_TAGS, reader.remaining() // 2):
         raise MalformedMessage(f"{count} tagged fields announced in a header, {reader.remaining()} bytes are left")
     for _ in range(count):
         reader.read_varint()

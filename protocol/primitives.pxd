@@ -12,10 +12,12 @@ cdef class Reader:
     cdef const unsigned char* data
     cdef public Py_ssize_t position
     cdef public Py_ssize_t end
+    cdef readonly Py_ssize_t elements_left
 
     cpdef Py_ssize_t remaining(self)
     @cython.locals(position=Py_ssize_t)
     cpdef Py_ssize_t advance(self, Py_ssize_t size) except -1
+    cpdef int count_elements(self, Py_ssize_t count) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef bint read_bool(self) except? -1
     @cython.locals(position=Py_ssize_t, value="int")

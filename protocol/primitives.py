@@ -69,6 +69,8 @@ Part = BytesLike | SizedPart
 
 ZERO_UUID = bytes(16)
 
+NO_LIMIT = (1 << 62) - 1
+
 SMALL_RECORDS = 1024
 """Bytes-like records up to this size are copied among the fields around them: cheaper than another part to send."""
 
@@ -94,9 +96,12 @@ def uuid_from_text(text: str) -> bytes:
 
 
 class Reader:
-    """Reads values one after the other; raises MalformedMessage where the bytes end too soon."""
+    """Reads values one after the other; raises MalformedMessage where the bytes end too soon.
 
-    def __init__(self, buffer: BytesLike, position: int = 0) -> None:
+    `most_elements` bounds what a few bytes each can be blown up to: all arrays' elements and tagged fields together.
+    """
+
+    def __init__(self, buffer: BytesLike, position: int = 0, most_elements: int = NO_LIMIT) -> None:
         view = memoryview(buffer)
         if view.itemsize != 1 or not view.c_contiguous:
             view = view.cast("B")
@@ -106,6 +111,7 @@ class Reader:
         self.data = memory.readable(view)
         self.position = position
         self.end = len(view)
+        self.elements_left = most_elements
 
     def remaining(self) -> int:
         """Return how many bytes are left."""
@@ -118,6 +124,12 @@ class Reader:
             raise MalformedMessage(f"{size} bytes announced at position {position}, {self.end - position} are left")
         self.position = position + size
         return position
+
+    def count_elements(self, count: int) -> None:
+        """Take elements (of arrays, or tagged fields) off what this reader may still read."""
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise MalformedMessage(f"{-self.elements_left} elements more than are allowed at position {self.position}")
 
     def read_bool(self) -> bool:
         """Read one byte; anything but 0 is true."""

@@ -201,6 +201,14 @@ class NetworkKeys:
         check=at_least(1),
         doc="Largest request; a connection that announces a larger one is closed.",
     )
+    kbroker_small_request_max_bytes: Int = key(
+        "kbroker.small.request.max.bytes",
+        default=4_194_304,
+        check=at_least(1),
+        scope=Scope.CLUSTER_WIDE,
+        doc="Largest request of any kind but Produce and the brokers' own (those: socket.request.max.bytes). "
+        "Not one of Kafka's keys.",
+    )
     socket_listen_backlog_size: Int = key(
         "socket.listen.backlog.size", default=50, check=at_least(1), doc="Connections that may wait to be accepted."
     )

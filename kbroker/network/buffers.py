@@ -3,6 +3,9 @@
 A buffer goes back to its pool while somebody may still hold a view of it (a handler that kept a slice of its request,
 a task that is not collected yet). It is handed out again only when nothing refers to it any more; otherwise the pool
 forgets it and the holder keeps it alive. So keeping a slice of a frame is safe, it only costs the reuse.
+
+Buffers are private maps in small pages: a page costs nothing until bytes arrive in it. A peer that announces a frame
+and sends nothing takes no memory, whatever the size.
 """
 
 from __future__ import annotations
@@ -14,9 +17,14 @@ from collections import deque
 Buffer = bytearray | mmap.mmap
 
 SMALLEST = 1 << 15
-LARGEST_ON_HEAP = 1 << 20
-"""Above this size a buffer is an anonymous map: its pages cost nothing until bytes arrive, so a peer that announces a
-huge frame and sends nothing takes no memory."""
+
+
+def fresh_buffer(size: int) -> mmap.mmap:
+    """Return a map nobody has touched. Huge pages are declined: the first byte would make two MiB resident."""
+    buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        buffer.madvise(mmap.MADV_NOHUGEPAGE)
+    return buffer
 
 
 class BufferPool:
@@ -46,7 +54,7 @@ class BufferPool:
             self.kept_bytes -= capacity
             if sys.getrefcount(buffer) == self._unshared:
                 return buffer
-        return bytearray(capacity) if capacity <= LARGEST_ON_HEAP else mmap.mmap(-1, capacity)
+        return fresh_buffer(capacity)
 
     def give_back(self, buffer: Buffer) -> None:
         """Keep the buffer for reuse, or let it go when enough are kept."""

@@ -7,6 +7,9 @@ socket, and a slow reader holds one answer at most. One kind of waiting does not
 logs and only waits for its flush or its replicas (`LateAnswer`) lets further Produce frames be appended meanwhile, at
 most MOST_LATE_ANSWERS of them, so that they share flushes. Answers go out in the order of the requests all the same.
 
+A client that sends many small frames at once is not served at the others' expense: what all connections may take of
+one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn.
+
 Small frames are cut from a shared buffer (many with one recv). A frame that is not complete after that gets a pooled
 buffer of its own, and its bytes are received straight into it; so are the next ones of that connection.
 """
@@ -21,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING, LateAnswer
+from kbroker.network.limits import LARGE_REQUESTS
+from kbroker.protocol.apis import API_BY_KEY
 
 if TYPE_CHECKING:
     from kbroker.network.buffers import Buffer
@@ -39,6 +44,7 @@ SMALL_FILE_PART = 1 << 14
 """A slice of a file up to this size is read and sent together with its neighbours: one system call instead of two."""
 
 _read_size = Struct(">i").unpack_from
+_read_key = Struct(">h").unpack_from
 
 
 def explain_size(first_bytes: bytes, size: int, limit: int) -> str:
@@ -50,6 +56,12 @@ def explain_size(first_bytes: bytes, size: int, limit: int) -> str:
     if size < 0:
         return f"it announced a frame of negative size {size}"
     return f"it announced a frame of {size} bytes, more than socket.request.max.bytes={limit}"
+
+
+def explain_request_size(api_key: int, size: int, limit: int) -> str:
+    """Say in one line why a request of this API is refused for its size."""
+    name = API_BY_KEY[api_key].name if api_key in API_BY_KEY else f"unknown (API key {api_key})"
+    return f"it announced a request of {size} bytes, {name}: more than kbroker.small.request.max.bytes={limit}"
 
 
 class Connection:
@@ -102,7 +114,7 @@ class Connection:
         self.last_active = monotonic()
         self._paused = False
         self._partial: bytearray | None = None
-        """One to three bytes of a frame's size."""
+        """The first bytes of a frame: too few to know its size, or whether its API may be as large."""
         self._rest: bytearray | None = None
         """Bytes received behind the request in work; at most one scratch buffer's."""
         self._frame: Buffer | None = None
@@ -189,7 +201,7 @@ class Connection:
             return
         if count > 4 and self._server.limits.queued_max_bytes <= 0:
             end = 4 + _read_size(buffer)[0]
-            if count < end <= len(buffer) and end - 4 <= self._server.limits.request_max_bytes:
+            if count < end <= len(buffer) and end - 4 <= self._server.limits.small_request_max_bytes:
                 self.last_active = monotonic()
                 self._frame, self._frame_start, self._frame_filled, self._frame_end = buffer, 4, count, end
                 return
@@ -218,13 +230,17 @@ class Connection:
         Returns the buffer of a frame that is to be filled.
         """
         start = 0
-        limited = self._server.limits.queued_max_bytes > 0
+        limits = self._server.limits
+        limited = limits.queued_max_bytes > 0
         while end - start >= 4:
             (size,) = _read_size(buffer, start)
-            if not 0 <= size <= self._server.limits.request_max_bytes:
-                reason = explain_size(bytes(buffer[start : start + 8]), size, self._server.limits.request_max_bytes)
-                self.close(reason, logging.WARNING)
-                return None
+            if not 0 <= size <= limits.small_request_max_bytes:
+                if 0 <= size <= limits.request_max_bytes and end - start < 6:
+                    break
+                reason = self._refusal_of_size(buffer, start, size)
+                if reason:
+                    self.close(reason, logging.WARNING)
+                    return None
             if limited and not self._reserve(size):
                 self._rest = bytearray(buffer[start:end])
                 return None
@@ -239,9 +255,23 @@ class Connection:
                 return None
             if limited:
                 self._release()
+            if start < end and self._server.turn_is_over(self.last_active):
+                self._rest = bytearray(buffer[start:end])
+                self._server.loop.call_soon(self.resume)
+                return None
         if start < end:
             self._partial = bytearray(buffer[start:end])
         return None
+
+    def _refusal_of_size(self, buffer: Buffer, start: int, size: int) -> str | None:
+        """Say why a frame that is not small is refused; None when its API may be as large."""
+        limits = self._server.limits
+        if not 0 <= size <= limits.request_max_bytes:
+            return explain_size(bytes(buffer[start : start + 8]), size, limits.request_max_bytes)
+        (api_key,) = _read_key(buffer, start + 4)
+        if api_key in LARGE_REQUESTS:
+            return None
+        return explain_request_size(api_key, size, limits.small_request_max_bytes)
 
     def _begin_frame(self, buffer: Buffer, start: int, end: int, size: int) -> Buffer | None:
         try:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handler
+from kbroker.network.limits import most_elements
 from kbroker.network.refusals import refusal
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode
@@ -56,7 +57,16 @@ class LateAnswer:
 class _Api:
     """What dispatch needs to know of one API, looked up once."""
 
-    __slots__ = ("client_id_from", "flexible_from", "handler", "max_version", "min_version", "name", "request_type")
+    __slots__ = (
+        "client_id_from",
+        "flexible_from",
+        "handler",
+        "max_version",
+        "min_version",
+        "most_elements",
+        "name",
+        "request_type",
+    )
 
     def __init__(self, api_key: int, handler: Handler) -> None:
         api = API_BY_KEY[api_key]
@@ -66,6 +76,7 @@ class _Api:
         self.min_version = api.min_version
         self.max_version = api.max_version
         self.flexible_from = api.flexible_from
+        self.most_elements = most_elements(api_key)
         self.client_id_from = 1 if api_key == CONTROLLED_SHUTDOWN else 0
 
 
@@ -108,7 +119,7 @@ class Dispatcher:
             else:  # no client id, tagged fields, or nonsense
                 header, position = read_request_header(frame)
                 client_id = header.client_id
-            request = decode(api.request_type, frame, version, position)
+            request = decode(api.request_type, frame, version, position, api.most_elements)
         except MalformedMessage as error:
             raise CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}") from error
         ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)

@@ -8,6 +8,30 @@ from kbroker.config.broker_config import BrokerConfig
 
 NO_LIMIT = (1 << 31) - 1
 
+PRODUCE, FETCH, OFFSET_FOR_LEADER_EPOCH = 0, 1, 23
+LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION = 4, 5, 6, 27, 56
+
+LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
+"""API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
+
+MOST_ELEMENTS = 100_000
+"""Elements in all arrays of one request: decoding as many takes some 50 ms."""
+MORE_ELEMENTS = {
+    FETCH: 200_000,
+    OFFSET_FOR_LEADER_EPOCH: 200_000,
+    LEADER_AND_ISR: 4_000_000,
+    STOP_REPLICA: 4_000_000,
+    UPDATE_METADATA: 4_000_000,
+    WRITE_TXN_MARKERS: 4_000_000,
+    ALTER_PARTITION: 4_000_000,
+}
+"""What brokers send holds an element for each partition, or several."""
+
+
+def most_elements(api_key: int) -> int:
+    """Return how many elements the arrays of one request may have, all together."""
+    return MORE_ELEMENTS.get(api_key, MOST_ELEMENTS)
+
 
 @dataclass(slots=True)
 class ServerLimits:
@@ -15,6 +39,8 @@ class ServerLimits:
 
     request_max_bytes: int = 104_857_600
     """socket.request.max.bytes"""
+    small_request_max_bytes: int = 4 << 20
+    """kbroker.small.request.max.bytes: what is allowed to all but LARGE_REQUESTS"""
     queued_max_bytes: int = -1
     """queued.max.request.bytes: no further frame is read while the requests in work hold as much; -1 is no limit."""
     max_idle_ms: int = 600_000
@@ -31,11 +57,15 @@ class ServerLimits:
     privileged_listener: str = ""
     """The brokers' own listener: max.connections does not stop it."""
 
+    def __post_init__(self) -> None:
+        self.small_request_max_bytes = min(self.small_request_max_bytes, self.request_max_bytes)
+
 
 def server_limits(config: BrokerConfig) -> ServerLimits:
     """Return the server's share of the broker's keys."""
     return ServerLimits(
         request_max_bytes=config.socket_request_max_bytes,
+        small_request_max_bytes=config.kbroker_small_request_max_bytes,
         queued_max_bytes=config.queued_max_request_bytes,
         max_idle_ms=config.connections_max_idle_ms,
         max_connections=config.max_connections,

@@ -30,6 +30,8 @@ then connection.answer(parts) later; raises dispatch.CloseConnection. The frame 
 it keeps its memory."""
 
 ACCEPTS_AT_ONCE = 64
+TURN_S = 0.004
+"""For how long small frames are cut from buffers before the event loop looks who else has come."""
 ACCEPT_PAUSE_S = 0.5
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -66,6 +68,8 @@ class Server:
         self._per_ip: Counter[str] = Counter()
         self._waiting_for_memory: deque[Connection] = deque()
         self._paused_listeners: set[str] = set()
+        self._turn_ends = 0.0
+        """When this turn's time is up; 0 while nobody has asked in it."""
         self._accept_failed = False
         self._second_ends = 0.0
         self._accepted_in_second = 0
@@ -176,6 +180,19 @@ class Server:
         if self._paused_listeners and not self._accept_failed:
             for name in list(self._paused_listeners):
                 self._resume_accepting(name)
+
+    # -- turns of the event loop --------------------------------------------------------------------------------------
+
+    def turn_is_over(self, now: float) -> bool:
+        """Whether connections with further frames in their buffers have had their time in this turn of the loop."""
+        if self._turn_ends:
+            return now >= self._turn_ends
+        self._turn_ends = now + TURN_S
+        self.loop.call_soon(self._begin_turn)
+        return False
+
+    def _begin_turn(self) -> None:
+        self._turn_ends = 0.0
 
     # -- memory of requests in work -----------------------------------------------------------------------------------
 

@@ -82,6 +82,51 @@ def test_a_huge_count_is_refused_before_anything_is_allocated() -> None:
     tracemalloc.stop()
 
 
+@pytest.mark.parametrize("form", [codec, INTERPRETED])
+def test_the_elements_of_all_arrays_together_are_limited(form: Any) -> None:
+    topics = [MetadataRequest.MetadataRequestTopic(name=f"t{number}") for number in range(100)]
+    encoded = codec.encode(MetadataRequest(topics=topics), 4)
+    assert len(form.decode(MetadataRequest, encoded, 4, 0, 100).topics) == 100
+    with pytest.raises(MalformedMessage, match="1 elements more than are allowed"):
+        form.decode(MetadataRequest, encoded, 4, 0, 99)
+    partition = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1)
+    of_two = FetchRequest(
+        max_wait_ms=1,
+        min_bytes=1,
+        topics=[FetchRequest.FetchTopic(topic=name, partitions=[partition] * 10) for name in ("one", "two")],
+    )
+    body = codec.encode(of_two, 4)
+    form.decode(FetchRequest, body, 4, 0, 22)
+    with pytest.raises(MalformedMessage, match="elements more"):
+        form.decode(FetchRequest, body, 4, 0, 21)
+
+
+@pytest.mark.parametrize("form", [codec, INTERPRETED])
+def test_tagged_fields_and_numbers_count_as_elements(form: Any) -> None:
+    beat = codec.encode(HeartbeatRequest(group_id="g", generation_id=5, member_id="m"), 4)
+    tagged = beat[:-1] + b"\x64" + b"\x63\x00" * 100
+    assert form.decode(HeartbeatRequest, tagged, 4, 0, 100).member_id == "m"
+    with pytest.raises(MalformedMessage, match="elements more"):
+        form.decode(HeartbeatRequest, tagged, 4, 0, 99)
+    numbers = FetchRequest.ForgottenTopic(topic="t", partitions=list(range(1600)))
+    forgotten = codec.encode(FetchRequest(max_wait_ms=1, min_bytes=1, topics=[], forgotten_topics_data=[numbers]), 7)
+    form.decode(FetchRequest, forgotten, 7, 0, 101)
+    with pytest.raises(MalformedMessage, match="elements more"):
+        form.decode(FetchRequest, forgotten, 7, 0, 100)
+
+
+@pytest.mark.parametrize("form", [codec, INTERPRETED])
+@pytest.mark.parametrize("version", [4, 12])
+def test_elements_encoded_beforehand_are_written_as_they_are(form: Any, version: int) -> None:
+    topics = [MetadataRequest.MetadataRequestTopic(name="t" * length) for length in (3, 2000, 5)]
+    parts = [form.encode_elements([topic], MetadataRequest, version) for topic in topics[:2]]
+    parts.append(form.encode_elements(topics[2:], MetadataRequest, version))
+    beforehand: Any = form.EncodedArray(3, parts)
+    assert form.encode(MetadataRequest(topics=beforehand), version) == codec.encode(
+        MetadataRequest(topics=topics), version
+    )
+
+
 def test_bad_text_and_null_are_malformed() -> None:
     with pytest.raises(MalformedMessage, match="not UTF-8"):
         codec.decode(HeartbeatRequest, bytes.fromhex("0002 c3 28 00000001 0000"), 0)

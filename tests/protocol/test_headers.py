@@ -5,6 +5,7 @@ import pytest
 from kbroker.protocol.codec import decode
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.headers import (
+    MOST_TAGS,
     RequestHeader,
     decode_response,
     encode_request,
@@ -57,6 +58,13 @@ def test_only_controlled_shutdown_version_0_has_no_client_id() -> None:
     assert request_header_version(7, 0) == 0
     assert request_header_version(7, 1) == 1
     assert request_header_version(17, 1) == 1
+
+
+def test_a_header_of_countless_tagged_fields_is_refused() -> None:
+    fields = MOST_TAGS + 1
+    count = bytes((fields & 127 | 128, fields >> 7))
+    with pytest.raises(MalformedMessage, match=f"{fields} tagged fields"):
+        read_request_header(bytes.fromhex("000c 0004 00000001 ffff") + count + b"\x63\x00" * fields)
 
 
 def test_a_bad_header_is_refused() -> None:

@@ -1,8 +1,8 @@
 """Buffers are used again, but never while somebody looks at them."""
 
-import mmap
+import pytest
 
-from kbroker.network.buffers import LARGEST_ON_HEAP, SMALLEST, BufferPool, Scratch
+from kbroker.network.buffers import SMALLEST, BufferPool, Scratch
 
 
 def test_a_buffer_given_back_is_handed_out_again() -> None:
@@ -25,13 +25,24 @@ def test_a_buffer_that_somebody_still_looks_at_is_not_handed_out() -> None:
     assert view.nbytes == 10
 
 
-def test_small_requests_share_the_smallest_class_and_huge_ones_are_maps() -> None:
+def test_sizes_come_in_classes_the_smallest_for_small_requests() -> None:
     pool = BufferPool()
     assert len(pool.take(1)) == SMALLEST
     assert len(pool.take(SMALLEST + 1)) == 2 * SMALLEST
-    huge = pool.take(LARGEST_ON_HEAP + 1)
-    assert isinstance(huge, mmap.mmap)
-    assert len(huge) == 2 * LARGEST_ON_HEAP
+
+
+@pytest.mark.parametrize("size", [SMALLEST, 1 << 20, 1 << 22])
+def test_memory_is_taken_as_bytes_arrive_not_as_they_are_announced(size: int) -> None:
+    def resident() -> int:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * 4096
+
+    pool = BufferPool()
+    before = resident()
+    buffers = [pool.take(size) for _ in range((1 << 28) // size)]
+    for buffer in buffers:
+        buffer[:5] = b"start"
+    assert resident() - before < len(buffers) * 8192 + (4 << 20)
 
 
 def test_the_pool_keeps_no_more_than_it_may() -> None:

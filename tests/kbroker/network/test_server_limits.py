@@ -1,0 +1,213 @@
+"""What a server takes from its clients: sizes, connections, memory, time of the event loop."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import socket
+import struct
+import time
+from typing import Any
+
+import pytest
+
+from kbroker.network.connection import Connection
+from kbroker.network.dispatch import PENDING
+from tests.kbroker.network.serving import Client, connected, frame, serving, until
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "said"),
+    [
+        (struct.pack(">i", 1_000_001), "1000001 bytes, more than socket.request.max.bytes=1000000"),
+        (struct.pack(">i", -1), "negative size -1"),
+        (struct.pack(">i", -(1 << 31)), "negative size"),
+        (b"\x16\x03\x01\x02\x00\x01\x00", "speaks TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP"),
+    ],
+)
+async def test_a_frame_size_out_of_bounds_ends_the_connection_with_one_line(
+    first_bytes: bytes, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(request_max_bytes=1_000_000) as server, connected(server) as client:
+        client.send(first_bytes)
+        assert await client.is_closed()
+        lines = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+        assert len(lines) == 1
+        assert said in lines[0]
+        assert "127.0.0.1:" in lines[0]
+
+
+LIMITS_BY_API = {"request_max_bytes": 5_000_000, "small_request_max_bytes": 100_000}
+
+
+@pytest.mark.parametrize("first_bytes", [4, 5, 6, 300])
+async def test_only_requests_that_hold_records_or_come_from_brokers_may_be_large(
+    first_bytes: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce, metadata = (frame(struct.pack(">hh", key, 1) + bytes(1_000_000)) for key in (0, 3))
+    async with serving(**LIMITS_BY_API) as server:
+        async with connected(server) as client:
+            for _ in range(2):
+                client.send(produce[:first_bytes])
+                await client.writer.drain()
+                await asyncio.sleep(0.02)
+                client.send(produce[first_bytes:])
+                assert len(await client.receive()) == 1_000_004
+            client.send(metadata[:first_bytes])
+            await asyncio.sleep(0.02)
+            client.send(metadata[first_bytes : first_bytes + 10])
+            assert await client.is_closed()
+        assert "a request of 1000004 bytes, Metadata: more than kbroker.small.request.max.bytes=100000" in caplog.text
+        async with connected(server) as client:
+            client.send(frame(struct.pack(">hh", 3, 1) + bytes(99_996)))
+            assert len(await client.receive()) == 100_000
+
+
+@pytest.mark.parametrize("floods", [1, 20])
+async def test_buffers_full_of_small_frames_do_not_hold_up_another_client(floods: int) -> None:
+    served: list[bytes] = []
+    other: Client
+
+    def slow(connection: Connection, request: memoryview) -> list[bytes]:
+        served.append(bytes(request))
+        if len(served) == 50:
+            other.send(frame(b"other"))
+        time.sleep(0.001)
+        return [frame(bytes(request))]
+
+    async with serving(slow) as server, contextlib.AsyncExitStack() as stack:
+        other = await stack.enter_async_context(connected(server))
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(floods)]
+        for client in clients:
+            client.send(frame(b"flood") * (1000 // floods))
+        assert await other.receive() == b"other"
+        assert served.index(b"other") < 150
+        for client in clients:
+            for _ in range(1000 // floods):
+                assert await client.receive() == b"flood"
+
+
+async def test_an_announced_huge_frame_takes_no_memory_before_its_bytes_arrive() -> None:
+    def resident() -> int:
+        with open("/proc/self/statm") as statm:
+            return int(statm.read().split()[1]) * 4096
+
+    async with serving() as server:
+        before = resident()
+        clients = [socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])) for _ in range(20)]
+        for client in clients:
+            client.sendall(struct.pack(">ih", 100_000_000, 0) + b"start")
+        await until(lambda: sum(c._frame is not None for c in server.connections) == 20)
+        assert resident() - before < 20_000_000
+        for client in clients:
+            client.close()
+        await until(lambda: not server.connections)
+
+
+async def test_connections_beyond_the_limit_of_an_address_are_closed() -> None:
+    async with serving(max_connections_per_ip=2) as server:
+        async with connected(server), connected(server) as second:
+            await until(lambda: len(server.connections) == 2)
+            async with connected(server) as third:
+                assert await third.is_closed()
+            second.send(frame(b"still here"))
+            assert await second.receive() == b"still here"
+        await until(lambda: not server.connections)
+        async with connected(server) as later:
+            later.send(frame(b"room again"))
+            assert await later.receive() == b"room again"
+
+
+async def test_an_override_beats_the_limit_per_address() -> None:
+    async with serving(max_connections_per_ip=0, per_ip_overrides={"127.0.0.1": 1}) as server:
+        async with connected(server) as first, connected(server) as second:
+            first.send(frame(b"a"))
+            assert await first.receive() == b"a"
+            assert await second.is_closed()
+
+
+async def test_connections_beyond_max_connections_wait_for_a_place() -> None:
+    async with serving(max_connections=1) as server:
+        async with connected(server) as first:
+            await until(lambda: len(server.connections) == 1)
+            async with connected(server) as second:
+                second.send(frame(b"patience"))
+                assert not await second.is_closed(0.1)
+                first.send(frame(b"bye"))
+                await first.receive()
+                await first.close()
+                assert await second.receive() == b"patience"
+
+
+async def test_connections_beyond_the_rate_wait_for_the_next_second() -> None:
+    async with serving(max_creation_rate=2) as server:
+        begun = asyncio.get_running_loop().time()
+        clients = [socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])) for _ in range(5)]
+        await until(lambda: len(server.connections) == 2)
+        await until(lambda: len(server.connections) == 5)
+        assert asyncio.get_running_loop().time() - begun > 1.5
+        for client in clients:
+            client.close()
+
+
+async def test_no_frame_is_read_while_the_requests_in_work_hold_all_memory() -> None:
+    held: list[Connection] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        held.append(connection)
+        return PENDING
+
+    async with serving(dispatch, queued_max_bytes=100_000) as server:
+        async with connected(server) as first, connected(server) as second, connected(server) as third:
+            first.send(frame(bytes(200_000)))
+            await until(lambda: len(held) == 1)
+            second.send(frame(bytes(50_000)))
+            third.send(frame(b"tiny"))
+            await asyncio.sleep(0.1)
+            assert len(held) == 1
+            assert server.bytes_in_flight == 200_000
+            held[0].answer([frame(b"one")])
+            await until(lambda: len(held) == 3)
+            for connection in held[1:]:
+                connection.answer([frame(b"done")])
+            assert await second.receive() == b"done"
+            assert await third.receive() == b"done"
+            await until(lambda: server.bytes_in_flight == 0)
+
+
+async def test_running_out_of_descriptors_is_logged_once_and_passes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kbroker.network.server.ACCEPT_PAUSE_S", 0.05)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    async with serving() as server:
+        client = socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"]))
+        await until(lambda: len(server.connections) == 1)
+        late = socket.socket()
+        highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+        fillers = []
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+            try:
+                while True:
+                    fillers.append(os.dup(0))
+            except OSError:
+                pass
+            late.connect(("127.0.0.1", server.ports["PLAINTEXT"]))
+            late.sendall(frame(b"late"))
+            await asyncio.sleep(0.3)
+            client.sendall(frame(b"served"))
+            loop = asyncio.get_running_loop()
+            client.setblocking(False)
+            assert await asyncio.wait_for(loop.sock_recv(client, 100), 5) == frame(b"served")
+        finally:
+            for descriptor in fillers:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        late.setblocking(False)
+        assert await asyncio.wait_for(loop.sock_recv(late, 100), 5) == frame(b"late")
+        assert len([r for r in caplog.records if "cannot accept" in r.getMessage()]) == 1
+        client.close()
+        late.close()
