@@ -210,7 +210,7 @@ class BrokerStore(Znodes):
         for name, node in zip(wanted, found, strict=True):
             if node is not None:
                 try:
-                    topics[name] = znodes.decode_topic(name, node[0])
+                    topics[name] = znodes.decode_topic(name, node[0], node[1].version)
                 except znodes.MalformedZnode as error:
                     log.error("topic %s left out: %s", name, error)
         return topics
@@ -255,8 +255,11 @@ class BrokerStore(Znodes):
         return failed[1] if failed else None
 
     async def write_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:
-        """Replace the whole assignment: how partitions are added. Raises NoNode."""
-        await self.set(znodes.topic_path(topic), znodes.encode_topic(assignment))
+        """Replace the whole assignment, if the node still has its version: how partitions are added.
+
+        Raises NoNode, BadVersion.
+        """
+        await self.set(znodes.topic_path(topic), znodes.encode_topic(assignment), assignment.version)
 
     async def mark_topic_deleted(self, topic: str) -> None:
         """Ask the controller to delete the topic. Raises NoNode when there is none; marked twice is fine."""

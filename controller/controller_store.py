@@ -140,7 +140,7 @@ class ControllerStore(Znodes):
 
     async def create_partition_states(
         self, term: ElectedController, states: Mapping[TopicPartition, PartitionState]
-    ) -> dict[TopicPartition, PartitionState | Conflict]:
+    ) -> dict[TopicPartition, PartitionState | Conflict[PartitionState]]:
         """Make the nodes of new partitions, directories included; a state that is there already is a conflict."""
         topics = dict.fromkeys(each.topic for each in states)
         await self.write_fenced(term, [Create(znodes.partitions_path(topic)) for topic in topics])
@@ -153,7 +153,7 @@ class ControllerStore(Znodes):
 
     async def write_partition_states(
         self, term: ElectedController, states: Mapping[TopicPartition, PartitionState]
-    ) -> dict[TopicPartition, PartitionState | Conflict]:
+    ) -> dict[TopicPartition, PartitionState | Conflict[PartitionState]]:
         """Replace states whose znode still has the version in `partition_epoch`; written ones have the new one."""
         operations = [
             SetData(znodes.state_path(*each), znodes.encode_partition_state(state), state.partition_epoch)
@@ -164,9 +164,9 @@ class ControllerStore(Znodes):
 
     async def _settle(
         self, states: Mapping[TopicPartition, PartitionState], outcomes: Sequence[Outcome], *, is_new: bool
-    ) -> dict[TopicPartition, PartitionState | Conflict]:
+    ) -> dict[TopicPartition, PartitionState | Conflict[PartitionState]]:
         """What was written, and what is there instead. A write whose answer was lost counts as written."""
-        results: dict[TopicPartition, PartitionState | Conflict] = {}
+        results: dict[TopicPartition, PartitionState | Conflict[PartitionState]] = {}
         refused = []
         for (partition, state), outcome in zip(states.items(), outcomes, strict=True):
             if isinstance(outcome, ZnodeError):
@@ -195,11 +195,29 @@ class ControllerStore(Znodes):
 
     # --- topics ---
 
-    async def write_topics(self, term: ElectedController, topics: Mapping[str, TopicAssignment]) -> list[Outcome]:
-        """Replace topics' assignments."""
-        return await self.write_fenced(
-            term, [SetData(znodes.topic_path(name), znodes.encode_topic(each)) for name, each in topics.items()]
-        )
+    async def write_topics(
+        self, term: ElectedController, topics: Mapping[str, TopicAssignment]
+    ) -> dict[str, TopicAssignment | Conflict[TopicAssignment]]:
+        """Replace topics whose znode still has the version in `version`; written ones have the new one."""
+        operations = [
+            SetData(znodes.topic_path(name), znodes.encode_topic(each), each.version) for name, each in topics.items()
+        ]
+        results: dict[str, TopicAssignment | Conflict[TopicAssignment]] = {}
+        for (name, topic), outcome in zip(topics.items(), await self.write_fenced(term, operations), strict=True):
+            if isinstance(outcome, Stat):
+                results[name] = replace(topic, version=outcome.version)
+            else:
+                results[name] = await self._found_instead(name, topic)
+        return results
+
+    async def _found_instead(self, name: str, wanted: TopicAssignment) -> TopicAssignment | Conflict[TopicAssignment]:
+        """What a topic's node holds; when it is what was to be written, the write's answer was lost."""
+        try:
+            data, stat = await self.get(znodes.topic_path(name))
+            found = znodes.decode_topic(name, data, stat.version)
+        except (NoNode, znodes.MalformedZnode):
+            return Conflict(None)
+        return found if found == wanted else Conflict(found)
 
     async def delete_topic_nodes(self, term: ElectedController, topic: str) -> None:
         """Remove a deleted topic's nodes: its tree, its overrides, the mark; what is missing is fine."""

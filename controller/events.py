@@ -179,7 +179,14 @@ class Done:
 class PartitionStatesWritten:
     """Per partition the state as written, or what stood in the way."""
 
-    results: dict[TopicPartition, PartitionState | Conflict]
+    results: dict[TopicPartition, PartitionState | Conflict[PartitionState]]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsWritten:
+    """Per topic the assignment as written, with its new version, or what stood in the way."""
+
+    results: dict[str, TopicAssignment | Conflict[TopicAssignment]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +210,7 @@ class TopicConfigsRead:
     configs: dict[str, dict[str, str]]
 
 
-Result = Done | PartitionStatesWritten | PartitionStatesRead | TopicsRead | TopicConfigsRead
+Result = Done | PartitionStatesWritten | TopicsWritten | PartitionStatesRead | TopicsRead | TopicConfigsRead
 Event = (
     ControllerElected
     | TermEnded

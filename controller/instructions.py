@@ -44,7 +44,7 @@ class ReadTopics:
 
 @dataclass(frozen=True, slots=True)
 class WriteTopics:
-    """Replace topics' assignments → Done."""
+    """Replace topics' nodes that have the version in `version` → TopicsWritten."""
 
     topics: dict[str, TopicAssignment]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbroker.controller.events import PartitionStatesRead, PartitionStatesWritten
+from kbroker.controller.guarded_writes import adopt_state
 from kbroker.controller.instructions import ReadPartitionStates, Steps, WritePartitionStates
 from kbroker.controller.state import ControllerState
 from kbroker.controller.transitions import Transitions
@@ -133,11 +134,10 @@ class IsrChanges:
         for partition, result in written.results.items():
             if isinstance(result, PartitionState):
                 results[partition] = result
-                self.do.state.leadership[partition] = result
+                self.do.state.take(partition, result)
                 continue
             results[partition] = ErrorCode.INVALID_UPDATE_VERSION
-            if result.current is not None and result.current.controller_epoch <= self.do.state.epoch:
-                self.do.state.leadership[partition] = result.current
+            adopt_state(self.do.state, partition, result)
 
     def _response(
         self,
@@ -170,7 +170,8 @@ class IsrChanges:
         if not known:
             return
         read: PartitionStatesRead = yield ReadPartitionStates(known)
-        state.leadership.update(read.states)
+        for partition, found in read.states.items():
+            state.take(partition, found)
         yield from self.do.tell_metadata(known)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kbroker.controller import events
@@ -21,6 +22,7 @@ from kbroker.controller.admin_elections import AdminElections
 from kbroker.controller.broker_life import BrokerLife
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.election import Strategy
+from kbroker.controller.guarded_writes import write_topics
 from kbroker.controller.instructions import (
     WITHOUT_RESULT,
     Answer,
@@ -30,7 +32,6 @@ from kbroker.controller.instructions import (
     Pause,
     ReadTopics,
     Steps,
-    WriteTopics,
 )
 from kbroker.controller.isr_changes import IsrChanges
 from kbroker.controller.reassignment import Reassignment
@@ -54,6 +55,7 @@ log = logging.getLogger(__name__)
 _RESULTS = (
     events.Done,
     events.PartitionStatesWritten,
+    events.TopicsWritten,
     events.PartitionStatesRead,
     events.TopicsRead,
     events.TopicConfigsRead,
@@ -130,10 +132,9 @@ class Machine:
         state, snapshot = self.state, event.snapshot
         state.epoch = event.epoch
         state.brokers.update(snapshot.brokers)
-        for name, topic in snapshot.topics.items():
+        for name, topic in (yield from self._with_ids(snapshot.topics)).items():
             state.add_topic(name, topic)
             yield Pause()
-        yield from self._add_missing_topic_ids(snapshot.topics)
         state.leadership.update(
             {each: known for each, known in snapshot.partition_states.items() if state.assignment(each) is not None}
         )
@@ -169,15 +170,17 @@ class Machine:
         assignment = self.state.assignment(partition)
         return assignment is not None and assignment.is_being_reassigned
 
-    def _add_missing_topic_ids(self, topics: dict[str, TopicAssignment]) -> Steps[None]:
+    def _with_ids(self, topics: dict[str, TopicAssignment]) -> Steps[dict[str, TopicAssignment]]:
+        """The topics with those given ids that have none."""
         nameless = {name: topic for name, topic in topics.items() if topic.topic_id is None}
         if not nameless:
-            return
-        with_ids = {name: TopicAssignment(self._new_topic_id(), topic.partitions) for name, topic in nameless.items()}
-        for name, topic in with_ids.items():
-            assert topic.topic_id is not None
-            self.state.topic_ids[name] = topic.topic_id
-        yield WriteTopics(with_ids)
+            return topics
+        named = yield from write_topics(
+            self.state,
+            nameless,
+            lambda _, known: None if known.topic_id else replace(known, topic_id=self._new_topic_id()),
+        )
+        return {**topics, **named}
 
     def _take_deletions(self, marked: frozenset[str]) -> Steps[None]:
         """Topics marked before our term. Those with a dead broker or a running move have to wait."""
@@ -230,7 +233,7 @@ class Machine:
                 status = PartitionStatus.ONLINE
             else:
                 status = PartitionStatus.OFFLINE
-            state.partition_status[partition] = status
+            state.set_status(partition, status)
 
     # --- brokers ---
 
@@ -268,9 +271,8 @@ class Machine:
         if not new:
             return
         read: events.TopicsRead = yield ReadTopics(tuple(new))
-        yield from self._add_missing_topic_ids(read.topics)
         created = []
-        for name, topic in read.topics.items():
+        for name, topic in (yield from self._with_ids(read.topics)).items():
             created += state.add_topic(name, topic)
             yield Pause()
         topics, partitions = count(len(read.topics), "new topic"), count(len(created), "partition")
@@ -295,14 +297,17 @@ class Machine:
             if name not in state.assignments:
                 continue
             new = {number: each for number, each in topic.partitions.items() if number not in state.assignments[name]}
+            state.topic_versions[name] = topic.version
             if not new:
                 continue
             if state.is_being_deleted(name):
-                restored[name] = TopicAssignment(state.topic_ids.get(name), dict(state.assignments[name]))
+                restored[name] = topic
             else:
-                created += state.add_topic(name, TopicAssignment(None, new))
+                created += state.add_topic(name, replace(topic, partitions=new))
         if restored:
-            yield WriteTopics(restored)
+            yield from write_topics(
+                state, restored, lambda name, known: replace(known, partitions=dict(state.assignments[name]))
+            )
         if created:
             yield from self._create_partitions(created)
 

@@ -98,7 +98,7 @@ class Orders:
             case ReadTopicConfigs(names):
                 return events.TopicConfigsRead(await zookeeper.read_configs("topics", names))
             case WriteTopics(topics):
-                await zookeeper.write_topics(term, topics)
+                return events.TopicsWritten(await zookeeper.write_topics(term, topics))
             case DeleteTopicNodes(topic):
                 await zookeeper.delete_topic_nodes(term, topic)
             case DeleteNodes(paths):
@@ -139,7 +139,7 @@ class Orders:
     ) -> events.PartitionStatesWritten:
         zookeeper = self._zookeeper
         write = zookeeper.create_partition_states if is_new else zookeeper.write_partition_states
-        results: dict[TopicPartition, PartitionState | Conflict] = {}
+        results: dict[TopicPartition, PartitionState | Conflict[PartitionState]] = {}
         for chunk in _chunks(list(states.items())):
             results.update(await write(self._term, dict(chunk)))
         return events.PartitionStatesWritten(results)

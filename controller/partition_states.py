@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from kbroker.controller.election import Elected, Strategy, elect, needs_unclean
 from kbroker.controller.events import PartitionStatesWritten, TopicConfigsRead
-from kbroker.controller.instructions import CreatePartitionStates, Pause, ReadTopicConfigs, Steps, WritePartitionStates
+from kbroker.controller.guarded_writes import write_states
+from kbroker.controller.instructions import CreatePartitionStates, Pause, ReadTopicConfigs, Steps
 from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
 from kbroker.controller.state import ControllerState, PartitionStatus
 from kbroker.controller.wording import count, few
@@ -22,7 +23,6 @@ from kbroker.controller.znodes import Conflict, PartitionState, TopicPartition
 
 log = logging.getLogger(__name__)
 
-_WRITE_ATTEMPTS = 10
 _UNCLEAN_KEY = "unclean.leader.election.enable"
 
 VALID_PREVIOUS: Mapping[PartitionStatus, frozenset[PartitionStatus]] = {
@@ -45,10 +45,7 @@ class PartitionMoves:
     def set_status(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> None:
         """Into New, Offline or NonExistent: nothing is written and nobody told."""
         for partition in self._valid(partitions, target):
-            if target is PartitionStatus.NON_EXISTENT:
-                self.state.partition_status.pop(partition, None)
-            else:
-                self.state.partition_status[partition] = target
+            self.state.set_status(partition, target)
 
     def _valid(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> list[TopicPartition]:
         valid = []
@@ -96,49 +93,34 @@ class PartitionMoves:
             if isinstance(result, Conflict):
                 log.error("partition %s got no first leader, ZooKeeper holds %s", partition, result.current)
                 continue
-            self._take(partition, Elected(result, result.isr), is_new=True)
+            self.state.take(partition, result)
+            self._lead(partition, result.isr, is_new=True)
             succeeded.add(partition)
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
         return succeeded
 
-    def _take(self, partition: TopicPartition, elected: Elected, *, is_new: bool) -> None:
-        self.state.leadership[partition] = elected.state
-        self.state.partition_status[partition] = PartitionStatus.ONLINE
-        self.batch.tell_leader_and_isr(elected.recipients, partition, is_new=is_new)
+    def _lead(self, partition: TopicPartition, recipients: tuple[int, ...], *, is_new: bool) -> None:
+        self.state.set_status(partition, PartitionStatus.ONLINE)
+        self.batch.tell_leader_and_isr(recipients, partition, is_new=is_new)
 
     def _elect(self, partitions: list[TopicPartition], strategy: Strategy, unclean: bool) -> Steps[set[TopicPartition]]:
         """Elections; a state that changed in ZooKeeper meanwhile is taken over and the election held again."""
-        succeeded: set[TopicPartition] = set()
-        remaining = [each for each in partitions if each in self.state.leadership]
-        for _ in range(_WRITE_ATTEMPTS):
+        elections: dict[TopicPartition, Elected] = {}
+
+        def decide(remaining: list[TopicPartition]) -> Steps[dict[TopicPartition, PartitionState]]:
             uncleanly: set[TopicPartition] = set()
             if strategy is Strategy.OFFLINE and unclean:
                 uncleanly = yield from self._allowed_unclean(remaining)
-            elections = yield from self._candidates(remaining, strategy, uncleanly)
-            if not elections:
-                break
-            states = {partition: elected.state for partition, elected in elections.items()}
-            written: PartitionStatesWritten = yield WritePartitionStates(states)
-            remaining = []
-            for partition, result in written.results.items():
-                if isinstance(result, PartitionState):
-                    self._take(partition, Elected(result, elections[partition].recipients), is_new=False)
-                    succeeded.add(partition)
-                elif self._adopt(partition, result):
-                    remaining.append(partition)
-            if not remaining:
-                break
-        return succeeded
+            held = yield from self._candidates(remaining, strategy, uncleanly)
+            elections.update(held)
+            return {partition: elected.state for partition, elected in held.items()}
 
-    def _adopt(self, partition: TopicPartition, conflict: Conflict) -> bool:
-        """Take over what ZooKeeper holds; False when the change is not ours to make any more."""
-        current = conflict.current
-        if current is None or current.controller_epoch > self.state.epoch:
-            log.error("partition %s: election given up, ZooKeeper holds %s", partition, current)
-            return False
-        self.state.leadership[partition] = current
-        return True
+        known = [each for each in partitions if each in self.state.leadership]
+        written = yield from write_states(self.state, known, decide)
+        for partition in written:
+            self._lead(partition, elections[partition].recipients, is_new=False)
+        return set(written)
 
     def _candidates(
         self, partitions: list[TopicPartition], strategy: Strategy, uncleanly: set[TopicPartition]

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 from kbroker.controller import znodes
 from kbroker.controller.election import Strategy
-from kbroker.controller.events import PartitionStatesWritten
-from kbroker.controller.instructions import DeleteNodes, SetNode, Steps, WritePartitionStates, WriteTopics
+from kbroker.controller.guarded_writes import write_states, write_topics
+from kbroker.controller.instructions import DeleteNodes, SetNode, Steps
 from kbroker.controller.state import ControllerState, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
@@ -28,8 +28,6 @@ from kbroker.protocol.messages.reassignments import (
 )
 
 log = logging.getLogger(__name__)
-
-_WRITE_ATTEMPTS = 10
 
 
 @dataclass(slots=True)
@@ -50,9 +48,13 @@ class Reassignment:
         except KafkaError as error:
             return error
         if assignment.is_being_reassigned or partition in self.do.state.reassigning:
-            yield from self._run(partition, assignment)
-        elif assignment != self.do.state.assignment(partition):
-            yield from self._reorder(partition, assignment)
+            is_written = yield from self._run(partition, assignment)
+        else:
+            is_written = yield from self._reorder(partition, assignment)
+        if not is_written:
+            return KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic's node is gone, or changes all the time."
+            )
         return None
 
     def _checked(self, partition: TopicPartition, target: tuple[int, ...] | None) -> ReplicaAssignment:
@@ -69,11 +71,25 @@ class Reassignment:
             if problem:
                 raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
             wanted = current.reassign_to(target)
-        known = state.leadership.get(partition)
-        if known is not None and not set(known.isr) & set(wanted.replicas):
-            text = f"None of the replicas left, {list(wanted.replicas)}, is in sync: records would be lost."
-            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
+        self._check_that_somebody_is_left(partition, wanted)
         return wanted
+
+    def _check_that_somebody_is_left(self, partition: TopicPartition, wanted: ReplicaAssignment) -> None:
+        """What the move drops at once must be neither the last in sync nor the last that can lead."""
+        state = self.do.state
+        known = state.leadership.get(partition)
+        if known is None:
+            return
+        problem = None
+        in_sync = [each for each in wanted.replicas if each in known.isr]
+        if not in_sync:
+            problem = f"None of the replicas left, {list(wanted.replicas)}, is in sync: records would be lost."
+        elif known.leader not in wanted.replicas and not state.online(in_sync, partition):
+            if not state.can_serve(known.leader, partition):
+                return  # there is none now either
+            problem = f"Of the replicas left, those in sync, {in_sync}, are away: there would be no leader."
+        if problem:
+            raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
     def _problem(self, current: ReplicaAssignment, target: tuple[int, ...]) -> str | None:
         if not target:
@@ -110,32 +126,44 @@ class Reassignment:
         is_in_sync = known is not None and set(assignment.target) <= set(known.isr)
         return is_in_sync and bool(state.online(assignment.target, partition))
 
-    def _run(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
-        state = self.do.state
-        state.reassigning.add(partition)
+    def _run(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
+        """Whether it goes on: not when the topic's node is gone."""
+        if not (yield from self._take(partition, assignment)):
+            return False
+        self.do.state.reassigning.add(partition)
         self.deletion.mark_ineligible((partition.topic,))
-        yield from self._take(partition, assignment)
         if self._is_complete(partition, assignment):
             yield from self._finish(partition, assignment)
         else:
             yield from self._begin(partition, assignment)
+        return True
 
-    def _take(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+    def _take(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
         """U1 to U3: the topic's node, memory, and the end of replicas that an overridden move had added."""
-        current = self.do.state.assignment(partition)
+        state = self.do.state
+        current = state.assignment(partition)
         assert current is not None, f"{partition} was checked before"
         if current == assignment:
-            return
-        yield from self._write_topic(partition, assignment)
+            return True
+        if not (yield from self._write_topic(partition, assignment)):
+            return False
         dropped = [each for each in current.replicas if each not in assignment.replicas]
-        self.do.state.set_assignment(partition, assignment)
+        state.set_assignment(partition, assignment)
+        known = state.leadership.get(partition)
+        if known is not None and known.leader in dropped:
+            yield from self.do.bring_online([partition], unclean=False)
         yield from self._drop_replicas(partition, dropped)
+        return True
 
-    def _write_topic(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
-        state = self.do.state
-        partitions = {**state.assignments[partition.topic], partition.partition: assignment}
-        topic = TopicAssignment(state.topic_ids.get(partition.topic), partitions)
-        yield WriteTopics({partition.topic: topic})
+    def _write_topic(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
+        """Write the partition's replicas into the topic's node, which may hold newer partitions than we know."""
+        state, name = self.do.state, partition.topic
+
+        def change(_name: str, known: TopicAssignment) -> TopicAssignment:
+            return replace(known, partitions={**known.partitions, partition.partition: assignment})
+
+        written = yield from write_topics(state, {name: state.topic(name)}, change)
+        return name in written
 
     def _drop_replicas(self, partition: TopicPartition, brokers: Iterable[int]) -> Steps[None]:
         """Stop and delete replicas for good, without waiting for their brokers' answers."""
@@ -166,28 +194,23 @@ class Reassignment:
         for each in fresh:
             self.do.state.replica_status[each] = ReplicaStatus.NEW
 
-    def _bump(self, partition: TopicPartition, brokers: Iterable[int], new: Iterable[int] = ()) -> Steps[bool]:
+    def _bump(self, partition: TopicPartition, brokers: Iterable[int], new: Iterable[int] = ()) -> Steps[None]:
         """Write the state with the next leader epoch and tell it to the brokers."""
         state = self.do.state
-        for _ in range(_WRITE_ATTEMPTS):
-            known = state.leadership.get(partition)
-            if known is None:
-                return False
-            bumped = replace(known, leader_epoch=known.leader_epoch + 1, controller_epoch=state.epoch)
-            written: PartitionStatesWritten = yield WritePartitionStates({partition: bumped})
-            result = written.results[partition]
-            if isinstance(result, PartitionState):
-                state.leadership[partition] = result
-                batch = self.do.batch()
-                batch.tell_leader_and_isr(brokers, partition)
-                batch.tell_leader_and_isr(new, partition, is_new=True)
-                yield from batch.send()
-                return True
-            if result.current is None or result.current.controller_epoch > state.epoch:
-                break
-            state.leadership[partition] = result.current
-        log.error("partition %s: its leader epoch could not be raised", partition)
-        return False
+
+        def decide(remaining: list[TopicPartition]) -> Steps[dict[TopicPartition, PartitionState]]:
+            yield from ()
+            known = {each: state.leadership[each] for each in remaining if each in state.leadership}
+            return {
+                each: replace(has, leader_epoch=has.leader_epoch + 1, controller_epoch=state.epoch)
+                for each, has in known.items()
+            }
+
+        if (yield from write_states(state, [partition], decide)):
+            batch = self.do.batch()
+            batch.tell_leader_and_isr(brokers, partition)
+            batch.tell_leader_and_isr(new, partition, is_new=True)
+            yield from batch.send()
 
     def _finish(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
         """Phase B: only the target is left."""
@@ -202,10 +225,11 @@ class Reassignment:
         final = ReplicaAssignment(target)
         state.set_assignment(partition, final)  # the target is told that it is all there is
         known = state.leadership[partition]
-        if known.leader not in target or not state.is_online(known.leader, partition):
-            yield from self.do.bring_online([partition], Strategy.REASSIGN)
-        else:
+        if known.leader in target and state.is_online(known.leader, partition):
             yield from self._bump(partition, target)
+        elif not (yield from self.do.bring_online([partition], Strategy.REASSIGN)):
+            state.set_assignment(partition, assignment)  # what leads now has to stay until somebody else can
+            return
         yield from self._drop_replicas(partition, removed)
         yield from self._write_topic(partition, final)
         yield from self._over(partition)
@@ -219,11 +243,15 @@ class Reassignment:
         yield from self.do.tell_metadata([partition])
         yield from self.deletion.resume_for({partition.topic})
 
-    def _reorder(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[None]:
+    def _reorder(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
         """The same replicas in another order: nothing to move, but another one is preferred."""
-        yield from self._write_topic(partition, assignment)
+        if assignment == self.do.state.assignment(partition):
+            return True
+        if not (yield from self._write_topic(partition, assignment)):
+            return False
         self.do.state.set_assignment(partition, assignment)
         yield from self._bump(partition, assignment.replicas)
+        return True
 
     # --- the legacy node ---
 

@@ -11,15 +11,14 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from kbroker.controller.events import PartitionStatesWritten
-from kbroker.controller.instructions import Pause, Steps, WritePartitionStates
+from kbroker.controller.guarded_writes import write_states
+from kbroker.controller.instructions import Pause, Steps
 from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
 from kbroker.controller.state import ControllerState, Replica, ReplicaStatus
 from kbroker.controller.znodes import NO_LEADER, PartitionState, TopicPartition
 
 log = logging.getLogger(__name__)
 
-_WRITE_ATTEMPTS = 10
 _ALIVE = frozenset({ReplicaStatus.NEW, ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, ReplicaStatus.DELETION_INELIGIBLE})
 
 VALID_PREVIOUS: Mapping[ReplicaStatus, frozenset[ReplicaStatus]] = {
@@ -98,30 +97,18 @@ class ReplicaMoves:
         """Shrink the ISRs the replica is in. The last member stays: somebody has to know what was acknowledged."""
         state = self.state
         self.batch.tell_metadata(each for each in partitions if each in state.leadership)
-        remaining = [each for each in partitions if not state.is_going(each.topic)]
-        left = []
-        for _ in range(_WRITE_ATTEMPTS):
-            states = {
-                each: self._without(state.leadership[each], broker_id)
-                for each in remaining
-                if each in state.leadership and broker_id in state.leadership[each].isr
-            }
-            if not states:
-                break
-            written: PartitionStatesWritten = yield WritePartitionStates(states)
-            remaining = []
-            for partition, result in written.results.items():
-                if isinstance(result, PartitionState):
-                    state.leadership[partition] = result
-                    left.append(partition)
-                    others = [each for each in state.replicas(partition) if each != broker_id]
-                    self.batch.tell_leader_and_isr(others, partition)
-                elif result.current is not None and result.current.controller_epoch <= state.epoch:
-                    state.leadership[partition] = result.current
-                    remaining.append(partition)
-                else:
-                    log.error("partition %s: ISR left alone, ZooKeeper holds %s", partition, result.current)
-        return left
+        staying = [each for each in partitions if not state.is_going(each.topic)]
+
+        def decide(remaining: list[TopicPartition]) -> Steps[dict[TopicPartition, PartitionState]]:
+            yield from ()
+            known = {each: state.leadership[each] for each in remaining if each in state.leadership}
+            return {each: self._without(has, broker_id) for each, has in known.items() if broker_id in has.isr}
+
+        left = yield from write_states(state, staying, decide)
+        for partition in left:
+            others = [each for each in state.replicas(partition) if each != broker_id]
+            self.batch.tell_leader_and_isr(others, partition)
+        return list(left)
 
     def _without(self, known: PartitionState, broker_id: int) -> PartitionState:
         isr = known.isr if len(known.isr) == 1 else tuple(each for each in known.isr if each != broker_id)

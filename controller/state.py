@@ -55,11 +55,14 @@ class ControllerState:
         self.offline_partitions: dict[int, set[TopicPartition]] = {}
         """Per broker, the partitions in log directories it has lost."""
         self.topic_ids: dict[str, bytes] = {}
+        self.topic_versions: dict[str, int] = {}
+        """Of the topics' znodes, as we last read or wrote them."""
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
         """Topic → partition → replicas."""
         self.leadership: dict[TopicPartition, PartitionState] = {}
-        """What the state nodes hold, as far as we know; partitions without a node are missing."""
+        """What the state nodes hold, as far as we know; partitions without a node are missing. `take` changes it."""
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
+        """Online means: there is a leader, on a broker that is there. `set_status` changes it."""
         self.replica_status: dict[Replica, ReplicaStatus] = {}
         self.reassigning: set[TopicPartition] = set()
         self.topics_to_delete: set[str] = set()
@@ -119,6 +122,7 @@ class ControllerState:
         """Take over a topic's id and its partitions; those that were unknown are given back."""
         if topic.topic_id is not None:
             self.topic_ids[name] = topic.topic_id
+        self.topic_versions[name] = topic.version
         known = self.assignments.setdefault(name, {})
         added = []
         for number, assignment in topic.partitions.items():
@@ -141,8 +145,13 @@ class ControllerState:
                 lost.discard(partition)
         self.assignments.pop(name, None)
         self.topic_ids.pop(name, None)
+        self.topic_versions.pop(name, None)
         for topics in (self.topics_to_delete, self.deletion_started, self.deletion_ineligible):
             topics.discard(name)
+
+    def topic(self, name: str) -> TopicAssignment:
+        """What the topic's node holds, as far as we know."""
+        return TopicAssignment(self.topic_ids.get(name), dict(self.assignments[name]), self.topic_versions[name])
 
     def partitions(self) -> Iterator[TopicPartition]:
         """All partitions."""
@@ -182,6 +191,19 @@ class ControllerState:
         """Where the partition stands; one we do not know is NonExistent."""
         return self.partition_status.get(partition, PartitionStatus.NON_EXISTENT)
 
+    def set_status(self, partition: TopicPartition, status: PartitionStatus) -> None:
+        """The partition stands there from now on."""
+        if status is PartitionStatus.NON_EXISTENT:
+            self.partition_status.pop(partition, None)
+        else:
+            self.partition_status[partition] = status
+
+    def take(self, partition: TopicPartition, known: PartitionState) -> None:
+        """Take over what a partition's node holds. One that has lost its leader waits for an election from then on."""
+        self.leadership[partition] = known
+        if known.leader == NO_LEADER and self.status(partition) is PartitionStatus.ONLINE:
+            self.set_status(partition, PartitionStatus.OFFLINE)
+
     def replica_state(self, replica: Replica) -> ReplicaStatus:
         """Where the replica stands; one we do not know is NonExistent."""
         return self.replica_status.get(replica, ReplicaStatus.NON_EXISTENT)
@@ -199,6 +221,9 @@ class ControllerState:
         for partition, status in self.partition_status.items():
             if status is PartitionStatus.ONLINE:
                 assert partition in self.leadership, f"{partition} is online and has no state"
+                leader = self.leadership[partition].leader
+                assert leader != NO_LEADER, f"{partition} is online and has no leader"
+                assert self.can_serve(leader, partition), f"{partition} is online and its leader {leader} is not there"
         for topic, partitions in self.assignments.items():
             for number, assignment in partitions.items():
                 partition = TopicPartition(topic, number)

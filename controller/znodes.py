@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote_plus, unquote_plus
 
+from kbroker.controller.znode_operations import ANY_VERSION
 from kbroker.protocol.primitives import uuid_from_text, uuid_to_text
 
 CONTROLLER = "/controller"
@@ -67,6 +68,8 @@ NO_LEADER = -1
 RECOVERED = 0
 RECOVERING = 1
 _LAST_PRODUCER_ID = (1 << 63) - 1
+
+T = TypeVar("T")
 
 
 class MalformedZnode(ValueError):
@@ -156,6 +159,8 @@ class TopicAssignment:
     topic_id: bytes | None
     """16 bytes; None when written by a very old broker, then the controller adds one."""
     partitions: dict[int, ReplicaAssignment]
+    version: int = field(default=ANY_VERSION, compare=False)
+    """The znode's version, not in its data: that it was read with, and must still have to be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +176,10 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
-    """A partition state that was not written: `current` is there instead (None: nothing)."""
+class Conflict(Generic[T]):
+    """A partition's state or a topic that was not written: `current` is there instead (None: nothing)."""
 
-    current: PartitionState | None
+    current: T | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,8 +352,8 @@ def encode_topic(topic: TopicAssignment) -> bytes:
     return _dump(value)
 
 
-def decode_topic(topic: str, data: bytes | None) -> TopicAssignment:
-    """The assignment in /brokers/topics/<topic>."""
+def decode_topic(topic: str, data: bytes | None, version: int = ANY_VERSION) -> TopicAssignment:
+    """The assignment in /brokers/topics/<topic>; `version` is the znode's."""
     path = topic_path(topic)
     value = _load(data, path)
     try:
@@ -363,7 +368,7 @@ def decode_topic(topic: str, data: bytes | None) -> TopicAssignment:
         }
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise MalformedZnode(f"{path} is no topic: {error!r}") from error
-    return TopicAssignment(topic_id, dict(sorted(partitions.items())))
+    return TopicAssignment(topic_id, dict(sorted(partitions.items())), version)
 
 
 def encode_partition_state(state: PartitionState) -> bytes:

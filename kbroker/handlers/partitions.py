@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kbroker.cluster.topic_creation import broker_racks, wait_for_leaders
 from kbroker.controller.placement import continue_assignment
-from kbroker.controller.znode_operations import NoNode, ZooKeeperError
+from kbroker.controller.znode_operations import BadVersion, NoNode, ZooKeeperError
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
 
+WRITE_ATTEMPTS = 10
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
@@ -45,26 +48,37 @@ async def create_partitions(
 async def _extend(
     services: Services, wanted: CreatePartitionsRequest.CreatePartitionsTopic, validate_only: bool
 ) -> None:
+    """Read the topic, add to it, write it; again when somebody else, the controller perhaps, wrote it meanwhile."""
     try:
-        found = await services.zookeeper.read_topics([wanted.name])
-        if wanted.name in await services.zookeeper.topics_to_delete():
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-        if wanted.name not in found:
-            text = f"The topic '{wanted.name}' does not exist."
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
-        topic = found[wanted.name]
-        if any(partition.is_being_reassigned for partition in topic.partitions.values()):
-            text = f"A partition reassignment is in progress for the topic '{wanted.name}'."
-            raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
-        added = _added(services, topic, wanted)
-        if not validate_only:
-            partitions = topic.partitions | {n: ReplicaAssignment(tuple(r)) for n, r in added.items()}
-            await services.zookeeper.write_topic_assignment(wanted.name, TopicAssignment(topic.topic_id, partitions))
+        for _ in range(WRITE_ATTEMPTS):
+            extended = await _extended(services, wanted)
+            if validate_only:
+                return
+            with contextlib.suppress(BadVersion):
+                await services.zookeeper.write_topic_assignment(wanted.name, extended)
+                return
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{wanted.name}' is being changed by others.")
     except NoNode:
         text = f"The topic '{wanted.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text) from None
     except ZooKeeperError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}") from error
+
+
+async def _extended(services: Services, wanted: CreatePartitionsRequest.CreatePartitionsTopic) -> TopicAssignment:
+    """The topic as it is now, with the new partitions; raises KafkaError when they cannot be."""
+    found = await services.zookeeper.read_topics([wanted.name])
+    if wanted.name in await services.zookeeper.topics_to_delete():
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
+    if wanted.name not in found:
+        text = f"The topic '{wanted.name}' does not exist."
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
+    topic = found[wanted.name]
+    if any(partition.is_being_reassigned for partition in topic.partitions.values()):
+        text = f"A partition reassignment is in progress for the topic '{wanted.name}'."
+        raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
+    added = {number: ReplicaAssignment(tuple(each)) for number, each in _added(services, topic, wanted).items()}
+    return replace(topic, partitions=topic.partitions | added)
 
 
 def _added(

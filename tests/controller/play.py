@@ -90,7 +90,7 @@ class Play:
     def create_topic(self, name: str, *replicas: tuple[int, ...]) -> None:
         self.zxid += 1
         partitions = {number: ReplicaAssignment(each) for number, each in enumerate(replicas)}
-        self.topics[name] = TopicAssignment(self.zxid.to_bytes(16, "big"), partitions)
+        self.topics[name] = TopicAssignment(self.zxid.to_bytes(16, "big"), partitions, 0)
 
     def snapshot(self) -> events.Snapshot:
         return events.Snapshot(
@@ -159,7 +159,7 @@ class Play:
             case ReadTopicConfigs(names):
                 return events.TopicConfigsRead({name: self.configs.get(name, {}) for name in names})
             case WriteTopics(topics):
-                self.topics.update(topics)
+                return events.TopicsWritten({name: self.write_topic(name, topic) for name, topic in topics.items()})
             case DeleteTopicNodes(topic):
                 self.topics.pop(topic, None)
                 self.marked.discard(topic)
@@ -174,7 +174,16 @@ class Play:
                 return None
         return events.Done()
 
-    def write(self, partition: TopicPartition, state: PartitionState, is_new: bool) -> PartitionState | Conflict:
+    def write_topic(self, name: str, topic: TopicAssignment) -> TopicAssignment | Conflict[TopicAssignment]:
+        current = self.topics.get(name)
+        if current is None or current.version != topic.version:
+            return Conflict(current)
+        self.topics[name] = replace(topic, version=topic.version + 1)
+        return self.topics[name]
+
+    def write(
+        self, partition: TopicPartition, state: PartitionState, is_new: bool
+    ) -> PartitionState | Conflict[PartitionState]:
         current = self.states.get(partition)
         if partition in self.conflicts and current is not None:
             self.conflicts.discard(partition)

@@ -103,7 +103,9 @@ class Cluster:
 
     # --- ZooKeeper's writes ---
 
-    def write_state(self, partition: TopicPartition, state: PartitionState, is_new: bool) -> PartitionState | Conflict:
+    def write_state(
+        self, partition: TopicPartition, state: PartitionState, is_new: bool
+    ) -> PartitionState | Conflict[PartitionState]:
         current = self.states.get(partition)
         if is_new:
             if current is not None:
@@ -124,6 +126,16 @@ class Cluster:
             assert partition in self.unclean, f"{partition}: an unclean election that nobody allowed"
         self.states[partition] = written
         return written
+
+    def write_topic(self, name: str, topic: TopicAssignment) -> TopicAssignment | Conflict[TopicAssignment]:
+        current = self.topics.get(name)
+        if current is None or current.version != topic.version:
+            return Conflict(current)
+        lost = set(current.partitions) - set(topic.partitions)
+        assert not lost or name in self.marked, f"partitions {lost} of {name} written away"
+        self.topics[name] = replace(topic, version=topic.version + 1)
+        self.changed(f"topic {name}")
+        return self.topics[name]
 
     def remove_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -299,11 +311,7 @@ class Controller:
                     {each: cluster.write_state(each, state, is_new) for each, state in states.items()}
                 )
             case WriteTopics(topics):
-                for name, topic in topics.items():
-                    lost = set(cluster.topics[name].partitions) - set(topic.partitions)
-                    assert not lost or name in cluster.marked, f"partitions {lost} of {name} written away"
-                    cluster.changed(f"topic {name}")
-                cluster.topics.update(topics)
+                return events.TopicsWritten({name: cluster.write_topic(name, topic) for name, topic in topics.items()})
             case DeleteTopicNodes(topic):
                 cluster.remove_topic(topic)
             case DeleteNodes(paths):

@@ -85,7 +85,7 @@ def test_a_live_leader_outside_the_listener_is_left_out_of_the_live_leaders() ->
 def test_a_topic_without_an_id_is_given_one() -> None:
     play = Play((1,))
     play.elect()
-    play.topics["old"] = TopicAssignment(None, {0: ReplicaAssignment((1,))})
+    play.topics["old"] = TopicAssignment(None, {0: ReplicaAssignment((1,))}, 0)
     play.tell_topics()
     assert play.topics["old"].topic_id == (1).to_bytes(16, "big")
     assert play.machine.state.topic_id("old") == (1).to_bytes(16, "big")
@@ -98,7 +98,7 @@ def test_partitions_added_during_a_deletion_are_taken_back() -> None:
     play.marked.add("t")
     play.tell_deletions()
     wider = {0: ReplicaAssignment((1, 2)), 1: ReplicaAssignment((1, 2))}
-    play.topics["t"] = TopicAssignment(play.topics["t"].topic_id, wider)
+    play.topics["t"] = TopicAssignment(play.topics["t"].topic_id, wider, play.topics["t"].version + 1)
     play.tell(events.TopicsModified({"t": play.topics["t"]}))
     assert list(play.topics["t"].partitions) == [0]
 

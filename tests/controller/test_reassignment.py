@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from kbroker.controller import events
 from kbroker.controller.reassignment import list_reassignments
+from kbroker.controller.state import PartitionStatus
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicPartition
+from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
@@ -24,7 +30,14 @@ def moving(target: list[int]) -> Play:
     return play
 
 
-def move(play: Play, target: list[int]) -> None:
+def led_by_the_added(play: Play, isr: tuple[int, ...]) -> None:
+    """Broker 3, which the move added, has become the leader."""
+    known = play.states[T0]
+    play.states[T0] = PartitionState(3, known.leader_epoch + 1, isr, 1, known.partition_epoch + 1)
+    play.tell(events.IsrChangesNotified((T0,)))
+
+
+def move(play: Play, target: list[int] | None) -> None:
     request = AlterPartitionReassignmentsRequest
     moved = request.ReassignablePartition(partition_index=0, replicas=target)
     asked = request(topics=[request.ReassignableTopic(name="t", partitions=[moved])])
@@ -73,3 +86,36 @@ def test_a_topic_that_moves_is_deleted_when_the_move_is_over() -> None:
     play.tell(events.IsrChangesNotified((T0,)))
     play.answer_all()
     assert "t" not in play.topics
+
+
+@pytest.mark.parametrize("target", [None, [4, 2]])
+def test_a_move_whose_added_replica_leads_keeps_a_leader_when_it_is_taken_back(target: list[int] | None) -> None:
+    play = moving([3, 4])
+    led_by_the_added(play, (3, 2))
+    move(play, target)
+    play.answer_all()
+    assert play.responses[1].responses[0].partitions[0].error_code == ErrorCode.NONE
+    assert (play.states[T0].leader, play.states[T0].isr) == (2, (2,))
+    assert play.machine.state.status(T0) is PartitionStatus.ONLINE
+
+
+def test_a_move_is_not_taken_back_while_those_left_in_sync_are_away() -> None:
+    play = moving([3, 4])
+    del play.brokers[2]
+    play.tell_brokers()
+    known = play.states[T0]
+    led_by_the_added(play, (3, 2))
+    move(play, None)
+    answer = play.responses[1].responses[0].partitions[0]
+    assert answer.error_code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "no leader" in answer.error_message
+    assert play.states[T0].leader == 3
+    assert known.leader == 1
+
+
+def test_a_partition_online_without_a_leader_is_found_by_the_check() -> None:
+    play = moving([3, 2])
+    leadership = play.machine.state.leadership
+    leadership[T0] = replace(leadership[T0], leader=-1)
+    with pytest.raises(AssertionError, match="t-0 is online and has no leader"):
+        play.machine.state.check()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -13,7 +13,7 @@ from kbroker.controller import znodes
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.runner import ControllerRunner
-from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment, TopicPartition
+from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.reassignments import ListPartitionReassignmentsRequest
@@ -117,7 +117,7 @@ async def test_added_partitions_are_created(start: StartNode) -> None:
     await node.session.create_topics([topic("t", [1])])
     await until(lambda: ("t", 0) in node.channels.leaders.get(1, {}))
     assignment = (await node.session.read_topics(["t"]))["t"]
-    wider = TopicAssignment(assignment.topic_id, {**assignment.partitions, 1: ReplicaAssignment((1,))})
+    wider = replace(assignment, partitions={**assignment.partitions, 1: ReplicaAssignment((1,))})
     await node.session.write_topic_assignment("t", wider)
     await until(lambda: ("t", 1) in node.channels.leaders[1])
 

@@ -49,7 +49,8 @@ class Script:
 
     def partitions(self, name: str, *replicas: str) -> None:
         assignment = {number: ReplicaAssignment(_ids(each)) for number, each in enumerate(replicas)}
-        self.play.topics[name] = TopicAssignment(self.play.topics[name].topic_id, assignment)
+        known = self.play.topics[name]
+        self.play.topics[name] = TopicAssignment(known.topic_id, assignment, known.version + 1)
         self.play.tell(events.TopicsModified({name: self.play.topics[name]}))
 
     def delete(self, name: str) -> None:

@@ -1,11 +1,19 @@
 """CreatePartitions on a real broker."""
 
-from typing import Any
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.znodes import ReplicaAssignment
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.partitions import create_partitions
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.topics import CreatePartitionsRequest
+from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_topics import create, describe, topic
 
@@ -62,3 +70,42 @@ async def test_an_unknown_topic_is_named(ask: Ask) -> None:
     refused = await extend(ask, "no-such-topic", 2)
     assert refused.error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert "no-such-topic" in refused.error_message
+
+
+class Overtaken(ZooKeeper):
+    """Between reading a topic and writing it, somebody else adds a partition, once."""
+
+    was_overtaken = False
+
+    async def topics_to_delete(self, *, watch: bool = False) -> set[str]:
+        if not self.was_overtaken:
+            self.was_overtaken = True
+            topic = (await self.read_topics(["t"]))["t"]
+            more = {**topic.partitions, len(topic.partitions): ReplicaAssignment((1,))}
+            await self.write_topic_assignment("t", replace(topic, partitions=more))
+        return await super().topics_to_delete(watch=watch)
+
+
+@pytest.mark.parametrize(
+    ("count", "code", "there"), [(4, ErrorCode.REQUEST_TIMED_OUT, 4), (3, ErrorCode.INVALID_PARTITIONS, 3)]
+)
+async def test_partitions_that_somebody_else_adds_meanwhile_are_not_erased(
+    zookeeper: ZooKeeperAddress, count: int, code: ErrorCode, there: int
+) -> None:
+    session = Overtaken(zookeeper.connect_string)
+    await session.connect()
+    try:
+        await session.ensure_top_level_paths()
+        await session.create_topics([NewTopic("t", bytes(15) + b"1", {0: [1], 1: [1]}, {})])
+        services = SimpleNamespace(
+            zookeeper=session,
+            controller=SimpleNamespace(is_active=True),
+            metadata=SimpleNamespace(brokers={1: SimpleNamespace(id=1, rack=None)}),
+        )
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=count, assignments=None)
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=0, validate_only=False)
+        answer = await create_partitions(cast(Services, services), cast(RequestContext, None), request)
+        assert answer.results[0].error_code is code
+        assert len((await session.read_topics(["t"]))["t"].partitions) == there
+    finally:
+        await session.close()
