@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 DRAIN_S = 5.0
 LEFT_OUT_S = 10.0
-"""How long a broker without logs that it had waits for a controller to notice, once its old session is over."""
+"""How long a broker that lost (parts of) logs waits for a controller to notice, once its old session is over."""
 PROOF_S = 30.0
 PROOF_PAUSE_S = 0.05
 """After a standstill: how long at most, and how often, to ask in which life this broker is."""
@@ -228,9 +228,10 @@ class Broker:
         self.server = Server(Dispatcher(self.services), server_limits(config))
         self.server.bind([Listener(each.name, each.host, each.port) for each in config.parsed_listeners])
 
-    def _has_log(self, partition: TopicPartition) -> bool:
-        """Whether this broker has the partition's log, or may have it in a directory that is offline."""
-        return bool(self.logs.offline_dirs) or self.logs.get(*partition) is not None
+    def _has_whole_log(self, partition: TopicPartition) -> bool:
+        """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""
+        found = self.logs.get(*partition)
+        return bool(self.logs.offline_dirs) if found is None else not found.is_short
 
     async def _partitions_of(self, topic: str) -> int | None:
         found = (await self.zookeeper.read_topics([topic])).get(topic)
@@ -254,7 +255,7 @@ class Broker:
         await self._check_endpoints_are_free()
         # Killed and started again at once, a broker finds its old registration until its old session expires.
         patience_ms = self.config.zookeeper_session_timeout_ms + 1_000
-        await wait_until_left_out(self.zookeeper, self.broker_id, self._has_log, patience_ms / 1000 + LEFT_OUT_S)
+        await wait_until_left_out(self.zookeeper, self.broker_id, self._has_whole_log, patience_ms / 1000 + LEFT_OUT_S)
         self.broker_epoch = await self.zookeeper.register_broker(self.registration(), wait_ms=patience_ms)
         self._registered = True
         self.zookeeper.on_session_established.append(self._on_new_session)

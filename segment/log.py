@@ -182,6 +182,9 @@ class Log(LogState):
                     rolled |= self._append_fetched(view, lot, now_ms)
             except OSError as error:
                 self.fail(error, "append")
+            if self.promised_offset and self.log_end_offset >= self.promised_offset:
+                log.info("%s: filled again up to %d", self.name, self.log_end_offset)
+                self.promised_offset = 0
             return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset, False, rolled)
 
     def _restart_empty_log(self, first: BatchHeader, last: BatchHeader) -> None:
@@ -298,6 +301,10 @@ class Log(LogState):
     def assign_leader_epoch(self, epoch: int, start_offset: int | None = None) -> None:
         """Note that `epoch` starts here (on becoming leader; default: at the log's end); a no-op when known."""
         with self._lock:
+            if self.is_short:  # nobody will fill it now
+                lost = f"{self.log_end_offset} to {self.promised_offset - 1}"
+                log.error("%s: begins to lead without what it had: offsets %s are lost, or cut off", self.name, lost)
+                self.promised_offset = 0
             self.leader_epochs.assign(epoch, self.log_end_offset if start_offset is None else start_offset)
 
     def update_high_watermark(self, offset: int) -> int:

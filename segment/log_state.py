@@ -49,6 +49,7 @@ class LogState:
         "partition",
         "producer_expiration_ms",
         "producer_state",
+        "promised_offset",
         "recovery_point",
         "segments",
         "snapshots",
@@ -82,6 +83,8 @@ class LogState:
         """Exclusive. log_start_offset <= high_watermark <= log_end_offset."""
         self.recovery_point = self.log_start_offset
         """Everything below is on disk."""
+        self.promised_offset = 0
+        """Exclusive. What checkpoints say a log holds that came back with less; 0 once it was filled, or leads."""
         self.first_dirty_offset: int | None = None
         """Where the last compaction ended, None when there was none."""
         self.leader_epochs = LeaderEpochs()
@@ -136,6 +139,16 @@ class LogState:
         if unstable is None:
             return self.high_watermark
         return min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the log came back with less than it had, and has not been filled since."""
+        return self.promised_offset > 0
+
+    @property
+    def offset_to_checkpoint(self) -> int:
+        """The high watermark; that of a short log stays what it was, so that the next start finds it short, too."""
+        return self.promised_offset if self.is_short else self.high_watermark
 
     @property
     def latest_epoch(self) -> int:

@@ -169,7 +169,7 @@ class LogTable:
 
     def checkpoint_high_watermarks(self) -> None:
         """Write replication-offset-checkpoint of each directory, where it changed."""
-        self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda each: each.high_watermark)
+        self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda each: each.offset_to_checkpoint)
 
     def checkpoint_recovery_points(self) -> None:
         """Write recovery-point-offset-checkpoint, where it changed."""

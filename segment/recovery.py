@@ -85,6 +85,10 @@ def open_log(
     opened.log_start_offset, opened.log_end_offset = start, end
     opened.recovery_point = end if known.clean else min(max(known.recovery_point, start), end)
     opened.high_watermark = min(max(known.high_watermark or 0, start), end)
+    promised = max(known.high_watermark or 0, known.recovery_point)
+    if end < promised:
+        log.error("%s: ends at %d, but had records up to offset %d", folder, end, promised - 1)
+        opened.promised_offset = promised
     opened.first_dirty_offset = known.first_dirty_offset
     opened.leader_epochs = opening.epochs
     opened.leader_epochs.truncate_from_end(end)

@@ -1,9 +1,14 @@
-"""Replicas whose log is gone must not be taken for what they were.
+"""Replicas whose log is gone, or came back shorter than it was, must not be taken for what they were.
 
-A broker that comes back without a log it had (its disk is new) and is still in the ISR may be made the leader, and then
-all its followers cut their logs down to nothing. A controller leaves a broker out of the ISRs when it dies, unless it
-does not know of the death: killed together with the controller and back at once, the broker is registered anew before
-the next controller looks. So such a broker registers only when it is in the ISR no more.
+A broker that comes back without a log it had (its disk is new), or with less of it than its own checkpoints promise (a
+damaged batch ends a log), and is still in the ISR may be made the leader; then all its followers cut their logs down to
+what it has. A controller leaves a broker out of the ISRs when it dies, unless it does not know of the death: killed
+together with the controller and back at once, the broker is registered anew before the next controller looks. So such a
+broker registers only when it is in the ISR no more: an in-sync replica then fills it before anybody may elect it.
+
+    others of the ISR live       a controller leaves this broker out as soon as it knows of the death
+    none of them lives (yet)     all died together, and may be on their way back with all that was acknowledged
+    there are no others          nothing to wait for: what this broker has is all there is
 """
 
 from __future__ import annotations
@@ -22,26 +27,26 @@ POLL_S = 0.1
 
 
 async def wait_until_left_out(
-    zookeeper: ZooKeeper, broker_id: int, has_log: Callable[[TopicPartition], bool], timeout_s: float
+    zookeeper: ZooKeeper, broker_id: int, has_whole_log: Callable[[TopicPartition], bool], timeout_s: float
 ) -> None:
-    """Wait while this broker, not registered now, is in ISRs of partitions whose log it lacks and other members live.
+    """Wait while this broker, not registered now, is in ISRs with others though it lacks all or some of the log.
 
-    Gives up after `timeout_s`, and says so: where no controller is at work nobody else leads these partitions either.
+    Gives up after `timeout_s`, and says so: where nobody else comes back, what this broker has is better than nothing.
     """
-    missing = [
+    lost = [
         TopicPartition(topic, partition)
         for topic, assignment in (await zookeeper.read_topics()).items()
         for partition, replicas in assignment.partitions.items()
-        if broker_id in replicas.replicas and not has_log(TopicPartition(topic, partition))
+        if broker_id in replicas.replicas and not has_whole_log(TopicPartition(topic, partition))
     ]
-    if not missing:
+    if not lost:
         return
     deadline = asyncio.get_running_loop().time() + timeout_s
     is_told = False
-    while lost := await _believed_in_sync(zookeeper, broker_id, missing):
-        text = f"{count(len(lost), 'partition')} without a log here, though in the ISR: {few(lost)}"
+    while trusted := await _believed_in_sync(zookeeper, broker_id, lost):
+        text = f"{count(len(trusted), 'partition')} without a whole log here, though in the ISR: {few(trusted)}"
         if asyncio.get_running_loop().time() >= deadline:
-            log.warning("%s; registering all the same, no controller has left this broker out of it", text)
+            log.error("%s; registering all the same, no controller has left this broker out of it", text)
             return
         if not is_told:
             log.warning("%s; registering once a controller has left this broker out of it", text)
@@ -52,7 +57,6 @@ async def wait_until_left_out(
 async def _believed_in_sync(
     zookeeper: ZooKeeper, broker_id: int, partitions: list[TopicPartition]
 ) -> list[TopicPartition]:
-    """Those in whose ISR the broker is besides others that live."""
+    """Those in whose ISR the broker is besides others."""
     states = await zookeeper.read_partition_states(partitions)
-    others = set(await zookeeper.brokers()) - {broker_id}
-    return [each for each, state in states.items() if broker_id in state.isr and others & set(state.isr)]
+    return [each for each, state in states.items() if broker_id in state.isr and len(state.isr) > 1]

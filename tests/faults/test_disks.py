@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.segment.checkpoints import HIGH_WATERMARKS, read_offsets
+from kbroker.segment.files import Files
 from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load
@@ -135,3 +137,39 @@ def test_a_broker_back_at_once_with_an_empty_disk_leads_nobody_astray(cluster: F
         cluster.until_whole(topic)
         for partition in range(3):
             assert read_all(cluster.leader(topic, partition), topic, partition) == [b"%d" % n for n in range(20)]
+
+
+def checkpointed(cluster: FaultCluster, broker_id: int, topic: str) -> int:
+    """The high watermark of partition 0 as the broker's checkpoint says it."""
+    table = read_offsets(Files(), str(cluster.brokers[broker_id].log_dir / HIGH_WATERMARKS))
+    return table.get((topic, 0), -1)
+
+
+@pytest.mark.parametrize("lost", ["a part", "all"])
+def test_a_log_that_comes_back_first_without_what_it_had_costs_nobody_anything(
+    cluster: FaultCluster, topic_name: str, lost: str
+) -> None:
+    """All brokers die at once, so that nobody leaves anybody out of the ISR."""
+    count = 100
+    cluster.create_topic(topic_name, [2])
+    with Peer(cluster.leader(topic_name), TIMEOUT) as peer:
+        for number in range(count):
+            assert not produce(peer, topic_name, one_batch(b"%06d" % number * 20)).error_code
+    first = cluster.state(topic_name, 0).leader
+    until(lambda: checkpointed(cluster, first, topic_name) == count, "the high watermark is on disk")
+    for broker in cluster.brokers.values():
+        broker.kill()
+    folder = cluster.brokers[first].log_dir / f"{topic_name}-0"
+    if lost == "all":
+        shutil.rmtree(folder)
+    else:
+        file = folder / f"{0:020d}.log"
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    cluster.brokers[first].start()
+    until(lambda: "without a whole log here" in cluster.brokers[first].log_tail(1000), "it waits")
+    cluster.mend()
+    cluster.until_whole(topic_name)
+    assert end_of(cluster, topic_name) == count
+    cluster.until_identical(topic_name)

@@ -204,3 +204,25 @@ def test_regular_work_goes_on_when_the_clock_is_set_back(tmp_path: Path) -> None
     assert not log.has_pending
     assert clock.now < due <= clock.now + 1_000
     manager.shutdown()
+
+
+def test_a_log_that_came_back_short_is_found_so_at_every_start_until_it_is_filled(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    log = manager.create("orders", 0, TOPIC_ID)
+    fill(log, 10)
+    manager.shutdown()
+    path = Path(log.active_segment.file.path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    for _ in range(2):
+        manager = start(tmp_path)
+        short = manager.logs["orders", 0]
+        assert (short.log_end_offset, short.is_short) == (5, True)
+        manager.shutdown()
+    manager = start(tmp_path)
+    manager.logs["orders", 0].append_as_follower(data[len(data) // 2 :], NOW)
+    manager.shutdown()
+    manager = start(tmp_path)
+    filled = manager.logs["orders", 0]
+    assert (filled.log_end_offset, filled.is_short) == (10, False)
+    manager.shutdown()

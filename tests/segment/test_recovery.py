@@ -260,3 +260,54 @@ def test_a_copied_folder_opens_elsewhere(tmp_path: Path) -> None:
     again = reopen(tmp_path / "other", clean=True)
     assert again.log_end_offset == 5
     again.close()
+
+
+@pytest.mark.parametrize("known", [{"high_watermark": 8}, {"recovery_point": 8}, {"high_watermark": 8, "clean": True}])
+def test_a_log_that_lost_what_it_had_promised_is_short_until_it_is_filled(
+    tmp_path: Path, known: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    log = new_log(tmp_path)
+    fill(log, 10)
+    data = contents(log)
+    path = Path(log.active_segment.file.path)
+    crash(log)
+    path.write_bytes(data[: len(data) // 2])
+    again = reopen(tmp_path, **known)
+    assert (again.log_end_offset, again.is_short, again.offset_to_checkpoint) == (5, True, 8)
+    assert "ends at 5, but had records up to offset 7" in caplog.text
+    size = len(data) // 10
+    for number in (5, 6, 7):
+        assert again.is_short
+        again.append_as_follower(data[number * size : (number + 1) * size], NOW)
+    again.update_high_watermark(6)
+    assert (again.is_short, again.offset_to_checkpoint) == (False, 6)
+    again.truncate_to(7)
+    assert not again.is_short
+    again.close()
+
+
+def test_a_log_cut_above_what_it_had_promised_is_not_short(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 10)
+    path = Path(log.active_segment.file.path)
+    crash(log)
+    path.write_bytes(path.read_bytes()[:-1])
+    again = reopen(tmp_path, high_watermark=9, recovery_point=9)
+    assert (again.log_end_offset, again.is_short, again.offset_to_checkpoint) == (9, False, 9)
+    again.truncate_to(4)
+    assert (again.is_short, again.offset_to_checkpoint) == (False, 4)
+    again.close()
+
+
+def test_a_log_that_begins_to_lead_says_what_it_lost_and_is_short_no_more(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = new_log(tmp_path)
+    fill(log, 5)
+    crash(log)
+    again = reopen(tmp_path, high_watermark=8)
+    caplog.clear()
+    again.assign_leader_epoch(3)
+    assert "offsets 5 to 7 are lost" in caplog.text
+    assert (again.is_short, again.offset_to_checkpoint) == (False, 5)
+    again.close()
