@@ -20,6 +20,7 @@ from typing import Any
 
 from kbroker.broker import Broker, StartError, StartInterrupted
 from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_properties
+from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,9 @@ def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
         print(f"kbroker: {error}", file=sys.stderr)
         return 1
     try:
-        return asyncio.run(_live(config, ready_file))
+        watchdog = Watchdog()
+        with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+            return runner.run(_live(config, ready_file))
     except StartError as error:
         print(f"kbroker: {error}", file=sys.stderr)
         return 1
