@@ -37,7 +37,7 @@ class BatchReader(DataSourceReader):
         """Plan the offset ranges, one Spark partition for each."""
         options, pushed = self.options, self.pushed
         keep_loaded()
-        with new_cluster(options, options.offset_timeout_ms) as cluster:
+        with new_cluster(options) as cluster:
             every_place = planning.find_partitions(cluster, options)
             bounds = planning.find_bounds(cluster, planning.needed_places(cluster, every_place, options, pushed))
             starts = planning.resolve(cluster, options.starting, bounds, every_place)

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 
 from kbroker.spark_connector.filters import FARTHEST, Pushed
 from kbroker.spark_connector.offset_ranges import (
-    EARLIEST,
-    LATEST,
     Bounds,
     DataLoss,
     OffsetRange,
@@ -51,8 +49,7 @@ def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[TopicPa
 
 def find_bounds(cluster: PlainCluster, places: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
     """Return what each partition holds now."""
-    earliest, latest = cluster.offsets(places, EARLIEST), cluster.offsets(places, LATEST)
-    return {place: Bounds(earliest[place], latest[place]) for place in places}
+    return {place: Bounds(*found) for place, found in cluster.bounds(places).items()}
 
 
 def resolve(
@@ -137,7 +134,7 @@ def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[b
     from kbroker.spark_connector.tasks import new_cluster
 
     found: list[bytes] = []
-    with new_cluster(options, options.offset_timeout_ms) as cluster:
+    with new_cluster(options) as cluster:
         bounds = find_bounds(cluster, find_partitions(cluster, options))
         filled = [(place, each) for place, each in bounds.items() if each.latest > each.earliest][:rows]
         for (topic, partition), each in filled:

@@ -81,8 +81,8 @@ class ReadOptions:
     max_records_per_partition: int | None = None
     poll_timeout_ms: int | None = None
     """How long a task waits for records that are there."""
-    offset_timeout_ms: int | None = None
-    """How long the driver asks for offsets again, where fetchOffset.* say so."""
+    further_patience_ms: int = 0
+    """How much longer than the client would the driver asks for offsets again, where fetchOffset.* say so."""
     limits: TriggerLimits = TriggerLimits()
     commit_group: str = ""
     """The consumer group that gets the offsets of finished micro-batches."""
@@ -125,7 +125,7 @@ def read_options(options: Mapping[str, str], *, streaming: bool | None = False) 
         min_partitions=given.number("minPartitions", 1),
         max_records_per_partition=given.number("maxRecordsPerPartition", 1),
         poll_timeout_ms=given.number("kafkaConsumer.pollTimeoutMs", 1),
-        offset_timeout_ms=_offset_timeout(given),
+        further_patience_ms=_further_patience(given),
         limits=_limits(given),
         commit_group=_commit_group(given, streaming),
         partitioned_by_key=given.boolean("partitionedByKey", False),
@@ -178,9 +178,10 @@ def _limits(given: GivenOptions) -> TriggerLimits:
     )
 
 
-def _offset_timeout(given: GivenOptions) -> int | None:
+def _further_patience(given: GivenOptions) -> int:
+    """Return the time that Spark's retries take: each of them has all of the client's own patience behind it."""
     if not given.given("fetchOffset.numRetries", "fetchOffset.retryIntervalMs"):
-        return None
+        return 0
     retries = given.number("fetchOffset.numRetries", 0)
     interval = given.number("fetchOffset.retryIntervalMs", 0)
     return (RETRIES if retries is None else retries) * (RETRY_INTERVAL_MS if interval is None else interval)

@@ -59,7 +59,7 @@ class StreamPlanner:
     def cluster(self) -> PlainCluster:
         """Return the connections, made when they are first needed."""
         if self._cluster is None:
-            self._cluster = new_cluster(self.options, self.options.offset_timeout_ms)
+            self._cluster = new_cluster(self.options)
         return self._cluster
 
     def close(self) -> None:

@@ -43,18 +43,16 @@ class RangePartition(InputPartition):
         self.ranges = ranges
 
 
-def new_cluster(options: ReadOptions, timeout_ms: int | None = None) -> PlainCluster:
-    """Return a cluster of the options' brokers; `timeout_ms`: how long a question is asked again."""
+def new_cluster(options: ReadOptions) -> PlainCluster:
+    """Return a cluster of the options' brokers, for what the driver asks."""
     from kbroker.client.plain_cluster import PlainCluster
 
     try:
-        return PlainCluster(
-            options.bootstrap,
-            {"client_id": "kbroker-spark", **options.client},
-            retry_for=None if timeout_ms is None else timeout_ms / 1000,
-        )
+        cluster = PlainCluster(options.bootstrap, {"client_id": "kbroker-spark", **options.client})
     except ValueError as error:
         raise OptionError(f"one of the options kafka.* is wrong: {error}") from error
+    cluster.retry_for += options.further_patience_ms / 1000
+    return cluster
 
 
 def read_range(
@@ -112,5 +110,7 @@ def _cluster(options: ReadOptions) -> PlainCluster:
     key = (os.getpid(), options.bootstrap, options.poll_timeout_ms, *sorted(options.client.items()))
     cluster = CLUSTERS.get(key)
     if cluster is None:
-        cluster = CLUSTERS[key] = new_cluster(options, options.poll_timeout_ms)
+        cluster = CLUSTERS[key] = new_cluster(options)
+        if options.poll_timeout_ms is not None:
+            cluster.retry_for = options.poll_timeout_ms / 1000
     return cluster

@@ -3,6 +3,7 @@
     cluster = PlainCluster("127.0.0.1:9092")
     cluster.partitions(["flights"])                     {("flights", 0), …}
     cluster.offsets([("flights", 0)], EARLIEST)         {("flights", 0): 17}
+    cluster.bounds([("flights", 0)])                    {("flights", 0): (17, 20)}
     cluster.sizes([("flights", 0)])                     {("flights", 0): 1048576}
     cluster.commit("my-group", {("flights", 0): 20})
 
@@ -12,9 +13,9 @@ Not for several threads at once.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
 from kbroker.client.errors import error_for
@@ -26,6 +27,9 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.records.buffers import BufferPool
 
+if TYPE_CHECKING:
+    from kbroker.protocol.schema import Message
+
 LATEST = -1
 EARLIEST = -2
 NO_DEBUG_REPLICA = -1
@@ -33,6 +37,38 @@ BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 1.0
 
 TopicPartition = tuple[str, int]
+Answer = TypeVar("Answer")
+
+
+class Patience:
+    """How long something is tried again: its time runs from the first failure on, not while all is well.
+
+    An answer may take as long as all of the patience, and whoever reads may be held up for longer than that in between.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin anew: something went well."""
+        self._failed_at: float | None = None
+        self._pause = BACKOFF_S
+
+    def pause(self, seconds: float | None = None) -> bool:
+        """Wait before the next try; or False at once, where the patience (its first `seconds`) ends before."""
+        if not self.lasts(seconds, self._pause):
+            return False
+        time.sleep(self._pause)
+        self._pause = min(2 * self._pause, LONGEST_BACKOFF_S)
+        return True
+
+    def lasts(self, seconds: float | None = None, further: float = 0.0) -> bool:
+        """Note a failure, and return whether there will be patience left `further` seconds from now."""
+        now = time.monotonic()
+        if self._failed_at is None:
+            self._failed_at = now
+        return now + further <= self._failed_at + (self.seconds if seconds is None else seconds)
 
 
 class PlainCluster:
@@ -67,7 +103,8 @@ class PlainCluster:
 
     def topics(self) -> list[str]:
         """Return the names of all topics that are not Kafka's own."""
-        return [t.name for t in self._metadata(None).topics if t.name and not t.is_internal]
+        answer = self._retry(lambda: self._metadata(None))
+        return [t.name for t in answer.topics if t.name and not t.is_internal]
 
     def partitions(self, topics: Iterable[str]) -> set[TopicPartition]:
         """Return the topics' partitions and learn their leaders; raises UnknownTopicOrPartitionError by name."""
@@ -88,48 +125,72 @@ class PlainCluster:
         The time may differ from partition to partition; -1 where no record is so young. LATEST is what a reader of
         this isolation level can reach.
         """
-        found: dict[TopicPartition, int] = {}
         times = timestamp if isinstance(timestamp, Mapping) else dict.fromkeys(partitions, timestamp)
+        return self._look_up(list(partitions), [times])[0]
 
-        def ask() -> None:
-            wanted = [place for place in partitions if place not in found]
-            self.partitions({topic for topic, number in wanted if (topic, number) not in self._leaders})
+    def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return each partition's offsets at EARLIEST and LATEST."""
+        places = list(partitions)
+        earliest, latest = self._look_up(places, [dict.fromkeys(places, EARLIEST), dict.fromkeys(places, LATEST)])
+        return {place: (earliest[place], latest[place]) for place in places}
+
+    def _look_up(
+        self, places: list[TopicPartition], questions: Sequence[Mapping[TopicPartition, int]]
+    ) -> list[dict[TopicPartition, int]]:
+        """Return the offsets at the times of each question, asked of all leaders at the same time."""
+
+        def ask() -> list[dict[TopicPartition, int]]:
+            self.partitions({topic for topic, number in places if (topic, number) not in self._leaders})
+            found: list[dict[TopicPartition, int]] = [{} for _ in questions]
             try:
-                for leader, places in self._by_leader(wanted).items():
-                    answer = self.connection(leader).request(_list_offsets(places, times, self.config.read_committed))
+                by_leader = self._by_leader(places)
+                requests = [
+                    (leader, _list_offsets(theirs, times, self.config.read_committed))
+                    for times in questions
+                    for leader, theirs in by_leader.items()
+                ]
+                for number, answer in enumerate(self._ask_leaders(requests)):
                     for topic in answer.topics:
                         for result in topic.partitions:
                             self._raise_for(result.error_code, topic.name, result.partition_index)
-                            found[topic.name, result.partition_index] = result.offset
+                            found[number // len(by_leader)][topic.name, result.partition_index] = result.offset
             except (KafkaError, OSError):
-                for place in wanted:
+                for place in places:
                     self._leaders.pop(place, None)  # another one may lead now
                 raise
+            return found
 
-        self._retry(ask)
-        return found
+        return self._retry(ask)
 
     def sizes(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         """Return the bytes of each partition's log on its leader, as stored."""
-        found: dict[TopicPartition, int] = {}
 
-        def ask() -> None:
+        def ask() -> dict[TopicPartition, int]:
             self.partitions({topic for topic, _ in partitions})
-            for leader, places in self._by_leader(partitions).items():
-                topics = [
-                    DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=numbers)
-                    for name, numbers in _by_topic(places).items()
-                ]
-                answer = self.connection(leader).request(DescribeLogDirsRequest(topics=topics))
+            requests = [(leader, _describe_logs(theirs)) for leader, theirs in self._by_leader(partitions).items()]
+            found: dict[TopicPartition, int] = {}
+            for answer in self._ask_leaders(requests):
                 for directory in answer.results:
                     self._raise_for(directory.error_code, directory.log_dir)
                     for topic in directory.topics:
                         for log in topic.partitions:
                             if not log.is_future_key:
                                 found[topic.name, log.partition_index] = log.partition_size
+            return found
 
-        self._retry(ask)
-        return found
+        return self._retry(ask)
+
+    def _ask_leaders(self, requests: Sequence[tuple[int, Message]]) -> list[Any]:
+        """Send all requests before waiting for the first answer, so that the brokers work at the same time."""
+        connections = [self.connection(leader) for leader, _ in requests]
+        try:
+            for connection, (_, request) in zip(connections, requests, strict=True):
+                connection.send(request)
+            return [connection.receive() for connection in connections]
+        except BaseException:
+            for connection in connections:
+                connection.close()  # nobody waits for what is on its way there
+            raise
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Store the offsets that the group reads next; the group must have no members."""
@@ -198,10 +259,14 @@ class PlainCluster:
 
     def _connect(self, address: tuple[str, int]) -> PlainConnection:
         connection = self._connections.get(address)
-        if connection is None:
-            timeout = self.config.request_timeout_ms / 1000
-            connection = PlainConnection(*address, client_id=self.config.client_id, timeout=timeout, pool=self.pool)
-            self._connections[address] = connection
+        if connection is None or not connection.is_open:
+            connection = self._connections[address] = PlainConnection(
+                *address,
+                client_id=self.config.client_id,
+                timeout=self.config.request_timeout_ms / 1000,
+                connect_timeout=self.config.connect_timeout_ms / 1000,
+                pool=self.pool,
+            )
         return connection
 
     def _leader(self, place: TopicPartition) -> int:
@@ -228,26 +293,20 @@ class PlainCluster:
                 answer = self._connect(address).request(request)
             except OSError as error:
                 failures.append(str(error))
-                if address in self._connections:
-                    self._connections.pop(address).close()
                 continue
             self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             return answer
         raise ConnectionError("no broker answers: " + "; ".join(failures))
 
-    def _retry(self, ask: Any) -> Any:
-        """Call `ask` until it returns, an error is final or `retry_for` seconds are over."""
-        began, pause = time.monotonic(), BACKOFF_S
+    def _retry(self, ask: Callable[[], Answer]) -> Answer:
+        """Call `ask` until it returns or an error is final; for `retry_for` seconds after the first that passes."""
+        patience = Patience(self.retry_for)
         while True:
             try:
                 return ask()
             except (KafkaError, OSError) as error:
-                if time.monotonic() + pause > began + self._patience(error):
+                if not patience.pause(self._patience(error)):
                     raise
-                if isinstance(error, OSError):
-                    self.close()
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_BACKOFF_S)
 
     def _patience(self, error: KafkaError | OSError) -> float:
         """Return the seconds that it is worth asking again after this error."""
@@ -268,6 +327,14 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
     return topics
+
+
+def _describe_logs(places: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
+    topics = [
+        DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=numbers)
+        for name, numbers in _by_topic(places).items()
+    ]
+    return DescribeLogDirsRequest(topics=topics)
 
 
 def _list_offsets(

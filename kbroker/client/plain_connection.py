@@ -1,6 +1,7 @@
 """A connection to one broker on a plain blocking socket, for readers that have no event loop: Spark's executors.
 
-Requests may be sent ahead of their answers; `receive` returns the answers in the order of the requests.
+Requests may be sent ahead of their answers; `receive` returns the answers in the order of the requests. A connection
+that failed, or whose answer did not come in time, is closed: a late answer never meets the next question.
 """
 
 from __future__ import annotations
@@ -31,17 +32,20 @@ class PlainConnection:
         *,
         client_id: str,
         timeout: float,
+        connect_timeout: float | None = None,
         max_frame: int = DEFAULT_MAX_FRAME,
         pool: BufferPool | None = None,
     ) -> None:
+        """`timeout` in seconds: of connecting too, where `connect_timeout` says no other."""
         self.address = f"{host}:{port}"
         self._timeout = timeout
         self._session = Session(client_id, max_frame, pool)
         self._arrived: deque[Response] = deque()
         try:
-            self._socket = socket.create_connection((host, port), timeout)
+            self._socket = socket.create_connection((host, port), connect_timeout or timeout)
         except OSError as error:
             raise ConnectionError(f"no connection to {self.address}: {error}") from error
+        self._socket.settimeout(timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             self._negotiate()
@@ -69,11 +73,21 @@ class PlainConnection:
         _, parts = self._session.send(message, self.version_for(type(message)) if version is None else version)
         try:
             self._socket.sendall(b"".join(parts))  # type: ignore[arg-type]  # requests have no part in a file
-        except OSError as error:
-            raise ConnectionError(f"{self.address} ended the connection: {error}") from error
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise ConnectionError(f"{self.address} ended the connection: {error}") from error
+            raise
 
     def receive(self) -> Any:
         """Return the next answer; raises ConnectionError (TimeoutError when none comes in time)."""
+        try:
+            return self._next_answer()
+        except BaseException:
+            self.close()
+            raise
+
+    def _next_answer(self) -> Any:
         deadline = time.monotonic() + self._timeout
         while not self._arrived:
             if time.monotonic() > deadline:
@@ -94,6 +108,16 @@ class PlainConnection:
         if response.error is not None:
             raise ConnectionError(f"{self.address} sent what is no answer: {response.error}")
         return response.message
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can be used: neither closed nor failed."""
+        return self._socket.fileno() >= 0
+
+    @property
+    def in_flight(self) -> int:
+        """Requests whose answers have not arrived."""
+        return self._session.in_flight
 
     def close(self) -> None:
         """End it; may be called again."""

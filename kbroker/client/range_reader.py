@@ -9,20 +9,12 @@ a topic that was deleted and made again under the same name is an error (where t
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.arrow import RecordBatches
 from kbroker.client.errors import error_for
-from kbroker.client.plain_cluster import (
-    BACKOFF_S,
-    EARLIEST,
-    LATEST,
-    LONGEST_BACKOFF_S,
-    PlainCluster,
-    TopicPartition,
-)
+from kbroker.client.plain_cluster import EARLIEST, LATEST, Patience, PlainCluster, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.records.batch import read_header, split_batches
@@ -70,7 +62,8 @@ class RangeReader:
         self._rack = cluster.config.client_rack
         self._replica: int | None = None
         """The follower that the leader wants us to read from."""
-        self._in_flight = False
+        self._asked: PlainConnection | None = None
+        """Where a Fetch is on its way."""
         self.corrupt_batches = 0
         """Left out so far."""
         self._config = cluster.config
@@ -114,28 +107,24 @@ class RangeReader:
         try:
             yield from self._fetches()
         finally:
-            if self._in_flight:  # given up half-way: the answer on its way must not meet the next reader
-                self._cluster.close()
+            if self._asked:  # given up half-way: the answer on its way must not meet the next reader
+                self._asked.close()
 
     def _fetches(self) -> Iterator[tuple[memoryview, AbortedTransactions, int]]:
-        offset, deadline, pause = self._start, time.monotonic() + self._cluster.retry_for, BACKOFF_S
+        offset, patience = self._start, Patience(self._cluster.retry_for)
         while offset < self._end:
             try:
-                connection = self._cluster.connection_for(self._place, self._replica)
-                if not self._in_flight:
-                    self._ask(connection, offset)
-                answer = self._partition(connection.receive(), offset)
-                self._in_flight = False
+                connection = self._asked or self._ask(offset)
+                answer = self._receive(connection, offset)
                 if answer.preferred_read_replica >= 0:
                     self._replica = answer.preferred_read_replica
                     continue
                 following = _offset_after(answer.records, offset)
                 if following > offset:
                     if following < self._end:
-                        self._ask(connection, following)
-                    deadline, pause = time.monotonic() + self._cluster.retry_for, BACKOFF_S
+                        self._ask(following, connection)
+                    patience.renew()
             except (KafkaError, OSError) as error:
-                self._in_flight = False
                 if self._replica is not None:
                     self._back_to_leader()
                     continue
@@ -145,9 +134,7 @@ class RangeReader:
                 if self._skip_corrupt and _has_code(error, ErrorCode.CORRUPT_MESSAGE):
                     offset = self._after_corrupt(offset)
                     continue
-                self._prepare_another_try(error, time.monotonic() + pause > deadline)
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_BACKOFF_S)
+                self._prepare_another_try(error, patience)
                 continue
             if following > offset:
                 aborted = AbortedTransactions(
@@ -155,19 +142,28 @@ class RangeReader:
                 )
                 yield answer.records, aborted, offset
                 offset = following
-            elif time.monotonic() > deadline:
+            elif not patience.lasts():
                 raise self._error(
                     ErrorCode.REQUEST_TIMED_OUT,
                     f"nothing came at offset {offset} for {self._cluster.retry_for:g} s, though {self._end} is the end",
                 )
 
-    def _ask(self, connection: PlainConnection, offset: int) -> None:
+    def _ask(self, offset: int, connection: PlainConnection | None = None) -> PlainConnection:
+        """Send a Fetch, to the partition's leader or the replica to read from where no connection is given."""
+        if connection is None:
+            connection = self._cluster.connection_for(self._place, self._replica)
         connection.send(self._request(offset), connection.version_for(FetchRequest, self._version))
-        self._in_flight = True
+        self._asked = connection
+        return connection
 
-    def _prepare_another_try(self, error: KafkaError | OSError, is_late: bool) -> None:
-        """Raise what cannot pass; else ask anew who leads the partition."""
-        if not _passes(error) or is_late:
+    def _receive(self, connection: PlainConnection, offset: int) -> Any:
+        """Return what the Fetch on its way found in the partition; raises KafkaError."""
+        self._asked = None
+        return self._partition(connection.receive(), offset)
+
+    def _prepare_another_try(self, error: KafkaError | OSError, patience: Patience) -> None:
+        """Raise what cannot pass; else wait and ask anew who leads the partition."""
+        if not _passes(error) or not patience.pause():
             raise error
         self._cluster.forget(self._place)
         self._check_topic()
@@ -234,12 +230,9 @@ class RangeReader:
         return good
 
     def _is_served(self, offset: int) -> bool:
-        connection = self._cluster.connection_for(self._place)
-        self._ask(connection, offset)
-        answer = connection.receive()
-        self._in_flight = False
+        connection = self._ask(offset)
         try:
-            self._partition(answer, offset)
+            self._receive(connection, offset)
         except KafkaError as error:
             if error.code is not ErrorCode.CORRUPT_MESSAGE:
                 raise

@@ -51,7 +51,7 @@ def test_limits_groups_and_patience_are_read() -> None:
     assert options.limits == TriggerLimits(100, 10, 2_000, 5_000)
     assert options.commit_group == "readers"
     assert (options.min_partitions, options.max_records_per_partition) == (4, 50)
-    assert (options.offset_timeout_ms, options.poll_timeout_ms) == (500, 512)
+    assert (options.further_patience_ms, options.poll_timeout_ms) == (500, 512)
     named = read(streaming=True, commitOffsetsToGroup="true", **{"kafka.group.id": "mine"})
     assert named.commit_group == "mine"
 

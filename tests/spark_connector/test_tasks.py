@@ -69,6 +69,13 @@ def test_a_corrupt_batch_ends_a_task_whatever_the_formats_unless_losses_are_allo
         assert rest in ([b"first", b"third"], ["first", "third"])
 
 
+def test_sparks_own_retries_come_on_top_of_the_clients_patience() -> None:
+    base = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.request.timeout.ms": "20000"}
+    sparks_defaults = {"fetchOffset.numRetries": "3", "fetchOffset.retryIntervalMs": "10"}
+    assert tasks.new_cluster(read_options({**base, **sparks_defaults})).retry_for == pytest.approx(20.03)
+    assert tasks.new_cluster(read_options(base)).retry_for == 20
+
+
 def test_a_wrong_client_option_is_named() -> None:
     options = read_options({"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.fetch.max.byte": "5"})
     with pytest.raises(OptionError, match=r"fetch\.max\.byte.*did you mean 'fetch_max_bytes'"):

@@ -1,5 +1,7 @@
 """Partitions, leaders and offsets, asked without an event loop."""
 
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from kbroker.client.plain_cluster import EARLIEST, LATEST, PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from tests.fixtures.brokers import MakeCluster
 from tests.kbroker.client.topics import create_topic, produce_values
 
 
@@ -89,3 +92,52 @@ def test_a_leader_known_wrongly_is_looked_up_again(broker: BrokerProcess, topic_
         cluster._leaders[place] = 99
         assert cluster.offsets([place], LATEST) == {place: 0}
         assert cluster._leaders[place] != 99
+
+
+def test_a_question_without_an_answer_in_time_is_asked_again(own_broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(own_broker.bootstrap, topic_name, partitions=1)
+    with PlainCluster(own_broker.bootstrap, {"request_timeout_ms": 500}) as cluster:
+        assert cluster.retry_for == 0.5, "as long as one answer may take"
+        place = (topic_name, 0)
+        assert cluster.bounds([place]) == {place: (0, 0)}
+        own_broker.pause()
+        waking = threading.Timer(0.7, own_broker.resume)
+        waking.start()
+        assert cluster.offsets([place], LATEST) == {place: 0}
+        waking.join()
+
+
+def test_the_late_answer_to_a_commit_leaves_the_next_questions_alone(
+    own_broker: BrokerProcess, topic_name: str
+) -> None:
+    create_topic(own_broker.bootstrap, topic_name, partitions=1)
+    with PlainCluster(own_broker.bootstrap, {"request_timeout_ms": 1_000}, retry_for=0) as cluster:
+        place = (topic_name, 0)
+        cluster.commit(topic_name, {place: 1})
+        own_broker.pause()
+        with pytest.raises(OSError, match="did not answer"):
+            cluster.commit(topic_name, {place: 2})
+        own_broker.resume()
+        assert cluster.offsets([place], LATEST) == {place: 0}
+        assert cluster.topics() == [topic_name]
+
+
+def test_all_leaders_work_at_the_same_time(make_cluster: MakeCluster, topic_name: str) -> None:
+    brokers = make_cluster(2)
+    create_topic(brokers.bootstrap, topic_name, partitions=4)
+    with PlainCluster(brokers.bootstrap) as cluster:
+        places = cluster.partitions([topic_name])
+        assert cluster.bounds(places) == dict.fromkeys(places, (0, 0))
+        leaders = sorted(cluster._by_leader(places))
+        assert len(leaders) == 2
+        [first, second] = [cluster.connection(leader) for leader in leaders]
+        brokers.broker(leaders[0]).pause()  # the other is asked although this one is silent
+        asking = threading.Thread(target=cluster.bounds, args=(places,))
+        asking.start()
+        deadline = time.monotonic() + 30
+        while first.in_flight < 2 or second.in_flight < 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        brokers.broker(leaders[0]).resume()
+        asking.join(30)
+        assert (first.in_flight, second.in_flight) == (0, 0)

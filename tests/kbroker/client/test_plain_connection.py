@@ -59,6 +59,17 @@ def test_a_silent_peer_runs_into_the_time_limit() -> None:
         release.set()
 
 
+def test_an_answer_that_comes_late_never_meets_the_next_question(own_broker: BrokerProcess) -> None:
+    connection = connect(own_broker.port, timeout=0.5)
+    own_broker.pause()
+    with pytest.raises(TimeoutError):
+        connection.request(MetadataRequest(topics=[]))
+    assert not connection.is_open
+    own_broker.resume()
+    with pytest.raises(ConnectionError):
+        connection.request(MetadataRequest(topics=[]))
+
+
 def test_a_peer_that_hangs_up_is_told() -> None:
     with peer(lambda connection: None) as port, pytest.raises(ConnectionError, match=r"closed|ended"):
         connect(port)

@@ -98,6 +98,18 @@ def test_reading_goes_on_when_the_broker_was_killed_and_came_back(own_broker: Br
         assert rows == list(range(1000))
 
 
+def test_a_reader_that_was_held_up_has_all_its_patience_left(broker: BrokerProcess, topic_name: str) -> None:
+    fill(broker, topic_name)
+    with PlainCluster(broker.bootstrap, {"max.partition.fetch.bytes": 2_000, "request_timeout_ms": 500}) as cluster:
+        reader = iter(range_reader.RangeReader(cluster, topic_name, 0, 0, 1000, max_rows=50))
+        rows = next(reader)["offset"].to_pylist()
+        time.sleep(0.6)  # whoever takes the rows is slow
+        cluster.close()  # and the connection ends meanwhile
+        for batch in reader:
+            rows += batch["offset"].to_pylist()
+        assert rows == list(range(1000))
+
+
 def test_offsets_that_are_gone_are_left_out_on_request(broker: BrokerProcess, topic_name: str) -> None:
     fill(broker, topic_name, batches=2)
     with Admin(broker.bootstrap) as admin:
