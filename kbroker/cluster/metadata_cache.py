@@ -82,6 +82,16 @@ class MetadataCache:
         """Return the topic that has this id, if it is known."""
         return self._topics_by_id.get(topic_id)
 
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of the topic that has this id, if it is known."""
+        info = self._topics_by_id.get(topic_id)
+        return None if info is None else info.name
+
+    def knows(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition in the cluster."""
+        info = self.topics.get(topic)
+        return info is not None and partition in info.partitions
+
     def partition(self, topic: str, partition: int) -> PartitionInfo | None:
         """Return what is known about one partition."""
         info = self.topics.get(topic)

@@ -1,7 +1,8 @@
 """Requests that wait: a Produce for its replicas or its flush, a Fetch for records. Woken by the event, not by polling.
 
 What waits hangs on the hosted partitions it waits for; an event on the partition touches it. Nothing is looked at
-twice in one turn of the event loop: a fetch that waits for many partitions of one Produce reads once, after all.
+twice in one turn of the event loop: a fetch that waits for many partitions of one Produce looks once, after all, and
+only at those that have changed; all of its partitions are read once more, for the answer.
 
     HostedPartition.acks          acks=all: answered when the high watermark reaches their offset
     HostedPartition.flush_acks    acks=1 with flush.messages: answered when the log is flushed up to their offset
@@ -20,8 +21,9 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition
 
-RECHECK_S = 0.001
-"""A fetch that was woken but has not enough bytes yet is looked at again no sooner: small appends come in bursts."""
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.016
+"""A fetch that was woken but has not enough bytes yet is looked at again no sooner: small appends come in bursts. Each
+pause is twice as long as the one before, so that who wants much does not cost much."""
 
 
 class DelayedAnswer:
@@ -110,25 +112,30 @@ def settle_reached(acks: list[Ack], reached: int, error: ErrorCode = ErrorCode.N
 
 
 class Fetch(Protocol):
-    """A fetch that can be tried again."""
+    """A fetch that found too little."""
 
     by_log_end: bool
     """Waits for the log end offset (a follower) instead of the high watermark."""
 
-    def attempt(self, final: bool) -> Any:
-        """Return the answer, or None when there is not enough yet; `final`: answer in any case."""
+    def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
+        """Look at the partitions that have changed: is there enough by now, or something to be told at once?"""
+
+    def answer(self) -> Any:
+        """Return the answer, with what there is."""
 
 
 class DelayedFetch:
-    """A Fetch request that found too little: waits until one of its partitions moves, or its time is over."""
+    """A Fetch request that waits until there is enough, its time is over, or nobody wants the answer any more."""
 
-    __slots__ = ("_check_at", "_fetch", "_hosted", "_loop", "_scheduled", "_timer", "future")
+    __slots__ = ("_changed", "_check_at", "_fetch", "_hosted", "_loop", "_pause_s", "_scheduled", "_timer", "future")
 
     def __init__(self, fetch: Fetch, hosted: Iterable[HostedPartition], max_wait_ms: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._fetch = fetch
         self._hosted = list(hosted)
+        self._changed: dict[HostedPartition, None] = {}
         self._check_at = 0.0
+        self._pause_s = SHORTEST_PAUSE_S
         self._scheduled: asyncio.Handle | None = None
         self._timer = self._loop.call_later(max_wait_ms / 1000, self.end)
         self.future: asyncio.Future[Any] = self._loop.create_future()
@@ -136,8 +143,9 @@ class DelayedFetch:
         for partition in self._hosted:
             (partition.followers if fetch.by_log_end else partition.consumers).add(self)
 
-    def touch(self) -> None:
-        """Something it waits for has changed: look again, once, later in this turn of the loop."""
+    def touch(self, hosted: HostedPartition) -> None:
+        """This partition has changed: look at it, once, later in this turn of the loop or when the pause is over."""
+        self._changed[hosted] = None
         if self._scheduled is None:
             if self._check_at:
                 self._scheduled = self._loop.call_at(self._check_at, self._check)
@@ -146,24 +154,25 @@ class DelayedFetch:
 
     def _check(self) -> None:
         self._scheduled = None
-        self._try(final=False)
-        self._check_at = self._loop.time() + RECHECK_S
-
-    def end(self) -> None:
-        """Answer now with what there is."""
-        self._try(final=True)
-
-    def _try(self, final: bool) -> None:
+        changed, self._changed = self._changed, {}
         if self.future.done():
             return
         try:
-            answer = self._fetch.attempt(final)
+            if self._fetch.is_enough(changed):
+                self.future.set_result(self._fetch.answer())
         except Exception as error:
             self.future.set_exception(error)
+        self._check_at = self._loop.time() + self._pause_s
+        self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
+
+    def end(self) -> None:
+        """Answer now with what there is."""
+        if self.future.done():
             return
-        if answer is not None:
-            self.future.set_result(answer)
-            self._leave(self.future)
+        try:
+            self.future.set_result(self._fetch.answer())
+        except Exception as error:
+            self.future.set_exception(error)
 
     def _leave(self, future: asyncio.Future[Any]) -> None:
         """Answered, or the client has gone: wait for nothing any more."""

@@ -11,7 +11,7 @@ One loop owns the sessions. A client that loses an answer starts again with epoc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -23,11 +23,24 @@ FINAL_EPOCH = -1
 MAX_EPOCH = (1 << 31) - 1
 EVICTION_MS = 120_000
 """A session unused for so long may be evicted by any other; one that is older may be evicted by a more valuable one."""
+MOST_UNKNOWN = 100
+"""So many partitions that do not exist may be part of a session: a topic may be on its way. Nobody needs more, and what
+exists is bounded by the cluster."""
 FIRST_TOPIC_ID_VERSION = 13
 NEVER_SEEN = -1
 
 PartitionKey = tuple[str | bytes, int]
 """(topic name or topic id, partition): by what the request names the topic."""
+
+
+class KnownTopics(Protocol):
+    """What exists."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return the name of a topic."""
+
+    def knows(self, topic: str, partition: int) -> bool:
+        """Whether there is such a partition."""
 
 
 class FetchTarget:
@@ -162,28 +175,28 @@ class FetchSessions:
         self._next_id = next_id
 
     def open(
-        self,
-        request: FetchRequest,
-        version: int,
-        is_follower: bool,
-        now_ms: int,
-        topic_name: Callable[[bytes], str | None],
+        self, request: FetchRequest, version: int, is_follower: bool, now_ms: int, topics: KnownTopics
     ) -> FetchContext:
-        """Return the context of one request; raises KafkaError 70, 71 or 106. `topic_name` resolves topic ids."""
+        """Return the context of one request; raises KafkaError 70, 71 or 106."""
         epoch = request.session_epoch
-        if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self.sessions.pop(request.session_id, None)
-            targets = _targets(request, version, topic_name)
-            if epoch == FINAL_EPOCH or version < 7:
-                return FetchContext(targets)
-            return self._full(targets, is_follower, version >= FIRST_TOPIC_ID_VERSION, now_ms)
-        return self._incremental(request, version, now_ms, topic_name)
+        if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
+            return self._incremental(request, version, now_ms, topics)
+        self.sessions.pop(request.session_id, None)
+        # A partition that is named twice is fetched once, as the last entry says.
+        wanted = {target.key: target for target in _targets(request, version, topics)}
+        if epoch == FINAL_EPOCH or version < 7:
+            return FetchContext(wanted.values())
+        return self._full(wanted, is_follower, version >= FIRST_TOPIC_ID_VERSION, now_ms, topics)
 
     def _full(
-        self, targets: Iterable[FetchTarget], privileged: bool, uses_topic_ids: bool, now_ms: int
+        self,
+        wanted: dict[PartitionKey, FetchTarget],
+        privileged: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+        topics: KnownTopics,
     ) -> FetchContext:
-        wanted = {target.key: target for target in targets}
-        if not self._make_room(privileged, len(wanted), now_ms):
+        if _unknown(wanted.values(), topics) > MOST_UNKNOWN or not self._make_room(privileged, len(wanted), now_ms):
             return FetchContext(wanted.values())
         session_id = self._next_id()
         while session_id in self.sessions or session_id <= 0:
@@ -193,9 +206,7 @@ class FetchSessions:
         self.sessions[session_id] = session
         return FetchContext(wanted.values(), session)
 
-    def _incremental(
-        self, request: FetchRequest, version: int, now_ms: int, topic_name: Callable[[bytes], str | None]
-    ) -> FetchContext:
+    def _incremental(self, request: FetchRequest, version: int, now_ms: int, topics: KnownTopics) -> FetchContext:
         session = self.sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -203,15 +214,22 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= FIRST_TOPIC_ID_VERSION):
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        for target in _targets(request, version, topic_name):
-            known = session.targets.setdefault(target.key, target)
-            if known is not target:
-                _update(known, target)
+        added = []
+        for topic_name, topic_id, wanted in _wanted(request, version, topics):
+            key = (topic_id if topic_id != ZERO_UUID else topic_name or "", wanted.partition)
+            known = session.targets.get(key)
+            if known is None:
+                session.targets[key] = target = FetchTarget(topic_name, topic_id, wanted)
+                added.append(target)
+            else:
+                known.update(wanted)
         for key in _forgotten(request, version):
             session.targets.pop(key, None)
         del self.sessions[session.id]
         if not session.targets:
             return FetchContext(())
+        if _unknown(added, topics) and _unknown(session.targets.values(), topics) > MOST_UNKNOWN:
+            return FetchContext(session.targets.values())
         self.sessions[session.id] = session
         session.last_used_ms = now_ms
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
@@ -239,22 +257,23 @@ class FetchSessions:
         return True
 
 
-def _update(known: FetchTarget, wanted: FetchTarget) -> None:
-    known.fetch_offset = wanted.fetch_offset
-    known.max_bytes = wanted.max_bytes
-    known.current_leader_epoch = wanted.current_leader_epoch
-    known.last_fetched_epoch = wanted.last_fetched_epoch
-    known.log_start_offset = wanted.log_start_offset
-    known.seen_changes = NEVER_SEEN
+def _unknown(targets: Iterable[FetchTarget], topics: KnownTopics) -> int:
+    return sum(target.topic is None or not topics.knows(target.topic, target.partition) for target in targets)
 
 
-def _targets(request: FetchRequest, version: int, topic_name: Callable[[bytes], str | None]) -> Iterator[FetchTarget]:
+def _wanted(
+    request: FetchRequest, version: int, topics: KnownTopics
+) -> Iterator[tuple[str | None, bytes, FetchRequest.FetchPartition]]:
     by_id = version >= FIRST_TOPIC_ID_VERSION
     for topic in request.topics:
         topic_id = bytes(topic.topic_id) if by_id else ZERO_UUID
-        name = topic_name(topic_id) if by_id else topic.topic
+        name = topics.name_of(topic_id) if by_id else topic.topic
         for wanted in topic.partitions:
-            yield FetchTarget(name, topic_id, wanted)
+            yield name, topic_id, wanted
+
+
+def _targets(request: FetchRequest, version: int, topics: KnownTopics) -> Iterator[FetchTarget]:
+    return (FetchTarget(*wanted) for wanted in _wanted(request, version, topics))
 
 
 def _forgotten(request: FetchRequest, version: int) -> Iterator[PartitionKey]:

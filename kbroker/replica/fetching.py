@@ -10,7 +10,7 @@ A partition of an incremental session that had nothing and has not changed since
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -29,6 +29,8 @@ PartitionData = FetchResponse.PartitionData
 Answers = list[tuple[FetchTarget, PartitionData]]
 NOTHING = b""
 READ_COMMITTED = 1
+LONGEST_WAIT_MS = 60_000
+"""An answer with nothing in it is as good as none: whoever wants to wait longer asks again."""
 NOTE_INTERVAL_MS = 1_000
 """How often a follower's fetches count for those of its partitions, too, that have been idle since its last fetch."""
 
@@ -75,7 +77,7 @@ class FetchParameters:
         self.replica_epoch: int = request.replica_state.replica_epoch if version >= 15 else -1
         self.is_follower = self.replica_id >= 0
         self.by_log_end = self.is_follower
-        self.max_wait_ms: int = request.max_wait_ms
+        self.max_wait_ms: int = min(request.max_wait_ms, LONGEST_WAIT_MS)
         self.max_bytes: int = request.max_bytes if self.is_follower else min(request.max_bytes, max_bytes)
         self.min_bytes: int = min(request.min_bytes, self.max_bytes)
         self.read_committed = request.isolation_level == READ_COMMITTED
@@ -85,9 +87,22 @@ class FetchParameters:
 
 
 class PartitionFetch:
-    """One Fetch request; `attempt` may be called again and again until there is enough."""
+    """One Fetch request: read all with `attempt`; while that is too little `is_enough` looks at what changes, and what
+    there is in the end is the `answer`.
+    """
 
-    __slots__ = ("_context", "_first", "_is_held_back", "_parameters", "_replicas", "by_log_end", "respond")
+    __slots__ = (
+        "_context",
+        "_first",
+        "_is_held_back",
+        "_parameters",
+        "_replicas",
+        "_sizes",
+        "_total",
+        "_waiting",
+        "by_log_end",
+        "respond",
+    )
 
     def __init__(
         self,
@@ -102,14 +117,20 @@ class PartitionFetch:
         self._first = True
         self._is_held_back = False
         """Whether the throttle left out records that are there."""
+        self._waiting: dict[HostedPartition, FetchTarget] = {}
+        """What can be waited for."""
+        self._sizes: dict[FetchTarget, int] = {}
+        """How much there was for each when it was last looked at; 0 where it is not named."""
+        self._total = 0
+        """The sum of the sizes."""
         self.by_log_end = parameters.is_follower
         self.respond = respond
         """Makes the response from what is to be sent."""
 
     @property
-    def hosted(self) -> list[HostedPartition]:
+    def hosted(self) -> Iterable[HostedPartition]:
         """The partitions it can wait for."""
-        return [target.hosted for target in self._context.targets if target.hosted is not None]
+        return self._waiting.keys()
 
     @property
     def patience_ms(self) -> int:
@@ -126,10 +147,40 @@ class PartitionFetch:
         if not (final or at_once or size >= parameters.min_bytes):
             for target, answer in answers:
                 target.keep_for_later(answer)
+                if answer.records:
+                    self._sizes[target] = len(answer.records)
+            self._total = size
+            self._waiting = {target.hosted: target for target in self._context.targets if target.hosted is not None}
             return None
         if parameters.is_follower and size:
             self._count(answers)
         return self.respond(self._context.select(answers))
+
+    def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
+        """Look at those of its partitions that have changed: is there enough now, or something to be told at once?"""
+        sizes = self._sizes
+        for hosted in changed:
+            target = self._waiting[hosted]
+            answer = self._read(target, self._parameters.max_bytes, whole_batch=True)
+            target.seen_changes = NEVER_SEEN  # it is told by the answer only
+            size = len(answer.records) if answer.records else 0
+            self._total += size - sizes.get(target, 0)
+            sizes[target] = size
+            if self._is_news(answer):
+                return True
+        return self._total >= self._parameters.min_bytes
+
+    def answer(self) -> Any:
+        """Return the response, whatever there is."""
+        return self.attempt(final=True)
+
+    def _is_news(self, answer: PartitionData) -> bool:
+        """Whether an answer is to be sent without waiting, although no records are in it."""
+        if answer.error_code is ErrorCode.NONE:
+            return answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
+        # A topic id that is not known yet may become known: only what concerns this broker ends the waiting. A
+        # follower goes on with its other partitions, and comes back to this one soon.
+        return self._parameters.is_follower or answer.error_code not in UNKNOWN_TOPIC_ERRORS
 
     def _count(self, answers: Answers) -> None:
         """Count what goes to throttled replicas, in sync or not."""
@@ -172,14 +223,10 @@ class PartitionFetch:
                 whole_batch = False
                 total += size
                 budget = max(budget - size, 0)
-            elif answer.error_code is ErrorCode.NONE:
+            else:
                 if not budget:
                     target.seen_changes = NEVER_SEEN
-                at_once = at_once or answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
-            else:
-                # A topic id that is not known yet may become known: only what concerns this broker ends the waiting. A
-                # follower goes on with its other partitions, and comes back to this one soon.
-                at_once = at_once or is_follower or answer.error_code not in UNKNOWN_TOPIC_ERRORS
+                at_once = at_once or self._is_news(answer)
             answers.append((target, answer))
         self._first = False
         return answers, total, at_once or not any(target.hosted is not None for target in self._context.targets)
@@ -214,10 +261,9 @@ class PartitionFetch:
         target.hosted = None
         topic = target.topic
         if topic is None:
-            info = self._replicas.metadata.topic_by_id(target.topic_id)
-            if info is None:
+            topic = target.topic = self._replicas.metadata.name_of(target.topic_id)
+            if topic is None:
                 return ErrorCode.UNKNOWN_TOPIC_ID
-            topic = target.topic = info.name
         found = self._replicas.find(topic, target.partition)
         if not isinstance(found, HostedPartition):
             return found

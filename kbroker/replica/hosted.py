@@ -91,22 +91,22 @@ class HostedPartition:
             error = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
             self.acks = settle_reached(self.acks, high_watermark, error)
         for fetch in self.consumers:
-            fetch.touch()
+            fetch.touch(self)
 
     def appended(self) -> None:
         """The log's end moved: followers may read on."""
         if self.followers:
             for fetch in self.followers:
-                fetch.touch()
+                fetch.touch(self)
 
     def changed(self) -> None:
         """Something else moved (leadership, log start, last stable offset): whoever waits looks again."""
         self.changes += 1
         self.log_start_offset = self.log.log_start_offset
         for fetch in self.consumers:
-            fetch.touch()
+            fetch.touch(self)
         for fetch in self.followers:
-            fetch.touch()
+            fetch.touch(self)
 
     def low_watermark(self, alive: Container[int]) -> int:
         """The lowest log start offset of the live replicas: what is below is gone everywhere."""

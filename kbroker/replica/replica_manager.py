@@ -356,11 +356,7 @@ class ReplicaManager:
     def open_session(self, request: FetchRequest, version: int, now: int) -> FetchContext:
         """Return the request seen through its fetch session; raises KafkaError 70, 71 or 106."""
         replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-        return self.sessions.open(request, version, replica_id >= 0, now, self._topic_name)
-
-    def _topic_name(self, topic_id: bytes) -> str | None:
-        info = self.metadata.topic_by_id(topic_id)
-        return None if info is None else info.name
+        return self.sessions.open(request, version, replica_id >= 0, now, self.metadata)
 
     def max_batch_bytes(self, topic: str, partition: int) -> int:
         """Size of the largest batch that a partition takes; what is led elsewhere refuses any."""

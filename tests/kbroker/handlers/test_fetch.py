@@ -5,10 +5,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kbroker.handlers.fetch import fetch
 from kbroker.handlers.produce import produce
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.replica.fetching import LONGEST_WAIT_MS, FetchParameters
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 
@@ -239,3 +242,56 @@ async def test_an_old_version_names_topics_and_has_no_session(played: Played) ->
     answer = ask(played, fetch_request((0, 0)), version=4)
     assert [topic.topic for topic in answer.responses] == [TOPIC]
     assert answer.session_id == 0
+
+
+async def test_a_partition_named_often_is_read_once_where_it_was_named_last(played: Played) -> None:
+    await played.lead((0, 1))
+    append(played, 0, b"a")
+    append(played, 0, b"b")
+    append(played, 1, b"c")
+    for session in ((0, 0), NO_SESSION):
+        found = partitions_of(ask(played, fetch_request((0, 0), (1, 0), (0, 2), (0, 1), session=session)))
+        assert [each.partition_index for each in found] == [0, 1]
+        assert len(found[0].records) == len(one_batch(b"b"))
+
+
+async def test_waiting_looks_again_only_at_the_partitions_that_have_changed(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await played.lead(range(50))
+    looks: list[int] = []
+    find = played.replicas.find
+
+    def noting(topic: str, partition: int) -> Any:
+        looks.append(partition)
+        return find(topic, partition)
+
+    monkeypatch.setattr(played.replicas, "find", noting)
+    answer = ask(played, fetch_request(*((p, 0) for p in range(50)), max_wait_ms=60_000, min_bytes=19_000))
+    assert looks == list(range(50))
+    looks.clear()
+    for _ in range(18):
+        append(played, 7, bytes(1000))
+        await asyncio.sleep(0.002)
+    assert set(looks) == {7}
+    assert not answer.done()
+    append(played, 8, bytes(1000))
+    found = partitions_of(await asyncio.wait_for(answer, 5))
+    assert [len(each.records) > 0 for each in found[6:10]] == [False, True, True, False]
+
+
+async def test_a_wait_begins_anew_whenever_too_little_came_but_never_for_long(played: Played) -> None:
+    await played.lead()
+    size = len(one_batch(bytes(100)))
+    answer = ask(played, fetch_request((0, 0), max_wait_ms=60_000, min_bytes=size * 40))
+    for _ in range(40):
+        assert not answer.done()
+        append(played, 0, bytes(100))
+        await asyncio.sleep(0.001)
+    (found,) = partitions_of(await asyncio.wait_for(answer, 1))
+    assert len(found.records) == size * 40
+
+
+async def test_nobody_waits_longer_than_a_broker_keeps_an_idle_request() -> None:
+    request = fetch_request((0, 0), max_wait_ms=(1 << 31) - 1)
+    assert FetchParameters(request, 17, "PLAINTEXT", 0, 1000).max_wait_ms == LONGEST_WAIT_MS

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
+from contextlib import suppress
 from typing import Any
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.replica.delayed import DelayedAnswer, DelayedFetch, settle_reached
+from kbroker.replica.delayed import LONGEST_PAUSE_S, DelayedAnswer, DelayedFetch, settle_reached
 
 
 def codes(results: list[Any]) -> list[Any]:
@@ -55,56 +55,78 @@ async def test_a_result_that_comes_later_is_waited_for() -> None:
     assert await answer.future == [ErrorCode.CORRUPT_MESSAGE, "late"]
 
 
-class Attempts:
+class Played:
+    """A fetch that has enough at its n-th look."""
+
     by_log_end = False
 
-    def __init__(self, *answers: Any) -> None:
-        self.answers = list(answers)
-        self.finals: list[bool] = []
+    def __init__(self, enough_at: int) -> None:
+        self.enough_at = enough_at
+        self.looks: list[list[Any]] = []
 
-    def attempt(self, final: bool) -> Any:
-        self.finals.append(final)
-        return self.answers.pop(0) if self.answers else "late"
+    def is_enough(self, changed: Any) -> bool:
+        self.looks.append(list(changed))
+        return len(self.looks) >= self.enough_at
+
+    def answer(self) -> Any:
+        return "what there is"
 
 
-def partition() -> Any:
-    return SimpleNamespace(consumers=set(), followers=set())
+class Watched:
+    def __init__(self) -> None:
+        self.consumers: set[Any] = set()
+        self.followers: set[Any] = set()
 
 
-async def test_many_events_of_one_turn_are_one_attempt() -> None:
-    fetch, watched = Attempts("found"), [partition(), partition()]
-    delayed = DelayedFetch(fetch, watched, 1000)
+async def test_many_events_of_one_turn_are_one_look_at_what_has_changed() -> None:
+    fetch, watched = Played(1), [Watched() for _ in range(3)]
+    delayed: Any = DelayedFetch(fetch, watched, 1000)  # type: ignore[arg-type]
     assert all(delayed in each.consumers for each in watched)
     for _ in range(5):
-        delayed.touch()
-    assert await asyncio.wait_for(delayed.future, 1) == "found"
-    assert fetch.finals == [False]
+        delayed.touch(watched[0])
+        delayed.touch(watched[2])
+    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+    assert fetch.looks == [[watched[0], watched[2]]]
     assert not any(each.consumers for each in watched)
 
 
+async def test_looks_become_rarer_and_miss_nothing() -> None:
+    fetch, watched = Played(99), Watched()
+    delayed: Any = DelayedFetch(fetch, [watched], 1000)  # type: ignore[arg-type]
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.2):
+            while True:
+                delayed.touch(watched)
+                await asyncio.sleep(0)
+    assert 5 < len(fetch.looks) <= 5 + 0.2 / LONGEST_PAUSE_S
+    fetch.enough_at = len(fetch.looks) + 1
+    delayed.touch(watched)
+    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+
+
 async def test_when_its_time_is_over_a_fetch_is_answered_in_any_case() -> None:
-    fetch = Attempts(None, None)
-    delayed = DelayedFetch(fetch, [partition()], 20)
-    delayed.touch()
-    fetch.answers = [None]
-    assert await asyncio.wait_for(delayed.future, 1) == "late"
-    assert fetch.finals == [False, True]
+    fetch, watched = Played(99), Watched()
+    delayed: Any = DelayedFetch(fetch, [watched], 20)  # type: ignore[arg-type]
+    delayed.touch(watched)
+    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+    assert len(fetch.looks) == 1
 
 
-async def test_a_failing_attempt_is_the_answer() -> None:
-    class Failing(Attempts):
-        def attempt(self, final: bool) -> Any:
+async def test_a_failing_look_is_the_answer() -> None:
+    class Failing(Played):
+        def is_enough(self, changed: Any) -> bool:
             raise ZeroDivisionError
 
-    delayed = DelayedFetch(Failing(), [], 1000)
-    delayed.touch()
+    watched = Watched()
+    delayed: Any = DelayedFetch(Failing(1), [watched], 1000)  # type: ignore[arg-type]
+    delayed.touch(watched)
     await asyncio.wait([delayed.future], timeout=1)
     assert isinstance(delayed.future.exception(), ZeroDivisionError)
 
 
 async def test_a_cancelled_fetch_waits_for_nothing() -> None:
-    watched = partition()
-    delayed = DelayedFetch(Attempts(), [watched], 1000)
+    watched = Watched()
+    delayed = DelayedFetch(Played(1), [watched], 1000)  # type: ignore[list-item]
     delayed.future.cancel()
     await asyncio.sleep(0)
     assert not watched.consumers

@@ -7,7 +7,7 @@ import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.replica.fetch_sessions import EVICTION_MS, MAX_EPOCH, FetchSessions
+from kbroker.replica.fetch_sessions import EVICTION_MS, MAX_EPOCH, MOST_UNKNOWN, FetchSessions
 
 IDS = {b"a" * 16: "orders", b"b" * 16: "bills"}
 
@@ -29,8 +29,23 @@ def request(session: int, epoch: int, *offsets: tuple[int, int], forget: tuple[i
     )
 
 
+class Topics:
+    """What the broker knows: partitions 0 to 9 of each topic."""
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        return IDS.get(topic_id)
+
+    def knows(self, topic: str, partition: int) -> bool:
+        return topic in IDS.values() and partition < 10
+
+
+class NoTopics(Topics):
+    def name_of(self, topic_id: bytes) -> str | None:
+        return None
+
+
 def opened(cache: FetchSessions, asked: Any, version: int = 13, follower: bool = False, now: int = 0) -> Any:
-    return cache.open(asked, version, follower, now, IDS.get)
+    return cache.open(asked, version, follower, now, Topics())
 
 
 def answer(target: Any, high_watermark: int = 0, records: bytes = b"", error: int = 0) -> Any:
@@ -128,6 +143,24 @@ def test_a_full_cache_evicts_the_unused_then_the_less_valuable() -> None:
 
 def test_a_topic_id_unknown_today_is_resolved_later() -> None:
     cache = sessions()
-    context = cache.open(request(0, 0, (0, 0)), 13, False, 0, lambda topic_id: None)
+    context = cache.open(request(0, 0, (0, 0)), 13, False, 0, NoTopics())
     assert context.targets[0].topic is None
     assert context.targets[0].topic_id == b"a" * 16
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_many_partitions_that_do_not_exist_are_answered_but_not_remembered(version: int) -> None:
+    cache = sessions()
+    many = [(partition, 0) for partition in range(10 + MOST_UNKNOWN + 1)]
+    context = opened(cache, request(0, 0, *many), version)
+    assert (context.session_id, len(context.targets)) == (0, len(many))
+    assert not cache.sessions
+
+
+def test_a_session_that_gathers_partitions_that_do_not_exist_ends() -> None:
+    cache = sessions()
+    opened(cache, request(0, 0, (0, 5), *((p, 0) for p in range(10, 10 + MOST_UNKNOWN))))
+    assert cache.sessions
+    context = opened(cache, request(1, 1, (99_999, 0)))
+    assert (context.session_id, len(context.targets), context.incremental) == (0, MOST_UNKNOWN + 2, False)
+    assert not cache.sessions

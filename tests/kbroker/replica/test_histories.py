@@ -118,7 +118,8 @@ class Broker:
         self.orders: deque[Assignment] = deque()
         self.metadata: Any = SimpleNamespace(
             brokers=play.controller.alive,
-            topic_by_id=lambda topic_id: SimpleNamespace(name=TOPIC),
+            name_of=lambda topic_id: TOPIC,
+            knows=lambda topic, partition: True,
         )
         self.start()
 
@@ -215,7 +216,7 @@ class Broker:
 
     def serve(self, request: FetchRequest) -> FetchResponse:
         try:
-            context = self.sessions.open(request, VERSION, True, self.play.now, lambda topic_id: TOPIC)
+            context = self.sessions.open(request, VERSION, True, self.play.now, self.metadata)
         except KafkaError as error:
             return FetchResponse(error_code=error.code, responses=[])
         answers: list[Any] = []
