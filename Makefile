@@ -11,9 +11,10 @@ ROOMS := protocol segment controller kbroker spark_connector
 CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
 # Test processes beside each other; 0 runs them one after the other in this process.
 JOBS ?= 2
-# Of `make soak`: how long, and which faults (empty: others each time).
+# Of `make soak`: how long, which faults (empty: others each time), and the round to begin with.
 MINUTES ?= 10
 SEED ?=
+ROUND ?= 0
 
 .PHONY: help setup compile run test quick soak compat compat-spark test-pure lint format docs bench bench-quick clean
 
@@ -54,7 +55,7 @@ quick: setup  ## the tests that need no cluster of others and no Spark
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not compat'
 
 soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), then a broker killed 50 times
-	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/test_soak.py
+	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
 
 compat: setup compat-spark  ## clusters of Kafka's brokers and ours, the move from one to the other, Spark 4.1 (needs mvn; half an hour)

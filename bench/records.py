@@ -62,7 +62,7 @@ def measure(modules: dict[str, ModuleType]) -> dict[str, float]:
 
 
 def main() -> None:
-    compiled = measure({name: import_module(f"protocol.records.{name}") for name in interpreted.NAMES})
+    compiled = measure({name: import_module(f"kbroker.protocol.records.{name}") for name in interpreted.NAMES})
     plain = measure(interpreted.load())
     print(f"{'M records/s of 200 bytes':26}{'compiled':>10}{'interpreted':>13}")
     for name, speed in compiled.items():

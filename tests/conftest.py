@@ -47,3 +47,24 @@ def codec_kind() -> str:
     if file.suffix == ".py":
         return f"interpreted ({file.name} on {platform.python_implementation()} {platform.python_version()})"
     return f"compiled ({file.name})"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With $KBROKER_SKIPS=fail, as continuous integration has it, the run fails when a test was skipped."""
+    if os.environ.get("KBROKER_SKIPS") == "fail" and skipped(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say why a run without a failed test failed."""
+    if os.environ.get("KBROKER_SKIPS") == "fail" and (count := skipped(terminalreporter.config)):
+        terminalreporter.section("skipped")
+        terminalreporter.line(
+            f"{count} skipped tests count as failed (KBROKER_SKIPS=fail): they proved nothing", red=True
+        )
+
+
+def skipped(config: pytest.Config) -> int:
+    """How many tests were skipped, in all test processes."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    return 0 if reporter is None else len(reporter.stats.get("skipped", ()))

@@ -1,8 +1,8 @@
 """Three brokers whose network belongs to the test, and ZooKeeper asked past them for what is true.
 
-1 ──┐ CLIENTS 127.0.0.1:port    clients connect directly
-2 ──┤ BROKERS ⇄ links ⇄         brokers reach each other, and each its ZooKeeper, through `links`
-3 ──┘ zookeeper.connect ⇄ links
+1 ──┐ CLIENTS ⇄ links ⇄ clients      `bootstrap`; each broker's own port, `brokers[n].port`, goes past the links
+2 ──┤ BROKERS ⇄ links ⇄ brokers
+3 ──┘ zookeeper.connect ⇄ links ⇄ ZooKeeper
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import psutil
 
 from kbroker.dev.free_ports import free_ports
 from tests.faults.cluster_view import BROKERS, TIMEOUT, ClusterView, until
-from tests.faults.links import ZOOKEEPER, Links
+from tests.faults.links import CLIENTS, ZOOKEEPER, Links
 from tests.fixtures.brokers import START_TIMEOUT, MakeBroker
 
 __all__ = ["BROKERS", "PROPERTIES", "SESSION_MS", "TIMEOUT", "FaultCluster", "running", "until"]
@@ -46,6 +46,12 @@ class FaultCluster(ClusterView):
         self.links = Links()
         self._make_broker = make_broker
         self.paused: set[int] = set()
+        self._client_ports: dict[int, int] = {}
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port,…` of all brokers, for clients, through the links."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._client_ports.values())
 
     # -- from start to end --------------------------------------------------------------------------------------
 
@@ -68,6 +74,7 @@ class FaultCluster(ClusterView):
     def start_broker(self, broker_id: int, properties: Mapping[str, str], launcher: Sequence[str]) -> None:
         """Start a broker for the first time, without waiting for it."""
         clients, brokers = free_ports(2)
+        self._client_ports[broker_id] = outside = self.links.listen(broker_id, "127.0.0.1", clients, lambda _: CLIENTS)
         inside = self.links.listen(broker_id, "127.0.0.1", brokers, self._who_connects)
         hosts, _, chroot = self.connect_string.partition("/")
         host, _, port = hosts.split(",")[0].partition(":")
@@ -77,7 +84,7 @@ class FaultCluster(ClusterView):
             properties={
                 **PROPERTIES,
                 "listeners": f"CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}",
-                "advertised.listeners": f"CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{inside}",
+                "advertised.listeners": f"CLIENTS://127.0.0.1:{outside},BROKERS://127.0.0.1:{inside}",
                 **properties,
             },
             zookeeper_connect=f"127.0.0.1:{zookeeper}/{chroot}",

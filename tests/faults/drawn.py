@@ -17,7 +17,7 @@ from kbroker import Admin
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from kbroker.protocol.errors import KafkaError
 from tests.faults.cluster import BROKERS, FaultCluster
-from tests.faults.links import ZOOKEEPER
+from tests.faults.links import CLIENTS, ZOOKEEPER
 from tests.faults.wrong_clock import WrongClock
 
 
@@ -123,6 +123,18 @@ def refuse(arena: Arena) -> str:
     return f"connections between {one} and {other} are refused ({ZOOKEEPER} is ZooKeeper)"
 
 
+def cut_clients(arena: Arena) -> str:
+    broker, to_broker = arena.someone(), arena.rng.random() < 0.5
+    arena.cluster.links.cut(*((CLIENTS, broker) if to_broker else (broker, CLIENTS)))
+    return f"nothing gets from clients to {broker}" if to_broker else f"nothing gets from {broker} to clients"
+
+
+def reset_clients(arena: Arena) -> str:
+    broker = arena.someone()
+    arena.cluster.links.reset(CLIENTS, broker)
+    return f"clients' connections to {broker} are reset"
+
+
 def isolate(arena: Arena) -> str:
     broker = arena.someone()
     arena.cluster.links.isolate(broker)
@@ -198,6 +210,8 @@ FAULTS: tuple[Callable[[Arena], str], ...] = (
     cut_one_direction,
     cut_link,
     refuse,
+    cut_clients,
+    reset_clients,
     isolate,
     cut_zookeeper,
     kill_zookeeper,

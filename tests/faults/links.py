@@ -22,6 +22,8 @@ from typing import Any
 
 ZOOKEEPER = 0
 """ZooKeeper's number among the nodes; no broker has it."""
+CLIENTS = -1
+"""All clients together; whoever is none of the nodes is one of them."""
 
 Node = int
 PIECE = 1 << 18
@@ -67,6 +69,10 @@ class Links:
         self._change(lambda: self._refused.add(frozenset({one, other})))
         self._call(self._reset(frozenset({one, other})))
 
+    def reset(self, one: Node, other: Node) -> None:
+        """Reset the connections between two nodes, once: answers on their way are lost."""
+        self._call(self._reset(frozenset({one, other})))
+
     def heal(self) -> None:
         """Open all links; what was held back arrives."""
 
@@ -100,10 +106,10 @@ class Links:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
-            self._connections[task] = (-1, target)
+            self._connections[task] = (CLIENTS, target)
             try:
                 source = await asyncio.to_thread(who, writer.get_extra_info("peername")[1])
-                self._connections[task] = pair = (-1 if source is None else source, target)
+                self._connections[task] = pair = (CLIENTS if source is None else source, target)
                 await self._serve(pair, (host, port), reader, writer)
             except asyncio.CancelledError:
                 pass

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 from kbroker import Consumer
 from tests.faults.checker import Account, Place, check_history
 from tests.faults.cluster_view import TIMEOUT, ClusterView
 from tests.system.wire import read_all
-from tests.system.writers import ConfluentWriter, OurWriter, Writer
+from tests.system.writers import UNKNOWN_OFFSET, ConfluentWriter, OurWriter, Writer
 
 FINISH_S = 90.0
 REQUEST_TIMEOUT_MS = 3000
@@ -42,10 +43,24 @@ class Reader:
         self._thread = threading.Thread(target=self._run, name="reader")
         self._thread.start()
 
-    def finish(self) -> None:
+    def finish(self, acknowledged: Iterable[Place]) -> None:
+        """Read on until all that was acknowledged is seen, then no more; what never comes is an error."""
+        missing = set(acknowledged)
+        deadline = time.monotonic() + TIMEOUT
+        while (missing := {place for place in missing if place not in self.seen}) and self._thread.is_alive():
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        if missing:
+            self.errors.append(f"{len(missing)} acknowledged records were never seen, the first is {min(missing)}")
+        self.stop()
+
+    def stop(self) -> None:
         """Read no more."""
         self._stop.set()
         self._thread.join(TIMEOUT)
+        if self._thread.is_alive():
+            self.errors.append("the reader does not end")
 
     def _run(self) -> None:
         try:
@@ -93,7 +108,7 @@ class Load:
     def __exit__(self, *exception: object) -> None:
         for writer in self.writers:
             writer.finish(FINISH_S if exception[0] is None else 1)
-        self.reader.finish()
+        self.reader.stop()
 
     def acknowledged(self) -> int:
         """How many records are acknowledged to all writers together."""
@@ -122,7 +137,8 @@ class Load:
         for writer in self.writers:
             writer.finish(FINISH_S)
             assert not writer.errors, (writer.name, writer.errors[:10])
-        self.reader.finish()
+        places = (place for writer in self.writers for place in writer.acknowledged.values())
+        self.reader.finish(place for place in places if place[1] != UNKNOWN_OFFSET)
         assert not self.reader.errors, self.reader.errors[:10]
         stored = {p: read_all(self.cluster.leader(self.topic, p), self.topic, p) for p in range(self.partitions)}
         accounts = [

@@ -32,10 +32,15 @@ def in_background(work: Callable[[], None]) -> Iterator[threading.Thread]:
         assert not thread.is_alive()
 
 
-def attempt(cluster: FaultCluster, action: Callable[[Admin], object]) -> None:
-    """Ask once; the controller may die over it, and nobody knows then how far it came."""
+def attempt(cluster: FaultCluster, action: Callable[[Admin], object]) -> bool:
+    """Ask once, and say whether it was acknowledged: then it has to last.
+
+    The controller may die over it, and nobody knows then how far it came.
+    """
     with contextlib.suppress(KafkaError, OSError), Admin(cluster.bootstrap, request_timeout_ms=3000) as admin:
         action(admin)
+        return True
+    return False
 
 
 def kill_controller(cluster: FaultCluster) -> int:
@@ -56,10 +61,12 @@ def test_topics_that_were_being_created_have_all_their_partitions_or_are_not_the
 ) -> None:
     cluster.create_topic(topic_name)
     names = [f"new-{number}-{topic_name}" for number in range(MANY)]
+    acknowledged: list[str] = []
 
     def create() -> None:
         for name in names:
-            attempt(cluster, lambda admin, name=name: admin.create_topic(name, 3, 2, timeout_ms=5000))  # type: ignore[misc]
+            if attempt(cluster, lambda admin, name=name: admin.create_topic(name, 3, 2, timeout_ms=5000)):  # type: ignore[misc]
+                acknowledged.append(name)
 
     with Load(cluster, topic_name) as load:
         with in_background(create):
@@ -68,6 +75,8 @@ def test_topics_that_were_being_created_have_all_their_partitions_or_are_not_the
         cluster.mend()
         there = [name for name in names if cluster.kazoo.exists(f"/brokers/topics/{name}")]
         assert len(there) > MANY // 2
+        assert acknowledged
+        assert set(acknowledged) <= set(there)
         for name in there:
             until(lambda name=name: is_complete(cluster, name, 3), f"{name} is complete")  # type: ignore[misc]
         load.until_progress()
@@ -87,16 +96,21 @@ def test_topics_that_were_being_deleted_are_gone_everywhere(cluster: FaultCluste
         for name in names:
             admin.create_topic(name, 2, 3)
     until(lambda: len(folders(cluster, "old-")) == MANY * 2 * 3, "all folders are there")
+    acknowledged: list[bool] = []
+
+    def delete() -> None:
+        acknowledged.append(attempt(cluster, lambda admin: admin.delete_topics(names, timeout_ms=5000)))
+
     with Load(cluster, topic_name) as load:
-        with in_background(lambda: attempt(cluster, lambda admin: admin.delete_topics(names, timeout_ms=5000))):
+        with in_background(delete):
             until(lambda: cluster.kazoo.get_children("/admin/delete_topics"), "the deletion begins")
             kill_controller(cluster)
         # One of the three is away: nothing may be forgotten that it has still to delete.
         time.sleep(0.5)
         cluster.mend()
         for name in names:
-            # What the dead controller was not told of is asked for again.
-            if not cluster.kazoo.exists(f"/admin/delete_topics/{name}"):
+            # What nobody has acknowledged and the dead controller was not told of is asked for again.
+            if not acknowledged[0] and not cluster.kazoo.exists(f"/admin/delete_topics/{name}"):
                 attempt(cluster, lambda admin, name=name: admin.delete_topic(name))  # type: ignore[misc]
         until(lambda: not any(n in cluster.kazoo.get_children("/brokers/topics") for n in names), "topics are gone")
         until(lambda: not cluster.kazoo.get_children("/admin/delete_topics"), "nothing is left to delete")
@@ -116,13 +130,17 @@ def test_a_reassignment_under_load_ends_under_the_next_controller(cluster: Fault
     cluster.until_whole(topic_name)
     with Load(cluster, topic_name) as load:
         targets = {(topic_name, p): [second, first] for p in range(4)}
-        with in_background(lambda: attempt(cluster, lambda admin: admin.alter_reassignments(targets))):
+        acknowledged: list[bool] = []
+        with in_background(
+            lambda: acknowledged.append(attempt(cluster, lambda admin: admin.alter_reassignments(targets)))
+        ):
             until(lambda: second in cluster.replicas(topic_name), "the reassignment begins")
             cluster.brokers[controller].kill()
         until(lambda: cluster.controller() not in (-1, controller), "another controller")
         cluster.mend()
-        # What the dead controller had not written down is asked for again.
+        # What nobody acknowledged and the dead controller had not written down is asked for again.
         rest = {(topic_name, p): [second, first] for p in range(4) if second not in cluster.replicas(topic_name, p)}
+        assert not (acknowledged[0] and rest)
         attempt(cluster, lambda admin: admin.alter_reassignments(rest))
         for partition in range(4):
             until(

@@ -9,7 +9,8 @@ import pytest
 from kbroker import Admin, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
-from tests.faults.load import Load, OurPatientWriter
+from tests.faults.links import CLIENTS
+from tests.faults.load import REQUEST_TIMEOUT_MS, Load, OurPatientWriter
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce_request
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
@@ -41,6 +42,29 @@ def test_a_follower_that_is_cut_off_leaves_the_isr_and_comes_back(
         links.heal()
         cluster.until_whole(topic_name)
         assert cluster.state(topic_name).leader == leader
+        load.finish_and_check()
+
+
+@pytest.mark.parametrize("direction", ["requests", "answers", "both"])
+def test_clients_that_are_cut_off_from_a_leader_write_each_record_once(
+    cluster: FaultCluster, topic_name: str, direction: str
+) -> None:
+    """For longer than a request may take: they ask again elsewhere, and what was held back arrives late."""
+    leader = next(broker for broker in BROKERS if broker != cluster.controller())
+    cluster.create_topic(topic_name, [leader, leader])
+    with Load(cluster, topic_name) as load:
+        for _ in range(2):
+            if direction in ("requests", "both"):
+                cluster.links.cut(CLIENTS, leader)
+            if direction in ("answers", "both"):
+                cluster.links.cut(leader, CLIENTS)
+            time.sleep(REQUEST_TIMEOUT_MS / 1000 + 0.5)
+            cluster.links.heal()
+            load.until_progress()
+        for _ in range(5):
+            cluster.links.reset(CLIENTS, leader)
+            time.sleep(0.2)
+        load.until_progress()
         load.finish_and_check()
 
 

@@ -1,11 +1,13 @@
 """Faults drawn at random from a seed, one on top of the other, under load; the promises are checked after each round.
 
 $KBROKER_SOAK_MINUTES says for how long (`make soak`: 10) and $KBROKER_SOAK_SEED which faults: the seed is printed, and
-the same seed draws the same faults, though never at quite the same moments.
+the same seed draws the same faults, though never at quite the same moments. Each round draws from a seed of its own:
+`make soak SEED=7 ROUND=12` begins with the twelfth round of seed 7.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import time
@@ -23,6 +25,7 @@ from tests.faults.wrong_clock import WrongClock
 
 MINUTES = float(os.environ.get("KBROKER_SOAK_MINUTES") or 0.3)
 SEED = int(os.environ.get("KBROKER_SOAK_SEED") or random.randrange(1_000_000))
+FIRST_ROUND = int(os.environ.get("KBROKER_SOAK_ROUND") or 0)
 FAULTS_OF_A_ROUND = 6
 LONGEST_ROUND_S = 300
 
@@ -34,14 +37,15 @@ def test_no_promise_is_broken_by_any_row_of_faults(
     make_fault_cluster: MakeFaultCluster, own_zookeeper: EmbeddedZooKeeper, tmp_path: Path
 ) -> None:
     begun = time.monotonic()
-    print(f"\nKBROKER_SOAK_SEED={SEED} KBROKER_SOAK_MINUTES={MINUTES:g}")
-    rng = random.Random(SEED)
+    print(f"\n{MINUTES:g} minutes")
     clocks = {broker: WrongClock(tmp_path / f"clock-{broker}") for broker in BROKERS}
     cluster = make_fault_cluster(
         zookeeper_connect=f"{own_zookeeper.connect_string}/soak",
         launchers={broker: clock.launcher for broker, clock in clocks.items()},
     )
-    for number in range(1_000_000):
+    for number in itertools.count(FIRST_ROUND):
+        print(f"make soak SEED={SEED} ROUND={number}", flush=True)
+        rng = random.Random(f"{SEED} {number}")
         play(Arena(cluster, own_zookeeper, clocks, f"round-{number}", rng), begun)
         if time.monotonic() - begun > 60 * MINUTES:
             break

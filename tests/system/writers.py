@@ -61,6 +61,8 @@ class Writer:
         """Send no more, and wait for what is on its way."""
         self._stop.set()
         self._thread.join(timeout)
+        if self._thread.is_alive():
+            self.errors.append(f"{self.name} does not end within {timeout:g} s")
 
     def _run(self) -> None:
         try:
