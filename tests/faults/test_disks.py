@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,27 @@ from kbroker.segment.files import Files
 from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load
+from tests.faults.small_disk import SmallDisk, may_mount
 from tests.faults.test_kills import victim
 from tests.system.wire import Peer, fetch, one_batch, produce, read_all
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-MOST_BYTES = 3_000_000
-SMALL_DISK = ["prlimit", f"--fsize={MOST_BYTES}"]
-"""No file grows beyond that: only the topic `fill` writes has such segments."""
+ROOM = 6_000_000
+
+
+@pytest.fixture
+def small_disks(tmp_path: Path) -> Iterator[tuple[SmallDisk, SmallDisk]]:
+    """Two disks on which soon nothing finds room that a broker writes: logs, indexes, checkpoints."""
+    if not may_mount():
+        pytest.skip("mounting in a namespace of one's own is not permitted here")
+    with SmallDisk(tmp_path / "a", str(ROOM)) as one, SmallDisk(tmp_path / "b", str(ROOM), one) as other:
+        yield one, other
 
 
 def fill(cluster: FaultCluster, topic: str, until_refused: bool) -> int:
     """Append more than fits; how many were acknowledged until one was refused, or all of them."""
-    count = MOST_BYTES // (64 << 10) + 5
+    count = ROOM // (64 << 10) + 5
     with Peer(cluster.leader(topic), TIMEOUT) as peer:
         for number in range(count):
             answer = produce(peer, topic, one_batch(b"%06d" % number + bytes(64 << 10)))
@@ -37,21 +46,22 @@ def fill(cluster: FaultCluster, topic: str, until_refused: bool) -> int:
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_a_broker_whose_only_disk_is_full_stops_and_with_more_room_catches_up(
-    make_fault_cluster: MakeFaultCluster, topic_name: str, who: str
+    make_fault_cluster: MakeFaultCluster, small_disks: tuple[SmallDisk, SmallDisk], topic_name: str, who: str
 ) -> None:
-    cluster = make_fault_cluster(launchers={2: SMALL_DISK})
+    disk = small_disks[0]
+    cluster = make_fault_cluster(launchers={2: disk.launcher}, own={2: {"log.dirs": str(disk.path / "data")}})
     others = [broker for broker in BROKERS if broker != 2]
     cluster.create_topic(topic_name)
     filler = f"{topic_name}-filler"
-    cluster.create_topic(filler, [2] if who == "leader" else others[:1], segment_bytes="100000000")
+    cluster.create_topic(filler, [2] if who == "leader" else others[:1])
     broker = cluster.brokers[2]
     with Load(cluster, topic_name) as load:
         taken = fill(cluster, filler, until_refused=who == "leader")
         assert broker.wait(TIMEOUT) == 1
-        assert "File too large" in broker.log_tail(1000)
+        assert "No space left on device" in broker.log_tail(1000)
         cluster.until_led_by_another(topic_name, 2, range(3))
         load.until_progress()
-        broker.launcher = []
+        disk.grow("300m")
         cluster.mend()
         cluster.until_whole(filler)
         cluster.until_whole(topic_name)
@@ -68,17 +78,23 @@ def end_of(cluster: FaultCluster, topic: str) -> int:
 
 @pytest.mark.parametrize("who", ["leader", "follower"])
 def test_one_full_disk_of_two_moves_its_partitions_only(
-    make_fault_cluster: MakeFaultCluster, tmp_path: Path, topic_name: str, who: str
+    make_fault_cluster: MakeFaultCluster, small_disks: tuple[SmallDisk, SmallDisk], topic_name: str, who: str
 ) -> None:
-    cluster = make_fault_cluster(launchers={2: SMALL_DISK}, own={2: {"log.dirs": f"{tmp_path}/a,{tmp_path}/b"}})
+    folders = {disk: disk.path / "data" for disk in small_disks}
+    directories = ",".join(str(folder) for folder in folders.values())
+    cluster = make_fault_cluster(launchers={2: small_disks[0].launcher}, own={2: {"log.dirs": directories}})
     cluster.create_topic(topic_name, [2, 2, 2, 2])
     filler = f"{topic_name}-filler"
-    cluster.create_topic(filler, [2] if who == "leader" else [1], segment_bytes="100000000")
-    folders = cluster.brokers[2].log_dirs
+    cluster.create_topic(filler, [2] if who == "leader" else [1])
     for name, partitions in ((filler, 1), (topic_name, 4)):
-        until(lambda n=name, p=partitions: sum(len(list(f.glob(f"{n}-?"))) for f in folders) == p, f"logs of {name}")  # type: ignore[misc]
-    (bad,) = (folder for folder in folders if (folder / f"{filler}-0").exists())
-    doomed = [p for p in range(4) if (bad / f"{topic_name}-{p}").exists()]
+        until(
+            lambda n=name, p=partitions: sum(len(list(f.glob(f"{n}-?"))) for f in folders.values()) == p,  # type: ignore[misc]
+            f"logs of {name}",
+        )
+    (bad,) = (disk for disk in small_disks if (folders[disk] / f"{filler}-0").exists())
+    (good,) = (disk for disk in small_disks if disk is not bad)
+    good.grow("300m")
+    doomed = [p for p in range(4) if (folders[bad] / f"{topic_name}-{p}").exists()]
     assert 0 < len(doomed) < 4
     with Load(cluster, topic_name) as load:
         fill(cluster, filler, until_refused=who == "leader")
@@ -88,7 +104,7 @@ def test_one_full_disk_of_two_moves_its_partitions_only(
         load.until_progress()
         assert all(cluster.state(topic_name, p).leader == 2 for p in range(4) if p not in doomed)
         assert cluster.brokers[2].is_running
-        cluster.brokers[2].launcher = []
+        bad.grow("300m")
         cluster.brokers[2].restart()
         cluster.until_whole(topic_name)
         cluster.until_whole(filler)

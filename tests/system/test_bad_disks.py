@@ -4,8 +4,6 @@ A small file system of its own for one broker is a tmpfs in a mount namespace, w
 of files needs nothing.
 """
 
-import functools
-import subprocess
 import time
 from pathlib import Path
 
@@ -16,21 +14,13 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
 from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.records.record import decode_batch
+from tests.faults.small_disk import may_mount
 from tests.fixtures.brokers import MakeBroker
 from tests.system.wire import Peer, bystander, create_topic, fetch, leaders, one_batch, produce
 
 pytestmark = pytest.mark.slow
 
 QUICK_SESSION = {"zookeeper.session.timeout.ms": "2000"}
-
-
-@functools.cache
-def may_mount() -> bool:
-    command = ["unshare", "-m", "sh", "-c", "mount -t tmpfs tmpfs /tmp"]
-    try:
-        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
-    except OSError:
-        return False
 
 
 def mounting(folder: Path, options: str) -> list[str]:
