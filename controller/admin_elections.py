@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kbroker.controller.election import Strategy
 from kbroker.controller.instructions import Steps
@@ -12,8 +12,30 @@ from kbroker.controller.state import PartitionStatus
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.znodes import TopicPartition
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.reassignments import ElectLeadersRequest, ElectLeadersResponse
 
 log = logging.getLogger(__name__)
+
+STRATEGIES = {0: Strategy.PREFERRED, 1: Strategy.UNCLEAN}
+"""Election types on the wire. There are no others."""
+ELECTION_REFUSALS = {
+    ErrorCode.INVALID_REQUEST: "Unknown election type.",
+    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted.",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
+    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
+}
+"""What the tool for elections shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ElectionsHeld:
+    """The answer to an ElectLeaders request, and what metadata caches have to show before it is given."""
+
+    response: ElectLeadersResponse
+    leader_epochs: dict[TopicPartition, int] = field(default_factory=dict)
+    """Of the partitions that got a leader."""
 
 
 @dataclass(slots=True)
@@ -21,6 +43,20 @@ class AdminElections:
     """Moves leadership without a failure."""
 
     do: Transitions
+
+    def asked(self, request: ElectLeadersRequest) -> Steps[ElectionsHeld]:
+        """Hold the elections of a request; without partitions all are meant, and those that need none are left out."""
+        strategy = STRATEGIES.get(request.election_type)
+        if strategy is None:
+            return refuse_elections(request, ErrorCode.INVALID_REQUEST)
+        state = self.do.state
+        if request.topic_partitions is not None:
+            results = yield from self.elect(strategy, _partitions(request))
+        else:
+            results = yield from self.elect(strategy, list(state.partitions()))
+            results = {each: code for each, code in results.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
+        held = [each for each, code in results.items() if code is ErrorCode.NONE]
+        return ElectionsHeld(_response(results), {each: state.leadership[each].leader_epoch for each in held})
 
     def elect(self, strategy: Strategy, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
         """PREFERRED or UNCLEAN elections; NONE for those held, else why not."""
@@ -86,3 +122,34 @@ class AdminElections:
         waiting = [each for each in self.do.state.partitions_of(topic) if self.do.state.status(each) in offline]
         if waiting:
             yield from self.do.bring_online(waiting)
+
+
+def refuse_elections(request: ElectLeadersRequest, code: ErrorCode) -> ElectionsHeld:
+    """No elections at all, and why; the first versions of the answer have a code per partition only."""
+    results = dict.fromkeys(_partitions(request), code)
+    return ElectionsHeld(_response(results, code))
+
+
+def _partitions(request: ElectLeadersRequest) -> list[TopicPartition]:
+    topics = request.topic_partitions or ()
+    return [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
+
+
+def _response(results: dict[TopicPartition, ErrorCode], code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
+    topics: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
+    for partition, result in results.items():
+        topics.setdefault(partition.topic, []).append(
+            ElectLeadersResponse.PartitionResult(
+                partition_id=partition.partition,
+                error_code=result,
+                error_message=None if result is ErrorCode.NONE else ELECTION_REFUSALS.get(result, result.name),
+            )
+        )
+    return ElectLeadersResponse(
+        throttle_time_ms=0,
+        error_code=code,
+        replica_election_results=[
+            ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)
+            for topic, partitions in topics.items()
+        ],
+    )

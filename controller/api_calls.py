@@ -6,9 +6,10 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from kbroker.controller import events
+from kbroker.controller.admin_elections import ElectionsHeld, refuse_elections
 from kbroker.controller.machine import Machine
 from kbroker.controller.reassignment import list_reassignments
 from kbroker.controller.znode_operations import ZooKeeperError
@@ -19,7 +20,6 @@ from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
     ElectLeadersRequest,
-    ElectLeadersResponse,
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
@@ -34,6 +34,8 @@ from kbroker.protocol.messages.replication import (
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class ApiCalls:
     """Calls under way. They take their turn in the controller's queue, and end with its term at the latest."""
@@ -47,14 +49,19 @@ class ApiCalls:
     ) -> None:
         self._machine = machine
         self._zookeeper = zookeeper
-        self._is_active = is_active
+        self._asked_active = is_active
         self._tell = tell
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._producer_ids = asyncio.Lock()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._asked_active()
+
     def answer(self, call: int, response: Any) -> None:
-        """The machine's answer to a call."""
+        """The machine's answer to a call, or why there is none."""
         future = self._waiting.pop(call, None)
         if future is not None and not future.done():
             future.set_result(response)
@@ -62,68 +69,77 @@ class ApiCalls:
     def end(self) -> None:
         """The term is over: whoever waits is told so."""
         for call in list(self._waiting):
-            self.answer(call, None)
+            self.answer(call, ErrorCode.NOT_CONTROLLER)
 
-    async def _ask(self, make_event: Callable[[int], events.Event]) -> Any:
-        """The answer, None when we are not the controller or cease to be."""
-        if not self._is_active():
-            return None
+    def fail(self, call: int | None) -> None:
+        """What a call asked for went wrong in a way that nobody expects."""
+        if call is not None:
+            self.answer(call, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+    async def _ask(self, make_event: Callable[[int], events.Event], refuse: Callable[[ErrorCode], T]) -> T:
+        """The answer; what `refuse` makes of NOT_CONTROLLER when we are not or cease to be, or of our own failure."""
+        if not self.is_active:
+            return refuse(ErrorCode.NOT_CONTROLLER)
         call = next(self._numbers)
-        self._waiting[call] = asyncio.get_running_loop().create_future()
+        future = self._waiting[call] = asyncio.get_running_loop().create_future()
         try:
-            future = self._waiting[call]
             self._tell(make_event(call))
-            return await future
+            answer: T | ErrorCode = await future
         finally:
             self._waiting.pop(call, None)
+        return refuse(answer) if isinstance(answer, ErrorCode) else answer
+
+    async def serve(self, request: Any, version: int) -> Any:
+        """Whatever a broker asks of the controller: for the broker that we live in."""
+        match request:
+            case AlterPartitionRequest():
+                return await self.alter_partition(request, version)
+            case ControlledShutdownRequest():
+                return await self.controlled_shutdown(request, version)
+            case AllocateProducerIdsRequest():
+                return await self.allocate_producer_ids(request)
+        raise AssertionError(f"no broker asks this of the controller: {type(request).__name__}")
 
     async def alter_partition(self, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
         """A leader changes ISRs."""
-        answer = await self._ask(lambda call: events.AlterPartitionCalled(call, request, version))
-        return answer or AlterPartitionResponse(throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, topics=[])
+        return await self._ask(
+            lambda call: events.AlterPartitionCalled(call, request, version),
+            lambda code: AlterPartitionResponse(throttle_time_ms=0, error_code=code, topics=[]),
+        )
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest, version: int) -> ControlledShutdownResponse:
         """A broker wants to stop. The code for "not the controller" is STALE_CONTROLLER_EPOCH here, as in Kafka."""
-        answer = await self._ask(lambda call: events.ControlledShutdownCalled(call, request, version))
-        return answer or ControlledShutdownResponse(
-            error_code=ErrorCode.STALE_CONTROLLER_EPOCH, remaining_partitions=[]
-        )
 
-    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        def refuse(code: ErrorCode) -> ControlledShutdownResponse:
+            own = ErrorCode.STALE_CONTROLLER_EPOCH if code is ErrorCode.NOT_CONTROLLER else code
+            return ControlledShutdownResponse(error_code=own, remaining_partitions=[])
+
+        return await self._ask(lambda call: events.ControlledShutdownCalled(call, request, version), refuse)
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectionsHeld:
         """Preferred or unclean elections; answered when written, before the metadata caches show them."""
-        answer: ElectLeadersResponse | None = await self._ask(lambda call: events.ElectLeadersCalled(call, request))
-        if answer is not None:
-            return answer
-        results = [
-            ElectLeadersResponse.ReplicaElectionResult(
-                topic=topic.topic,
-                partition_result=[
-                    ElectLeadersResponse.PartitionResult(
-                        partition_id=each, error_code=ErrorCode.NOT_CONTROLLER, error_message=None
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topic_partitions or ()
-        ]
-        return ElectLeadersResponse(
-            throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, replica_election_results=results
-        )
+
+        def refuse(code: ErrorCode) -> ElectionsHeld:
+            return refuse_elections(request, code)
+
+        return await self._ask(lambda call: events.ElectLeadersCalled(call, request), refuse)
 
     async def alter_reassignments(
         self, request: AlterPartitionReassignmentsRequest
     ) -> AlterPartitionReassignmentsResponse:
         """Begin or take back moves of replicas; answered when they have begun."""
-        answer = await self._ask(lambda call: events.ReassignmentsCalled(call, request))
-        return answer or AlterPartitionReassignmentsResponse(
-            throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, error_message=None, responses=[]
+        return await self._ask(
+            lambda call: events.ReassignmentsCalled(call, request),
+            lambda code: AlterPartitionReassignmentsResponse(
+                throttle_time_ms=0, error_code=code, error_message=None, responses=[]
+            ),
         )
 
     async def list_reassignments(
         self, request: ListPartitionReassignmentsRequest
     ) -> ListPartitionReassignmentsResponse:
         """The moves under way."""
-        if not self._is_active():
+        if not self.is_active:
             return ListPartitionReassignmentsResponse(
                 throttle_time_ms=0, error_code=ErrorCode.NOT_CONTROLLER, error_message=None, topics=[]
             )
@@ -145,7 +161,7 @@ class ApiCalls:
         return _producer_ids(ErrorCode.NONE, block.first, block.last - block.first + 1)
 
     def _refused(self, request: AllocateProducerIdsRequest) -> ErrorCode | None:
-        if not self._is_active():
+        if not self.is_active:
             return ErrorCode.NOT_CONTROLLER
         broker = self._machine.state.brokers.get(request.broker_id)
         if broker is None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration, Conflict, PartitionState, TopicAssignment, TopicPartition
 
 
@@ -176,6 +177,13 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Failed:
+    """ZooKeeper refused the instruction for good: raised in the procedure that gave it."""
+
+    error: ZooKeeperError
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionStatesWritten:
     """Per partition the state as written, or what stood in the way."""
 
@@ -210,7 +218,7 @@ class TopicConfigsRead:
     configs: dict[str, dict[str, str]]
 
 
-Result = Done | PartitionStatesWritten | TopicsWritten | PartitionStatesRead | TopicsRead | TopicConfigsRead
+Result = Done | Failed | PartitionStatesWritten | TopicsWritten | PartitionStatesRead | TopicsRead | TopicConfigsRead
 Event = (
     ControllerElected
     | TermEnded

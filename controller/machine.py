@@ -45,8 +45,6 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
 )
 from kbroker.protocol.messages.replication import AlterPartitionResponse
 
@@ -54,6 +52,7 @@ log = logging.getLogger(__name__)
 
 _RESULTS = (
     events.Done,
+    events.Failed,
     events.PartitionStatesWritten,
     events.TopicsWritten,
     events.PartitionStatesRead,
@@ -92,7 +91,7 @@ class Machine:
     def handle(self, event: events.Event) -> list[Instruction]:
         """Take an event; the instructions to carry out, in order. Only the last of them can have a result."""
         if isinstance(event, events.TermEnded):
-            self.abandon()
+            self._abandon()
             self._start_afresh()
             return []
         if isinstance(event, _RESULTS):
@@ -102,8 +101,7 @@ class Machine:
         self._procedure = _PROCEDURES[type(event)](self, event)
         return self._run(None)
 
-    def abandon(self) -> None:
-        """Give the running procedure up, because an instruction failed in a way that nobody expects."""
+    def _abandon(self) -> None:
         if self._procedure is not None:
             self._procedure.close()
             self._procedure = None
@@ -113,7 +111,10 @@ class Machine:
         instructions: list[Instruction] = []
         try:
             while True:
-                instruction = self._procedure.send(result)
+                if isinstance(result, events.Failed):
+                    instruction = self._procedure.throw(result.error)
+                else:
+                    instruction = self._procedure.send(result)
                 instructions.append(instruction)
                 if not isinstance(instruction, WITHOUT_RESULT):
                     return instructions
@@ -361,18 +362,8 @@ class Machine:
         yield DeleteNodes((PREFERRED_ELECTION,))
 
     def _elect_leaders(self, event: events.ElectLeadersCalled) -> Steps[None]:
-        request: ElectLeadersRequest = event.request
-        strategy = Strategy.PREFERRED if request.election_type == 0 else Strategy.UNCLEAN
-        if request.topic_partitions is None:
-            wanted = sorted(self.state.partitions())
-        else:
-            wanted = [
-                TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions
-            ]
-        results = yield from self._elections.elect(strategy, wanted)
-        if request.topic_partitions is None:
-            results = {each: code for each, code in results.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
-        yield Answer(event.call, _elect_leaders_response(results))
+        answer = yield from self._elections.asked(event.request)
+        yield Answer(event.call, answer)
 
     def _rebalance_due(self, event: events.RebalanceDue) -> Steps[None]:
         yield from self._elections.rebalance()
@@ -400,33 +391,3 @@ _PROCEDURES: dict[type[Any], Callable[[Machine, Any], Steps[None]]] = {
     events.RebalanceDue: Machine._rebalance_due,
     events.UncleanElectionEnabled: Machine._unclean_enabled,
 }
-
-
-ELECTION_REFUSALS = {
-    ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The partition does not exist.",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "The topic is being deleted.",
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The preferred leader was not available.",
-    ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "Eligible topic partition leaders are not available.",
-}
-"""What the tool for elections shows."""
-
-
-def _elect_leaders_response(results: dict[TopicPartition, ErrorCode]) -> ElectLeadersResponse:
-    topics: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
-    for partition, code in results.items():
-        topics.setdefault(partition.topic, []).append(
-            ElectLeadersResponse.PartitionResult(
-                partition_id=partition.partition,
-                error_code=code,
-                error_message=None if code is ErrorCode.NONE else ELECTION_REFUSALS.get(code, code.name),
-            )
-        )
-    return ElectLeadersResponse(
-        throttle_time_ms=0,
-        error_code=ErrorCode.NONE,
-        replica_election_results=[
-            ElectLeadersResponse.ReplicaElectionResult(topic=topic, partition_result=partitions)
-            for topic, partitions in topics.items()
-        ],
-    )

@@ -30,6 +30,7 @@ from kbroker.controller.instructions import (
     WriteTopics,
 )
 from kbroker.controller.ports import BrokerChannels
+from kbroker.controller.znode_operations import ControllerMoved, SessionExpired, ZooKeeperError
 from kbroker.controller.znodes import Conflict, PartitionState, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest
@@ -87,6 +88,14 @@ class Orders:
         return None
 
     async def _use_zookeeper(self, instruction: Instruction) -> events.Result:
+        try:
+            return await self._read_or_write(instruction)
+        except (ControllerMoved, SessionExpired):
+            raise
+        except ZooKeeperError as error:
+            return events.Failed(error)
+
+    async def _read_or_write(self, instruction: Instruction) -> events.Result:
         zookeeper, term = self._zookeeper, self._term
         match instruction:
             case CreatePartitionStates(states) | WritePartitionStates(states):

@@ -178,16 +178,22 @@ class ControllerRunner:
         while True:
             job = await self._queue.get()
             try:
-                await job()
-            except ControllerMoved as error:
-                log.warning("no longer the controller: %s", error)
-                self._end_term()
-                self._enqueue_once(self._run_for_controller)
+                await self._do(job)
             except (SessionExpired, _TermOver):
                 self._end_term()
-            except Exception:
-                log.exception("the controller failed to handle an event")
-                self._machine.abandon()
+
+    async def _do(self, job: Job) -> None:
+        try:
+            await job()
+        except ControllerMoved as error:
+            log.warning("no longer the controller: %s", error)
+            self._end_term()
+            self._enqueue_once(self._run_for_controller)
+        except (SessionExpired, _TermOver):
+            raise
+        except Exception:
+            log.exception("the controller failed; it resigns, so that what is half done is taken up anew")
+            await self._give_up()
 
     def _enqueue_once(self, job: Job) -> None:
         if job in self._pending:
@@ -212,13 +218,26 @@ class ControllerRunner:
             self._queue.put_nowait(process)
 
     async def _process(self, event: events.Event) -> None:
-        """One event and all that follows from it."""
+        """One event and all that follows from it. Whoever asked for it is told when it fails."""
+        begun = time.monotonic()
+        try:
+            has_work = await self._play(event)
+        except (ControllerMoved, SessionExpired, _TermOver):
+            raise
+        except Exception:
+            self.calls.fail(getattr(event, "call", None))
+            raise
+        story = _STORIES.get(type(event))
+        if story is not None and has_work:
+            log.info("%s in %.0f ms", story, (time.monotonic() - begun) * 1000)
+
+    async def _play(self, event: events.Event) -> bool:
+        """Carry out what the machine makes of an event; whether there was anything."""
         term, orders = self._term, self._orders
         if term is None or orders is None:
-            return
-        begun = time.monotonic()
+            return False
         instructions = self._machine.handle(event)
-        story = _STORIES.get(type(event)) if instructions else None
+        has_work = bool(instructions)
         while instructions:
             result = None
             for instruction in instructions:
@@ -228,8 +247,19 @@ class ControllerRunner:
             if result is None:
                 break
             instructions = self._machine.handle(result)
-        if story is not None:
-            log.info("%s in %.0f ms", story, (time.monotonic() - begun) * 1000)
+        return has_work
+
+    async def _give_up(self) -> None:
+        """Resign after a failure that nobody expects; run again a little later, when another broker has had the chance.
+
+        What the machine knows may be half of the truth by now: only a new term reads all of it anew.
+        """
+        term = self._term
+        self._end_term()
+        if term is not None:
+            await self._zookeeper.resign(term)
+        await asyncio.sleep(_RETRY_ELECTION_AFTER_S)
+        self._enqueue_once(self._run_for_controller)
 
     # --- terms ---
 
@@ -286,18 +316,9 @@ class ControllerRunner:
         log.info("broker %d is the controller, epoch %d", self._broker_id, term.epoch)
         self._term = term
         self._orders = Orders(self._zookeeper, self._channels, term, self._tell, self._topic_changed, self.calls.answer)
-        try:
-            await self._zookeeper.ensure_feature(term)
-            snapshot = await self._read_snapshot(term, self._orders)
-            await self._process(events.ControllerElected(term.epoch, snapshot))
-        except (ControllerMoved, SessionExpired, _TermOver):
-            raise
-        except Exception:
-            log.exception("taking over as controller failed; another broker may try")
-            self._end_term()
-            await self._zookeeper.resign(term)
-            await asyncio.sleep(_RETRY_ELECTION_AFTER_S)
-            return
+        await self._zookeeper.ensure_feature(term)
+        snapshot = await self._read_snapshot(term, self._orders)
+        await self._process(events.ControllerElected(term.epoch, snapshot))
         if self._config.auto_leader_rebalance_enable:
             self._rebalance_task = asyncio.create_task(self._rebalance_now_and_then(), name="controller-rebalance")
 

@@ -65,7 +65,6 @@ TELL_S = 1.0
 FIRST_METADATA_S = 60.0
 FIRST_TOPICS_S = 5.0
 SLOW_CONNECT_S = 1.0
-ALTER_PARTITION_VERSION = 3
 
 
 class StartError(Exception):
@@ -200,8 +199,10 @@ class Broker:
             on_log_dir_failure=self._on_log_dir_failure,
             executor=self._executor,
         )
-        self._to_controller = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
-        self._isr_channel = ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms)
+        self._to_controller, self._isr_channel = (
+            ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms, self._controller.calls)
+            for _ in range(2)
+        )
         self._replicas.replication = Replication(self._replicas, self._alter_partition)
         self._standstill = Standstill(config.zookeeper_session_timeout_ms / 2000, self._prove_leadership)
         self._replicas.is_leadership_unproven = self._standstill.is_unproven
@@ -399,17 +400,11 @@ class Broker:
 
     async def _allocate_producer_ids(self) -> Any:
         request = AllocateProducerIdsRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)
-        assert self._controller is not None
         assert self._to_controller is not None
-        if self._controller.is_active:
-            return await self._controller.allocate_producer_ids(request)
         return await self._to_controller.request(request)
 
     async def _alter_partition(self, request: AlterPartitionRequest) -> AlterPartitionResponse:
-        assert self._controller is not None
         assert self._isr_channel is not None
-        if self._controller.is_active:
-            return await self._controller.alter_partition(request, ALTER_PARTITION_VERSION)
         answer: AlterPartitionResponse = await self._isr_channel.request(request)
         return answer
 
@@ -453,7 +448,6 @@ class Broker:
             await self.zookeeper.close()
 
     async def _controlled_shutdown(self) -> None:
-        assert self._controller is not None
         assert self._to_controller is not None
         if not self.zookeeper.is_connected:
             log.warning("no ZooKeeper: stopping without a controlled shutdown")
@@ -462,10 +456,7 @@ class Broker:
         for attempt in range(config.controlled_shutdown_max_retries):
             request = ControlledShutdownRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)
             try:
-                if self._controller.is_active:
-                    answer = await self._controller.controlled_shutdown(request, 3)
-                else:
-                    answer = await self._to_controller.request(request, config.controller_socket_timeout_ms / 1000)
+                answer = await self._to_controller.request(request, config.controller_socket_timeout_ms / 1000)
                 if answer.error_code is ErrorCode.NONE and not answer.remaining_partitions:
                     if self._channels is not None:  # as the controller: what was decided is told before we go
                         await self._channels.drain(TELL_S)

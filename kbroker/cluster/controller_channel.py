@@ -1,12 +1,12 @@
 """This broker's line to the controller: finds it in the metadata cache, keeps one connection, asks again when it
-moved.
+moved. A controller that lives in this broker is asked directly. No wait is without an end.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.client.connection import Connection
 from kbroker.protocol.apis import api_of
@@ -20,11 +20,32 @@ log = logging.getLogger(__name__)
 RETRY_PAUSE_S = 0.1
 
 
-class ControllerChannel:
-    """Requests to whoever is the controller, one at a time in order; its own broker is reached the same way."""
+class ControllerHere(Protocol):
+    """The controller of our own broker, whether or not it is the one that counts."""
 
-    def __init__(self, metadata: MetadataCache, broker_id: int, listener: str, request_timeout_ms: int) -> None:
+    @property
+    def is_active(self) -> bool:
+        """Whether it is the one."""
+        ...
+
+    async def serve(self, request: Any, version: int) -> Any:
+        """Answer a broker's request."""
+        ...
+
+
+class ControllerChannel:
+    """Requests to whoever is the controller, one at a time over the network."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        broker_id: int,
+        listener: str,
+        request_timeout_ms: int,
+        here: ControllerHere | None = None,
+    ) -> None:
         self._metadata = metadata
+        self._here = here
         self._client_id = f"broker-{broker_id}-to-controller"
         self._listener = listener
         self._timeout_s = request_timeout_ms / 1000
@@ -41,7 +62,7 @@ class ControllerChannel:
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(limit), self._lock:
+            async with asyncio.timeout(limit):
                 while True:
                     answer = await self._try(message)
                     if answer is not None:
@@ -53,6 +74,14 @@ class ControllerChannel:
 
     async def _try(self, message: Any) -> Any:
         """Return the answer, None when it has to be tried again."""
+        if self._here is not None and self._here.is_active:
+            answer = await self._here.serve(message, api_of(type(message)).max_version)
+        else:
+            async with self._lock:
+                answer = await self._try_over_network(message)
+        return None if getattr(answer, "error_code", None) is ErrorCode.NOT_CONTROLLER else answer
+
+    async def _try_over_network(self, message: Any) -> Any:
         controller = self._metadata.controller_id
         address = None if controller is None else self._metadata.endpoint(controller, self._listener)
         if address is None:
@@ -71,7 +100,6 @@ class ControllerChannel:
                 await self.close()
         if getattr(answer, "error_code", None) is ErrorCode.NOT_CONTROLLER:
             await self.close()
-            return None
         return answer
 
     async def _ask_unless_it_moves(self, controller: int | None, address: tuple[str, int], message: Any) -> Any:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+
+from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode
@@ -26,8 +29,7 @@ async def controlled_shutdown(
     services: Services, ctx: RequestContext, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
     """A broker wants to stop: hand its leaderships over."""
-    answer: ControlledShutdownResponse = await services.controller.controlled_shutdown(request, ctx.api_version)
-    return answer
+    return await services.controller.controlled_shutdown(request, ctx.api_version)
 
 
 @handles(AlterPartitionRequest)
@@ -35,28 +37,29 @@ async def alter_partition(
     services: Services, ctx: RequestContext, request: AlterPartitionRequest
 ) -> AlterPartitionResponse:
     """A leader wants to change the ISR of its partitions."""
-    answer: AlterPartitionResponse = await services.controller.alter_partition(request, ctx.api_version)
-    return answer
+    return await services.controller.alter_partition(request, ctx.api_version)
 
 
 @handles(ElectLeadersRequest)
 async def elect_leaders(services: Services, ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    """Elect leaders; answers when the metadata cache shows them, or when the time is over."""
-    answer: ElectLeadersResponse = await services.controller.elect_leaders(request)
-    elected = {
-        (topic.topic, partition.partition_id)
-        for topic in answer.replica_election_results
-        for partition in topic.partition_result
-        if partition.error_code is ErrorCode.NONE
-    }
-    if elected and request.timeout_ms > 0:
-        await services.metadata.wait_for(
-            lambda cache: all(
-                (info := cache.partition(*each)) is not None and info.leader in cache.brokers for each in elected
-            ),
-            request.timeout_ms / 1000,
-        )
-    return answer
+    """Elect leaders; answers when the metadata cache shows them, for those it does not show in time with code 7."""
+    deadline = time.monotonic() + request.timeout_ms / 1000
+    held = await services.controller.elect_leaders(request)
+    waiting = dict(held.leader_epochs)
+
+    def all_shown(cache: MetadataCache) -> bool:
+        for each, epoch in list(waiting.items()):
+            info = cache.partition(*each)
+            if info is not None and info.leader_epoch >= epoch:
+                del waiting[each]
+        return not waiting
+
+    await services.metadata.wait_for(all_shown, deadline - time.monotonic())
+    for topic in held.response.replica_election_results:
+        for partition in topic.partition_result:
+            if (topic.topic, partition.partition_id) in waiting:
+                partition.error_code = ErrorCode.REQUEST_TIMED_OUT
+    return held.response
 
 
 @handles(AlterPartitionReassignmentsRequest)
@@ -64,8 +67,7 @@ async def alter_partition_reassignments(
     services: Services, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     """Begin or cancel reassignments."""
-    answer: AlterPartitionReassignmentsResponse = await services.controller.alter_reassignments(request)
-    return answer
+    return await services.controller.alter_reassignments(request)
 
 
 @handles(ListPartitionReassignmentsRequest)
@@ -73,5 +75,4 @@ async def list_partition_reassignments(
     services: Services, ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """List the reassignments under way."""
-    answer: ListPartitionReassignmentsResponse = await services.controller.list_reassignments(request)
-    return answer
+    return await services.controller.list_reassignments(request)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from kbroker.controller import events
+from kbroker.controller.admin_elections import ElectionsHeld
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.instructions import (
     Answer,
@@ -308,7 +309,7 @@ def describe(instruction: Instruction) -> str:
             return f"delete {' '.join(paths)}"
         case SetNode(path, data):
             return f"set {path} {data.decode()}"
-        case Answer(_, response):
+        case Answer(_, ElectionsHeld(response)) | Answer(_, response):
             code = ErrorCode(response.error_code)
             return f"answer {type(response).__name__} {code.name}"
         case Pause() | ForgetTopics():

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.controller import events
 from kbroker.controller.instructions import Pause
+from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
@@ -153,7 +154,32 @@ def test_elections_asked_for(partition: int, election_type: int, code: ErrorCode
     topics = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[partition])]
     request = ElectLeadersRequest(election_type=election_type, topic_partitions=topics)
     play.tell(events.ElectLeadersCalled(5, request))
-    assert play.responses[5].replica_election_results[0].partition_result[0].error_code == code
+    held = play.responses[5]
+    assert held.response.replica_election_results[0].partition_result[0].error_code == code
+    elected = TopicPartition("t", partition)
+    expected = {elected: play.states[elected].leader_epoch} if code is ErrorCode.NONE else {}
+    assert held.leader_epochs == expected
+
+
+@pytest.mark.parametrize("election_type", [2, -1])
+def test_an_election_of_no_known_type_is_none(election_type: int) -> None:
+    play = cluster((1, 2))
+    play.states[T0] = play.machine.state.leadership[T0] = replace(play.states[T0], leader=2)
+    topics = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]
+    play.tell(events.ElectLeadersCalled(5, ElectLeadersRequest(election_type=election_type, topic_partitions=topics)))
+    response = play.responses[5].response
+    assert response.error_code is ErrorCode.INVALID_REQUEST
+    assert response.replica_election_results[0].partition_result[0].error_code is ErrorCode.INVALID_REQUEST
+    assert play.states[T0].leader == 2
+
+
+def test_a_failed_instruction_is_raised_in_the_procedure_that_gave_it() -> None:
+    play = cluster((1, 2))
+    play.create_topic("u", (1,))
+    play.machine.handle(events.TopicsListed(frozenset(play.topics)))
+    with pytest.raises(ZooKeeperError, match="no room"):
+        play.machine.handle(events.Failed(ZooKeeperError("no room")))
+    assert not play.machine.is_busy
 
 
 def test_legacy_nodes_are_obeyed_and_removed() -> None:

@@ -13,10 +13,14 @@ from kbroker.controller import znodes
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.runner import ControllerRunner
+from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.protocol.errors import ErrorCode
-from kbroker.protocol.messages.reassignments import ListPartitionReassignmentsRequest
+from kbroker.protocol.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequest,
+)
 from kbroker.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
@@ -177,7 +181,8 @@ async def test_a_controller_whose_node_is_taken_away_gives_way(start: StartNode)
     await until(lambda: (one.runner.controller_epoch or two.runner.controller_epoch) == 2)
     assert one.runner.is_active != two.runner.is_active
     await two.session.create_topics([topic("t", [1, 2])])
-    await until(lambda: bool(one.channels.leaders.get(2)) or bool(two.channels.leaders.get(2)))
+    there = one if one.runner.is_active else two
+    await until(lambda: there.channels.leaders.get(2) == {("t", 0): 1})
 
 
 async def test_producer_ids_are_handed_out_to_registered_brokers(start: StartNode) -> None:
@@ -215,6 +220,49 @@ async def test_a_leader_shrinks_its_isr(start: StartNode) -> None:
     answer = await node.runner.alter_partition(asked, 3)
     partition = answer.topics[0].partitions[0]
     assert (partition.error_code, partition.isr, partition.partition_epoch) == (ErrorCode.NONE, [1], 1)
+
+
+async def test_a_failure_is_told_to_the_caller_and_what_is_half_done_is_taken_up_by_a_new_term(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    one, two = await start(1), await start(2)
+    await until(lambda: 2 in one.runner.state.brokers)
+    await one.session.create_topics([topic("t", [2, 1])])
+    await until(lambda: one.channels.leaders.get(1) == {("t", 0): 2})
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("nobody expects this")
+
+    monkeypatch.setattr(one.channels, "send", fail)  # after the new state is written, before anybody hears of it
+    request = ControlledShutdownRequest(broker_id=2, broker_epoch=two.epoch)
+    async with asyncio.timeout(5):
+        answer = await one.runner.controlled_shutdown(request, 3)
+    assert answer.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert any("nobody expects this" in (each.exc_text or "") for each in caplog.records)
+    await until(lambda: two.runner.controller_epoch == 2)
+    assert not one.runner.is_active
+    await until(lambda: two.channels.leaders.get(2) == {("t", 0): 1})
+
+
+async def test_what_zookeeper_refuses_ends_in_an_answer_too(start: StartNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = await start(1)
+    await node.session.create_topics([topic("t", [1])])
+    await until(lambda: node.channels.leaders.get(1) == {("t", 0): 1})
+
+    async def refuse(*_: object) -> None:
+        raise ZooKeeperError("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(node.session, "write_topics", refuse)
+        moved = AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=0, replicas=[1])
+        moves = AlterPartitionReassignmentsRequest.ReassignableTopic(name="t", partitions=[moved])
+        state = node.runner.state
+        state.brokers[2] = registration(2)
+        moved.replicas = [1, 2]
+        async with asyncio.timeout(5):
+            answer = await node.runner.alter_reassignments(AlterPartitionReassignmentsRequest(topics=[moves]))
+    assert answer.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
+    await until(lambda: node.runner.controller_epoch == 2)
 
 
 async def test_a_controlled_shutdown_moves_leaders(start: StartNode) -> None:

@@ -143,3 +143,46 @@ async def test_what_a_silent_controller_was_asked_in_vain_spoils_nothing(metadat
 async def test_without_a_controller_the_time_ends_it(metadata: MetadataCache) -> None:
     with pytest.raises(KafkaError, match="REQUEST_TIMED_OUT"):
         await channel_to(metadata, 200).request(request())
+
+
+class Here:
+    """The controller in our own broker."""
+
+    def __init__(self, answer: AllocateProducerIdsResponse | None) -> None:
+        self.is_active = True
+        self.answer = answer
+
+    async def serve(self, request: Any, version: int) -> Any:
+        if self.answer is None:
+            await asyncio.Event().wait()
+        return self.answer
+
+
+ASKED = AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)
+
+
+async def test_a_controller_here_is_asked_without_a_connection(metadata: MetadataCache) -> None:
+    answer = AllocateProducerIdsResponse(error_code=ErrorCode.NONE, producer_id_start=7, producer_id_len=1)
+    assert await ControllerChannel(metadata, 1, "PLAINTEXT", 5000, Here(answer)).request(ASKED) is answer
+
+
+async def test_a_controller_here_that_is_stuck_is_waited_for_no_longer_than_another(metadata: MetadataCache) -> None:
+    channel = ControllerChannel(metadata, 1, "PLAINTEXT", 50, Here(None))
+    with pytest.raises(KafkaError) as raised:
+        await asyncio.wait_for(channel.request(ASKED), 5)
+    assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+async def test_a_controller_here_whose_term_ends_is_left_for_the_next(metadata: MetadataCache) -> None:
+    there = Controller(ErrorCode.NONE)
+    here = Here(
+        AllocateProducerIdsResponse(error_code=ErrorCode.NOT_CONTROLLER, producer_id_start=0, producer_id_len=0)
+    )
+    channel = ControllerChannel(metadata, 1, "PLAINTEXT", 5000, here)
+    metadata.update(told(2, {2: there.port}))
+    asked = asyncio.create_task(channel.request(ASKED))
+    await asyncio.sleep(0)
+    here.is_active = False
+    assert (await asked).producer_id_start == 7
+    await channel.close()
+    await there.server.stop(0)
