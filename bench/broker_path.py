@@ -46,6 +46,9 @@ class Connection:
         """Note that a delayed answer has come."""
         self.answered.set()
 
+    def cancel_when_closed(self, answer: Any) -> None:
+        """Nobody goes away here."""
+
     def answer_late(self, late: Any, parts: Any) -> None:
         """Note that a delayed answer has come."""
         self.answered.set()

@@ -49,6 +49,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "ends_with_connection",
         "may_be_overtaken",
         "received_at",
     )
@@ -72,6 +73,8 @@ class RequestContext:
         """A `Connection` (network/connection.py), or anything with its attributes."""
         self.may_be_overtaken = False
         """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
+        self.ends_with_connection = False
+        """Set by a handler whose answer is all that it waits for: when the client goes, the waiting is cancelled."""
 
     @property
     def listener(self) -> str:

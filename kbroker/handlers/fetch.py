@@ -46,6 +46,7 @@ def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> Fet
             response.node_endpoints = _endpoints(services, ctx, leaders)
         return response
 
+    ctx.ends_with_connection = True
     answer: FetchResponse | Awaitable[FetchResponse] = services.replicas.fetch(context, parameters, respond)
     return answer
 

@@ -19,6 +19,9 @@ class Channel(Protocol):
     def recv_into(self, buffer: Any) -> int:
         """Read what there is, at most the buffer's size; 0 when the peer has closed."""
 
+    def is_at_end(self) -> bool:
+        """Whether the peer has closed, and nothing is left to be read. Reads nothing."""
+
     def send(self, buffers: Sequence[Any], more: bool = False) -> int:
         """Write bytes-like parts, return how many bytes were taken; `more` says that other bytes follow at once."""
 
@@ -43,6 +46,15 @@ class PlainChannel:
     def fileno(self) -> int:
         """The descriptor to wait on."""
         return self._fd
+
+    def is_at_end(self) -> bool:
+        """Whether the peer has closed, and nothing is left to be read. Reads nothing."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def send(self, buffers: Sequence[Any], more: bool = False) -> int:
         """Write bytes-like parts, return how many bytes were taken."""

@@ -28,6 +28,8 @@ from kbroker.network.limits import LARGE_REQUESTS
 from kbroker.protocol.apis import API_BY_KEY
 
 if TYPE_CHECKING:
+    import asyncio
+
     from kbroker.network.buffers import Buffer
     from kbroker.network.channel import Channel
     from kbroker.network.server import Server
@@ -68,6 +70,7 @@ class Connection:
     """One client's socket. Handlers see it as `ctx.connection`."""
 
     __slots__ = (
+        "_cancelled_when_closed",
         "_channel",
         "_expected",
         "_frame",
@@ -129,6 +132,8 @@ class Connection:
         self._reserved = 0
         self._pending = False
         """Whether a request is in work that nothing may overtake."""
+        self._cancelled_when_closed: asyncio.Future[Any] | None = None
+        """The answer of that request, when nobody but this client wants it."""
         self._late: deque[LateAnswer] = deque()
         """Answers that are to come, or wait for one before them, in the order of the requests."""
         self._late_scheduled = False
@@ -157,6 +162,9 @@ class Connection:
 
     def _on_readable(self) -> None:
         if self.state is not READING or self._rest is not None:
+            if self._cancelled_when_closed is not None and self._channel.is_at_end():
+                self.close("the client closed it", logging.DEBUG)
+                return
             self._paused = True
             self._server.loop.remove_reader(self._channel.fileno())
             return
@@ -343,6 +351,7 @@ class Connection:
         if self.state is CLOSED:
             return
         self._pending = False
+        self._cancelled_when_closed = None
         if self._late or self._out is not None:
             if parts is not None:
                 self._late.append(LateAnswer(parts))
@@ -351,6 +360,10 @@ class Connection:
         self.state = READING
         if parts is None or self._send(parts):
             self.resume()
+
+    def cancel_when_closed(self, answer: asyncio.Future[Any]) -> None:
+        """The request in work does nothing but wait: it ends with the connection."""
+        self._cancelled_when_closed = answer
 
     def answer_late(self, late: LateAnswer, parts: list[Any] | None) -> None:
         """Give a late answer (None: it has none); it goes out when all before it are out."""
@@ -493,6 +506,9 @@ class Connection:
         self._channel.close()
         self._out = self._rest = self._partial = self._held = None
         self._late.clear()
+        if self._cancelled_when_closed is not None:
+            self._cancelled_when_closed.cancel()
+            self._cancelled_when_closed = None
         if self._frame is not None:
             self._server.buffers.give_back(self._frame)
             self._frame = None

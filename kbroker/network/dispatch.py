@@ -133,7 +133,10 @@ class Dispatcher:
             return None
         if hasattr(answer, "__await__"):
             late = LateAnswer() if ctx.may_be_overtaken else None
-            asyncio.ensure_future(answer).add_done_callback(_Finish(self, ctx, request, late))
+            future = asyncio.ensure_future(answer)
+            future.add_done_callback(_Finish(self, ctx, request, late))
+            if ctx.ends_with_connection:
+                connection.cancel_when_closed(future)
             return PENDING if late is None else late
         return self._encode(ctx, request, answer)
 

@@ -7,13 +7,17 @@ from typing import Any
 
 import pytest
 
+from kbroker import handlers
 from kbroker.handlers.fetch import fetch
 from kbroker.handlers.produce import produce
+from kbroker.network.dispatch import Dispatcher
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.replica.fetching import LONGEST_WAIT_MS, FetchParameters
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
+from tests.kbroker.network.serving import connected, serving, until
 
 NO_SESSION = (0, -1)
 
@@ -295,3 +299,16 @@ async def test_a_wait_begins_anew_whenever_too_little_came_but_never_for_long(pl
 async def test_nobody_waits_longer_than_a_broker_keeps_an_idle_request() -> None:
     request = fetch_request((0, 0), max_wait_ms=(1 << 31) - 1)
     assert FetchParameters(request, 17, "PLAINTEXT", 0, 1000).max_wait_ms == LONGEST_WAIT_MS
+
+
+async def test_a_fetch_that_waits_ends_when_its_client_goes(played: Played) -> None:
+    await played.lead()
+    hosted = played.replicas.hosted[TOPIC, 0]
+    handlers.load_all()
+    async with serving(Dispatcher(played.services)) as server, connected(server) as client:
+        parts = encode_request(fetch_request((0, 0), max_wait_ms=60_000), 17, 1, "test")
+        client.send(b"".join(parts))
+        await until(lambda: bool(hosted.consumers))
+        await client.close()
+        await until(lambda: not hosted.consumers)
+        await until(lambda: not server.connections)

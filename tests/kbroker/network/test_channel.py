@@ -34,3 +34,16 @@ def test_what_arrives_is_read_into_a_buffer() -> None:
     theirs.close()
     assert channel.recv_into(buffer) == 0
     channel.close()
+
+
+def test_an_end_is_noticed_without_reading_what_came_before_it() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    channel = PlainChannel(ours)
+    assert not channel.is_at_end()
+    theirs.sendall(b"x")
+    theirs.close()
+    assert not channel.is_at_end()
+    assert channel.recv_into(bytearray(8)) == 1
+    assert channel.is_at_end()
+    channel.close()
