@@ -15,7 +15,6 @@ import logging
 import socket
 import time
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from kbroker import handlers
@@ -48,6 +47,7 @@ from kbroker.protocol.messages.replication import (
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
 from kbroker.replica.standstill import Standstill
+from kbroker.replica.workers import Workers
 from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
@@ -108,7 +108,7 @@ class Broker:
         self._logs_open = False
         self._registered = False
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._executor = ThreadPoolExecutor(config.num_io_threads, thread_name_prefix="slow-work")
+        self._workers = Workers(config.num_io_threads, config.background_threads)
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -164,7 +164,9 @@ class Broker:
         await self.configs.load()
         self.config = self.configs.broker
         begun = time.monotonic()
-        await asyncio.get_running_loop().run_in_executor(self._executor, self.logs.load, self.configs.topic_config)
+        await asyncio.get_running_loop().run_in_executor(
+            self._workers.upkeep, self.logs.load, self.configs.topic_config
+        )
         log.info("opened %d logs in %.2f s", len(self.logs.logs), time.monotonic() - begun)
 
     async def _settle_broker_id(self, stored: int | None) -> int:
@@ -197,7 +199,7 @@ class Broker:
             lambda: self.broker_epoch,
             self.configs.topic_config,
             on_log_dir_failure=self._on_log_dir_failure,
-            executor=self._executor,
+            workers=self._workers,
         )
         self._to_controller, self._isr_channel = (
             ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms, self._controller.calls)
@@ -207,7 +209,7 @@ class Broker:
         self._standstill = Standstill(config.zookeeper_session_timeout_ms / 2000, self._prove_leadership)
         self._replicas.is_leadership_unproven = self._standstill.is_unproven
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
-        self._groups = GroupCoordinator(config, self._replicas, self._executor)
+        self._groups = GroupCoordinator(config, self._replicas, self._workers.loading)
         self._replicas.on_leadership_change = self._groups.leadership_changed
         self._replicas.on_partitions_removed = self._groups.partitions_removed
         self.services = Services(
@@ -223,7 +225,7 @@ class Broker:
             producer_ids=self._producer_ids,
             groups=self._groups,
             feature_epoch=await self._read_feature_epoch(),
-            executor=self._executor,
+            workers=self._workers,
         )
         handlers.load_all()
         self.server = Server(Dispatcher(self.services), server_limits(config))
@@ -430,9 +432,9 @@ class Broker:
         if self._logs_open:
             loop = asyncio.get_running_loop()
             if self._cleaner is not None:
-                await loop.run_in_executor(self._executor, self._cleaner.stop)
-            await loop.run_in_executor(self._executor, self.logs.shutdown)
-        self._executor.shutdown(wait=True)
+                await loop.run_in_executor(self._workers.upkeep, self._cleaner.stop)
+            await loop.run_in_executor(self._workers.upkeep, self.logs.shutdown)
+        self._workers.close()
 
     async def _leave_cluster(self) -> None:
         """End the session: registration and controller's node go at once, and another broker takes over while our logs

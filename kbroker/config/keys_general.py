@@ -51,7 +51,7 @@ class GeneralKeys:
         default=8,
         check=at_least(1),
         scope=Scope.CLUSTER_WIDE,
-        doc="Threads for slow work (disk, recovery, compression). Requests themselves are handled on one event loop.",
+        doc="Threads that unpack and compress what is to be appended. Requests are handled on one event loop.",
     )
     num_replica_alter_log_dirs_threads: Int | None = key(
         "num.replica.alter.log.dirs.threads",
@@ -63,7 +63,7 @@ class GeneralKeys:
         default=10,
         check=at_least(1),
         scope=Scope.CLUSTER_WIDE,
-        doc="Threads for background chores. Accepted for Kafka's sake: the chores share the pool of num.io.threads.",
+        doc="Threads that make, move and remove logs, and do the regular work on them.",
     )
     request_timeout_ms: Int = key(
         "request.timeout.ms", default=30000, doc="How long this broker waits for the answer to a request of its own."

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
-
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.producer_id_manager import ProducerIdManager
     from kbroker.config.broker_config import BrokerConfig
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from kbroker.controller.zookeeper import ZooKeeper
     from kbroker.coordinator.group_coordinator import GroupCoordinator
     from kbroker.replica.replica_manager import ReplicaManager
+    from kbroker.replica.workers import Workers
     from kbroker.segment.log_manager import LogManager
 
 
@@ -36,8 +35,8 @@ class Services:
     groups: GroupCoordinator
     feature_epoch: int
     """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
-    executor: ThreadPoolExecutor
-    """For slow blocking work: `await loop.run_in_executor(services.executor, function)`."""
+    workers: Workers
+    """For slow blocking work: `await loop.run_in_executor(services.workers.upkeep, function)`."""
 
 
 class RequestContext:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import Any
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -31,6 +30,7 @@ from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.flusher import Flusher
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.partition import Partition, Role
+from kbroker.replica.workers import Workers
 from kbroker.segment.log import AppendOrigin, AppendResult
 from kbroker.segment.validator import ValidBatch
 
@@ -55,14 +55,14 @@ class Appender:
         self,
         metadata: MetadataCache,
         find: Callable[[str, int], HostedPartition | ErrorCode],
-        executor: Executor | None,
+        workers: Workers,
         clock: Callable[[], int],
     ) -> None:
         self._metadata = metadata
         self._find = find
-        self._executor = executor
+        self._executor = workers.preparing
         self._clock = clock
-        self.flusher = Flusher(lambda log_dir: executor, self._flushed, self._flush_failed)
+        self.flusher = Flusher(workers.flushing, self._flushed, self._flush_failed)
 
     def append(
         self,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.connection import Connection
@@ -227,7 +228,8 @@ class FetcherLoop:
             elif data.diverging_epoch.epoch >= 0:
                 in_thread = True
         if in_thread or size > LARGE_ANSWER_BYTES:
-            failures = await self._in_thread([each.fetched.hosted for each in good], _follow_all, good, self._now())
+            good.sort(key=_log_dir)
+            failures = await self._follow_in_threads(good)
         else:
             failures = _follow_all(good, self._now())
         for each, failure in zip(good, failures, strict=True):
@@ -239,12 +241,25 @@ class FetcherLoop:
     def _now(self) -> int:
         return self._manager.clock()
 
-    async def _in_thread(self, hosted: Sequence[HostedPartition], function: Any, *arguments: Any) -> Any:
-        """Run a function that changes these logs in a worker thread."""
-        self._in_work = frozenset(hosted)
-        self._work = self._loop.run_in_executor(self._manager.executor, function, *arguments)
+    async def _follow_in_threads(self, answered: Sequence[Answered]) -> list[Failure]:
+        """Append what has come, each disk's in a thread of its own; the answers are in the order of their disks."""
+        jobs = []
+        for log_dir, of_disk in groupby(answered, _log_dir):
+            pool = self._manager.workers.following(log_dir)
+            jobs.append(self._loop.run_in_executor(pool, _follow_all, list(of_disk), self._now()))
+        failures = await self._work_with([each.fetched.hosted for each in answered], asyncio.gather(*jobs))
+        return [failure for of_disk in failures for failure in of_disk]
+
+    async def _in_thread(self, hosted: HostedPartition, function: Any, *arguments: Any) -> Any:
+        """Run a function that changes this log in a worker thread."""
+        pool = self._manager.workers.following(hosted.log.log_dir)
+        return await self._work_with([hosted], self._loop.run_in_executor(pool, function, *arguments))
+
+    async def _work_with(self, hosted: Iterable[HostedPartition], work: asyncio.Future[Any]) -> Any:
+        """Wait for work that changes these logs; it goes on if whoever waits is cancelled."""
+        self._in_work, self._work = frozenset(hosted), work
         try:
-            return await asyncio.shield(self._work)
+            return await asyncio.shield(work)
         finally:
             self._in_work, self._work = frozenset(), None
 
@@ -291,7 +306,7 @@ class FetcherLoop:
         if partition_log.log_end_offset > fetched.fetch_offset:
             text = "%s: the log ends at %d, but was fetched up to %d only: cutting it there"
             log.warning(text, fetched, partition_log.log_end_offset, fetched.fetch_offset)
-            await self._in_thread([fetched.hosted], partition_log.truncate_to, fetched.fetch_offset, self._now())
+            await self._in_thread(fetched.hosted, partition_log.truncate_to, fetched.fetch_offset, self._now())
             if not self._fetcher.is_current(fetched):
                 return
         settle(fetched.hosted, partition_log.high_watermark, partition_log.log_start_offset)
@@ -325,7 +340,7 @@ class FetcherLoop:
         if leader_end_offset < end_offset:
             text = "%s: the log ends at %d and that of its leader, broker %d, at %d: cutting it there"
             log.warning(text, fetched, end_offset, self.leader, leader_end_offset)
-            await self._in_thread([fetched.hosted], partition_log.truncate_to, leader_end_offset, self._now())
+            await self._in_thread(fetched.hosted, partition_log.truncate_to, leader_end_offset, self._now())
         else:
             leader_start_offset = await self._leader_offset(fetched, EARLIEST)
             if not self._fetcher.is_current(fetched):
@@ -333,7 +348,7 @@ class FetcherLoop:
             if leader_start_offset > end_offset:
                 text = "%s: the log ends at %d and that of its leader, broker %d, begins at %d: starting anew there"
                 log.warning(text, fetched, end_offset, self.leader, leader_start_offset)
-                await self._in_thread([fetched.hosted], partition_log.truncate_fully_and_start_at, leader_start_offset)
+                await self._in_thread(fetched.hosted, partition_log.truncate_fully_and_start_at, leader_start_offset)
         if self._fetcher.is_current(fetched):
             settle(fetched.hosted, partition_log.high_watermark, partition_log.log_start_offset)
             self._go_on(fetched)
@@ -352,6 +367,10 @@ class FetcherLoop:
         if found.error_code is not ErrorCode.NONE:
             raise KafkaError(found.error_code)
         return found.offset
+
+
+def _log_dir(answered: Answered) -> str:
+    return answered.fetched.hosted.log.log_dir
 
 
 def _follow_all(answered: Sequence[Answered], now_ms: int) -> list[Failure]:

@@ -36,7 +36,7 @@ class Flusher:
 
     def __init__(
         self,
-        executor: Callable[[str], Executor | None],
+        executor: Callable[[str], Executor],
         done: Callable[[HostedPartition], None],
         failed: Callable[[HostedPartition, KafkaError], None],
     ) -> None:
@@ -70,7 +70,7 @@ class _Disk:
 
     def __init__(
         self,
-        executor: Executor | None,
+        executor: Executor,
         done: Callable[[HostedPartition], None],
         failed: Callable[[HostedPartition, KafkaError], None],
     ) -> None:

@@ -142,7 +142,7 @@ class Leadership:
         missing = [order for order in portion if manager.replica(order.topic, order.partition) is None]
         if missing:
             loop = asyncio.get_running_loop()
-            await loop.run_in_executor(manager.executor, self._make_logs_in_thread, missing)
+            await loop.run_in_executor(manager.workers.upkeep, self._make_logs_in_thread, missing)
 
     def _make_logs_in_thread(self, orders: Sequence[_Order]) -> None:
         manager = self._manager
@@ -247,7 +247,7 @@ class Leadership:
         loop = asyncio.get_running_loop()
         failed: dict[Key, ErrorCode] = {}
         for portion in _portions(doomed):
-            failed |= await loop.run_in_executor(self._manager.executor, self._delete_in_thread, portion)
+            failed |= await loop.run_in_executor(self._manager.workers.upkeep, self._delete_in_thread, portion)
         return failed
 
     def _delete_in_thread(self, keys: Sequence[Key]) -> dict[Key, ErrorCode]:

@@ -71,7 +71,7 @@ class LogDirMoves:
             self.stop((topic, partition))
         loop = asyncio.get_running_loop()
         try:
-            future = await loop.run_in_executor(manager.executor, logs.create_future, topic, partition, log_dir)
+            future = await loop.run_in_executor(manager.workers.upkeep, logs.create_future, topic, partition, log_dir)
         except KafkaError as error:
             log.warning("%s cannot be moved to %s: %s", hosted, log_dir, error.message)
             return error.code
@@ -155,7 +155,7 @@ class LogDirMoves:
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """Run in a worker thread; whoever is cancelled ends after the thread, for the logs may be closed next."""
-        running = asyncio.get_running_loop().run_in_executor(self._manager.executor, function, *arguments)
+        running = asyncio.get_running_loop().run_in_executor(self._manager.workers.upkeep, function, *arguments)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:

@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -37,6 +36,7 @@ from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Ins
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
+from kbroker.replica.workers import Workers
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
@@ -117,7 +117,7 @@ class ReplicaManager:
         on_log_dir_failure: Callable[[], None] = lambda: None,
         on_leadership_change: LeadershipListener = lambda elected, resigned: None,
         clock: Callable[[], int] = now_ms,
-        executor: Executor | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.config = config
         self.logs = logs
@@ -132,8 +132,7 @@ class ReplicaManager:
         self.is_leadership_unproven: Callable[[], bool] = lambda: False
         """Whether others may lead in this broker's place without its knowing: then it takes no writes."""
         self.clock = clock
-        self.executor = executor
-        """For slow work; None is the loop's own."""
+        self.workers = workers or Workers()
         self.replica_selector = replica_selector(config.replica_selector_class, metadata)
         throttles = replication_throttles(broker_id, lambda: self.config, topic_config)
         self.leader_throttle, self.follower_throttle, self.log_dirs_throttle = throttles
@@ -145,7 +144,7 @@ class ReplicaManager:
         self._hosted: dict[Key, HostedPartition] = {}
         self._waiting_followers: set[DelayedFetch] = set()
         self._followers_expected_until_ms = 0
-        self._appender = Appender(metadata, self.find, executor, clock)
+        self._appender = Appender(metadata, self.find, self.workers, clock)
         self.append = self._appender.append
         self.append_then = self._appender.append_then
         self.append_batch = self._appender.append_batch
@@ -192,7 +191,7 @@ class ReplicaManager:
         while True:
             pause = LONGEST_PAUSE_S
             try:
-                running = loop.run_in_executor(self.executor, self.logs.run_due, self.clock())
+                running = loop.run_in_executor(self.workers.upkeep, self.logs.run_due, self.clock())
                 try:
                     due = await asyncio.shield(running)
                 except asyncio.CancelledError:

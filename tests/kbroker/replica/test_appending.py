@@ -12,6 +12,7 @@ from kbroker.handlers.produce import produce
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.appending import is_slow
 from kbroker.replica.delayed import DelayedAnswer
+from kbroker.replica.workers import Workers
 from kbroker.segment.log import AppendOrigin, AppendResult
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_produce import answers_of, request_for
@@ -72,30 +73,41 @@ def busy(pool: ThreadPoolExecutor) -> Iterator[threading.Event]:
 
 
 async def test_a_leader_demoted_while_it_recompresses_a_batch_does_not_write_it(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        played = Played(tmp_path, executor=pool, compression_type="zstd")
-        await played.lead(replicas=(1, 2), isr=(1,))
-        with busy(pool):
-            answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
-            await asyncio.sleep(0.01)
-            await played.lead(leader=2, replicas=(1, 2), leader_epoch=1, partition_epoch=1)
-        (found,) = answers_of(await asyncio.wait_for(answer, 5))
-        assert found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
-        hosted = played.replicas.hosted[TOPIC, 0]
-        assert (hosted.log.log_end_offset, hosted.log.high_watermark, hosted.state.high_watermark) == (0, 0, 0)
-        await played.close()
+    played = Played(tmp_path, workers=Workers(preparing_threads=1), compression_type="zstd")
+    await played.lead(replicas=(1, 2), isr=(1,))
+    with busy(played.replicas.workers.preparing):
+        answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
+        await asyncio.sleep(0.01)
+        await played.lead(leader=2, replicas=(1, 2), leader_epoch=1, partition_epoch=1)
+    (found,) = answers_of(await asyncio.wait_for(answer, 5))
+    assert found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    hosted = played.replicas.hosted[TOPIC, 0]
+    assert (hosted.log.log_end_offset, hosted.log.high_watermark, hosted.state.high_watermark) == (0, 0, 0)
+    await played.close()
 
 
 async def test_a_leader_elected_again_while_it_recompresses_a_batch_writes_it_in_its_new_epoch(tmp_path: Path) -> None:
-    with ThreadPoolExecutor(1) as pool:
-        played = Played(tmp_path, executor=pool, compression_type="zstd")
-        await played.lead()
-        with busy(pool):
-            answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
-            await asyncio.sleep(0.01)
-            await played.lead(leader_epoch=5, partition_epoch=1)
-        (found,) = answers_of(await asyncio.wait_for(answer, 5))
+    played = Played(tmp_path, workers=Workers(preparing_threads=1), compression_type="zstd")
+    await played.lead()
+    with busy(played.replicas.workers.preparing):
+        answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
+        await asyncio.sleep(0.01)
+        await played.lead(leader_epoch=5, partition_epoch=1)
+    (found,) = answers_of(await asyncio.wait_for(answer, 5))
+    assert found.error_code is ErrorCode.NONE
+    _, header = next(played.replicas.hosted[TOPIC, 0].log.active_segment.headers())
+    assert header.partition_leader_epoch == 5
+    await played.close()
+
+
+async def test_batches_that_take_long_to_unpack_do_not_hold_up_flushes(tmp_path: Path) -> None:
+    played = Played(tmp_path, workers=Workers(preparing_threads=1), compression_type="zstd", flush_messages=1)
+    await played.lead((0, 1))
+    with busy(played.replicas.workers.preparing):
+        slow: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
+        quick: Any = produce(played.services, played.ctx(11), request_for((1, one_batch()), acks=1))
+        (found,) = answers_of(await asyncio.wait_for(quick, 5))
         assert found.error_code is ErrorCode.NONE
-        _, header = next(played.replicas.hosted[TOPIC, 0].log.active_segment.headers())
-        assert header.partition_leader_epoch == 5
-        await played.close()
+        assert not slow.done()
+    await asyncio.wait_for(slow, 5)
+    await played.close()

@@ -1,0 +1,55 @@
+"""Threads for what waits for a disk or takes long: a bounded pool for each kind of work, and for each disk.
+
+    preparing           num.io.threads       unpack, check and compress batches that are to be appended
+    flushing(log_dir)   3 per directory      fsync for acknowledgements
+    following(log_dir)  4 per directory      append and truncate what this broker follows
+    reading(log_dir)    4 per directory      fetch what consumers want and is not in memory
+    upkeep              background.threads   open, make, move, remove logs; checkpoints, retention
+    loading             2                    read what coordinators left in their partitions
+
+So a slow disk holds up its own logs only, and a flood of batches that unpack to much only others like them. Threads
+start when there is work for them: a pool that nobody needs costs nothing.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+
+FLUSHING_THREADS = 3
+FOLLOWING_THREADS = 4
+READING_THREADS = 4
+LOADING_THREADS = 2
+
+
+class Workers:
+    """All threads of a broker that do its slow work."""
+
+    def __init__(self, preparing_threads: int = 8, upkeep_threads: int = 10) -> None:
+        self.preparing = ThreadPoolExecutor(preparing_threads, thread_name_prefix="preparing")
+        self.upkeep = ThreadPoolExecutor(upkeep_threads, thread_name_prefix="upkeep")
+        self.loading = ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="loading")
+        self._by_disk: dict[tuple[str, str], ThreadPoolExecutor] = {}
+
+    def flushing(self, log_dir: str) -> Executor:
+        """For fsync."""
+        return self._of_disk("flushing", log_dir, FLUSHING_THREADS)
+
+    def following(self, log_dir: str) -> Executor:
+        """For what comes from leaders."""
+        return self._of_disk("following", log_dir, FOLLOWING_THREADS)
+
+    def reading(self, log_dir: str) -> Executor:
+        """For what has to come from the disk before it can be sent."""
+        return self._of_disk("reading", log_dir, READING_THREADS)
+
+    def _of_disk(self, kind: str, log_dir: str, threads: int) -> Executor:
+        pool = self._by_disk.get((kind, log_dir))
+        if pool is None:
+            name = f"{kind}-{len(self._by_disk)}"
+            pool = self._by_disk[kind, log_dir] = ThreadPoolExecutor(threads, thread_name_prefix=name)
+        return pool
+
+    def close(self) -> None:
+        """Wait for what is under way; what has not begun is dropped."""
+        for pool in (self.preparing, self.upkeep, self.loading, *self._by_disk.values()):
+            pool.shutdown(wait=True, cancel_futures=True)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Executor
+
+import pytest
+
+from kbroker.replica.workers import Workers
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    made = Workers(preparing_threads=1, upkeep_threads=1)
+    yield made
+    made.close()
+
+
+def kinds(workers: Workers) -> dict[str, Executor]:
+    by_disk = {
+        f"{name} {disk}": pool(disk)
+        for name, pool in (
+            ("flushing", workers.flushing),
+            ("following", workers.following),
+            ("reading", workers.reading),
+        )
+        for disk in ("a", "b")
+    }
+    return {"preparing": workers.preparing, "upkeep": workers.upkeep, "loading": workers.loading, **by_disk}
+
+
+@pytest.mark.parametrize("stuck", sorted(kinds(Workers())))
+def test_work_that_stands_still_holds_up_its_own_kind_and_disk_only(workers: Workers, stuck: str) -> None:
+    go_on = threading.Event()
+    try:
+        waiting = [kinds(workers)[stuck].submit(go_on.wait, 10) for _ in range(20)]
+        for name, pool in kinds(workers).items():
+            if name != stuck:
+                assert pool.submit(lambda: True).result(5)
+        assert not any(each.done() for each in waiting)
+    finally:
+        go_on.set()
+
+
+def test_a_disk_keeps_its_threads(workers: Workers) -> None:
+    assert workers.reading("a") is workers.reading("a")
+    assert workers.reading("a") is not workers.flushing("a")
+
+
+def test_closing_waits_for_what_is_under_way_and_drops_the_rest() -> None:
+    workers = Workers(preparing_threads=1)
+    begun, done = threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        done.append(1)
+
+    futures = [workers.preparing.submit(work)]
+    assert begun.wait(5)
+    workers.close()
+    assert futures[0].done()
+    assert done == [1]
+    with pytest.raises(RuntimeError):
+        workers.preparing.submit(work)
