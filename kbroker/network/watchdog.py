@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 STALL_S = 0.1
 SUSPICIOUS_S = 0.04
 """A turn that has taken as long is looked at: what runs now is most likely what takes the time."""
-BUSY_PAUSE_S, IDLE_PAUSE_S = 0.05, 0.1
+BUSY_PAUSE_S, IDLE_PAUSE_S = 0.05, 0.15
 LOG_PAUSE_S = 1.0
 MOST_FRAMES = 5
 MOST_NAMES = 200
@@ -96,8 +96,12 @@ class Watchdog:
         self._stopped = True
 
     def _watch(self) -> None:
+        selector, sleep = self._selector, time.sleep
         while not self._stopped:
-            since = self._selector.busy_since
+            since = selector.busy_since
+            if not since and not selector.stalls and self._worst is None:
+                sleep(IDLE_PAUSE_S)
+                continue
             if since and monotonic() - since > SUSPICIOUS_S:
                 frame = sys._current_frames().get(self._loop_thread)
                 if frame is not None and self._selector.busy_since == since:
@@ -106,7 +110,7 @@ class Watchdog:
                 self._count(self._selector.stalls.popleft())
             self._seen = {begun: who for begun, who in self._seen.items() if begun == since}
             self._tell()
-            time.sleep(BUSY_PAUSE_S if since else IDLE_PAUSE_S)
+            sleep(BUSY_PAUSE_S)
 
     def _count(self, turn: Turn) -> None:
         name, where = self._seen.get(turn.begun, (UNSEEN, ""))
