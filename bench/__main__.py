@@ -12,12 +12,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SECTIONS = ("codec", "records", "broker", "flush", "replication", "groups", "client", "compaction", "spark")
+SECTIONS = ("codec", "records", "broker", "flush", "stalls", "replication", "groups", "client", "compaction", "spark")
 COMPARED = {
     "broker": "One broker, one machine, one run",
     "flush": "A flush before each acknowledgement",
     "replication": "Three brokers on one machine, replication factor 3",
     "groups": "The group coordinator",
+    "stalls": "Waits of an honest client beside others",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
 SCALED = ("client", "compaction", "spark")
