@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from kbroker.protocol.messages.replication import UpdateMetadataRequest
 from kbroker.protocol.primitives import ZERO_UUID
@@ -53,6 +54,8 @@ class TopicInfo:
     topic_id: bytes
     """16 bytes; `ZERO_UUID` for topics made before topic ids."""
     partitions: dict[int, PartitionInfo] = field(default_factory=dict)
+    change: int = 0
+    """Another number, never seen before, after each change."""
 
 
 @dataclass(slots=True, eq=False)
@@ -75,6 +78,11 @@ class MetadataCache:
         self.introduced = asyncio.Event()
         """Not set while a starting broker waits for its first word on the topics: "unknown topic" would be wrong."""
         self.introduced.set()
+        self.broker_changes = 0
+        """Grows whenever a broker comes, goes or moves."""
+        self.descriptions: dict[tuple[int, str, bool], Any] = {}
+        """What handlers keep of the topics between two requests."""
+        self._changes = 0
         self._topics_by_id: dict[bytes, TopicInfo] = {}
         self._waiters: list[_Waiter] = []
 
@@ -119,8 +127,11 @@ class MetadataCache:
             if topic is None:
                 topic = self.topics[name] = TopicInfo(name, ZERO_UUID)
             self._set_topic_id(topic, topic_id)
+            self._changes += 1
+            topic.change = self._changes
             removed += self._merge(topic, states)
         self.updates += 1
+        self.broker_changes += former != self.brokers
         self._wake()
         if former != self.brokers:
             self.on_brokers_changed()

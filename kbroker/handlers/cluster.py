@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from kbroker.cluster.metadata_cache import NO_LEADER
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.metadata import CLUSTER_OPERATIONS, NO_LEADER
+from kbroker.handlers.metadata import CLUSTER_OPERATIONS
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse

@@ -8,7 +8,8 @@ logs and only waits for its flush or its replicas (`LateAnswer`) lets further Pr
 most MOST_LATE_ANSWERS of them, so that they share flushes. Answers go out in the order of the requests all the same.
 
 A client that sends many small frames at once is not served at the others' expense: what all connections may take of
-one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn.
+one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn. So do large
+frames of many clients, each of which takes a while to decode; not those of Produce, whose records nobody unpacks here.
 
 Small frames are cut from a shared buffer (many with one recv). A frame that is not complete after that gets a pooled
 buffer of its own, and its bytes are received straight into it; so are the next ones of that connection.
@@ -42,6 +43,9 @@ MOST_LATE_ANSWERS = 16
 """Produce requests of one connection that wait for a flush or for replicas; the next one waits in its socket."""
 MOST_PARTS_AT_ONCE = 256
 LARGEST_EXPECTED = 1 << 20
+LARGE_FRAME = 1 << 14
+"""A frame that is larger may take milliseconds to decode."""
+PRODUCE_KEY = b"\0\0"
 SMALL_FILE_PART = 1 << 14
 """A slice of a file up to this size is read and sent together with its neighbours: one system call instead of two."""
 
@@ -229,7 +233,12 @@ class Connection:
         if self._frame_filled == self._frame_end:
             self._frame = None
             self._in_work = frame
-            if self._serve(memoryview(frame)[self._frame_start : self._frame_end]):
+            whole = memoryview(frame)[self._frame_start : self._frame_end]
+            if len(whole) > LARGE_FRAME and self._must_wait_for_turn(whole[:2]):
+                self._held = whole
+                self.state = WORKING
+                self._server.loop.call_soon(self._serve_in_turn)
+            elif self._serve(whole):
                 self._release()
 
     def _consume(self, buffer: Buffer, end: int) -> Buffer | None:
@@ -249,6 +258,14 @@ class Connection:
                 if reason:
                     self.close(reason, logging.WARNING)
                     return None
+            if (
+                size > LARGE_FRAME
+                and end - start >= 4 + size
+                and self._must_wait_for_turn(buffer[start + 4 : start + 6])
+            ):
+                self._rest = bytearray(buffer[start:end])
+                self._server.loop.call_soon(self.resume)
+                return None
             if limited and not self._reserve(size):
                 self._rest = bytearray(buffer[start:end])
                 return None
@@ -341,6 +358,19 @@ class Connection:
             self._late.append(LateAnswer(answer))
             return True
         return self._send(answer)
+
+    def _must_wait_for_turn(self, key: bytes | memoryview) -> bool:
+        """Whether a large frame of this API (its key as it stands on the wire) has to wait for the loop's next turn."""
+        return key != PRODUCE_KEY and self._server.turn_is_over(monotonic())
+
+    def _serve_in_turn(self) -> None:
+        """Serve the large frame that waits for its turn, or let it wait on."""
+        if self.state is CLOSED or self._held is None:
+            return
+        if self._server.turn_is_over(monotonic()):
+            self._server.loop.call_soon(self._serve_in_turn)
+        else:
+            self._go_on()
 
     def _may_overtake(self, frame: memoryview) -> bool:
         """Only Produce (API key 0) is served while late answers are to come, and only so many."""

@@ -14,11 +14,11 @@ LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITIO
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
 
-MOST_ELEMENTS = 100_000
-"""Elements in all arrays of one request: decoding as many takes some 50 ms."""
+MOST_ELEMENTS = 50_000
+"""Elements in all arrays of one request: decoding as many takes some 25 ms."""
 MORE_ELEMENTS = {
-    FETCH: 200_000,
-    OFFSET_FOR_LEADER_EPOCH: 200_000,
+    FETCH: 100_000,
+    OFFSET_FOR_LEADER_EPOCH: 100_000,
     LEADER_AND_ISR: 4_000_000,
     STOP_REPLICA: 4_000_000,
     UPDATE_METADATA: 4_000_000,

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kbroker.handlers.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from kbroker.handlers.metadata import CLUSTER_OPERATIONS
+from kbroker.handlers.topic_descriptions import TOPIC_OPERATIONS
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.primitives import ZERO_UUID

@@ -89,6 +89,31 @@ async def test_buffers_full_of_small_frames_do_not_hold_up_another_client(floods
                 assert await client.receive() == b"flood"
 
 
+async def test_large_frames_of_many_clients_are_served_in_turns() -> None:
+    served: list[bytes] = []
+    other: Client
+
+    def slow(connection: Connection, request: memoryview) -> list[bytes]:
+        served.append(bytes(request[:6]))
+        if len(served) == 2:
+            other.send(frame(b"\0\3other"))
+        if len(request) > 100:
+            time.sleep(0.01)
+        return [frame(bytes(request[:6]))]
+
+    async with serving(slow) as server, contextlib.AsyncExitStack() as stack:
+        other = await stack.enter_async_context(connected(server))
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(20)]
+        for _ in range(2):
+            served.clear()
+            for client in clients:
+                client.send(frame(b"\0\3long" + bytes(100_000)))
+            assert await other.receive() == b"\0\3othe"
+            assert served.index(b"\0\3othe") < 10
+            for client in clients:
+                assert await client.receive() == b"\0\3long"
+
+
 async def test_an_announced_huge_frame_takes_no_memory_before_its_bytes_arrive() -> None:
     def resident() -> int:
         with open("/proc/self/statm") as statm:

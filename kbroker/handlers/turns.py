@@ -1,0 +1,65 @@
+"""Long work of one request in short turns of the event loop, so that other clients get theirs in between.
+
+A handler whose work grows with what was asked for writes it as a generator that yields after each item:
+
+    @handles(DescribeThingsRequest)
+    def describe_things(services, ctx, request):
+        return in_turns(_describe(services, request))
+
+    def _describe(services, request):
+        found = []
+        for name in request.names:
+            found.append(...)
+            yield
+        return DescribeThingsResponse(things=found)
+
+What is done within one turn is answered at once; the rest goes on in the next turns of the loop. The result may itself
+be awaitable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator
+from time import monotonic
+from typing import TypeVar
+
+TURN_S = 0.004
+"""What all long work together may take of one turn of the loop, more or less."""
+SHORTEST_TURN_S = 0.0002
+
+Answer = TypeVar("Answer")
+Work = Generator[None, None, Answer | Awaitable[Answer]]
+
+_under_way: set[object] = set()
+
+
+def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:
+    """Begin the work: return its result, or what is to be awaited for it when it takes longer than a turn."""
+    ends = monotonic() + _turn_s()
+    try:
+        while monotonic() < ends:
+            next(work)
+    except StopIteration as done:
+        answer: Answer | Awaitable[Answer] = done.value
+        return answer
+    return _go_on(work)
+
+
+def _turn_s() -> float:
+    return max(SHORTEST_TURN_S, TURN_S / (len(_under_way) + 1))
+
+
+async def _go_on(work: Work[Answer]) -> Answer:
+    _under_way.add(work)
+    try:
+        while True:
+            await asyncio.sleep(0)
+            ends = monotonic() + _turn_s()
+            while monotonic() < ends:
+                next(work)
+    except StopIteration as done:
+        answer: Answer | Awaitable[Answer] = done.value
+        return await answer if isinstance(answer, Awaitable) else answer
+    finally:
+        _under_way.discard(work)

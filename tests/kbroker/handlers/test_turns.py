@@ -1,0 +1,72 @@
+"""Long work leaves the event loop to others in between; short work is done at once."""
+
+import asyncio
+import time
+from collections.abc import Generator
+
+import pytest
+
+from kbroker.handlers import turns
+from kbroker.handlers.turns import TURN_S, in_turns
+
+
+def work(items: int, seconds: float, ends_with: Exception | None = None) -> Generator[None, None, int]:
+    for _ in range(items):
+        time.sleep(seconds)
+        yield
+    if ends_with is not None:
+        raise ends_with
+    return items
+
+
+def test_short_work_is_done_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_S", 10)
+    assert in_turns(work(3, 0)) == 3
+
+
+async def test_long_work_lets_others_in_between() -> None:
+    taken = 0
+
+    async def other() -> None:
+        nonlocal taken
+        while True:
+            taken += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    begun = in_turns(work(30, TURN_S / 2))
+    assert not isinstance(begun, int)
+    assert await begun == 30
+    task.cancel()
+    assert taken > 8
+
+
+async def test_much_work_at_once_shares_a_turn() -> None:
+    longest = 0.0
+
+    async def other() -> None:
+        nonlocal longest
+        while True:
+            begun = time.monotonic()
+            await asyncio.sleep(0)
+            longest = max(longest, time.monotonic() - begun)
+
+    async def one() -> None:
+        begun = in_turns(work(200, TURN_S / 100))
+        assert not isinstance(begun, int)
+        await begun
+
+    task = asyncio.create_task(other())
+    await asyncio.gather(*(one() for _ in range(40)))
+    task.cancel()
+    assert longest < 40 * TURN_S
+
+
+async def test_an_error_ends_the_work_at_once_or_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    later = in_turns(work(10, 2 * TURN_S, ValueError("later")))
+    monkeypatch.setattr(turns, "TURN_S", 10)
+    with pytest.raises(ValueError, match="at once"):
+        in_turns(work(0, 0, ValueError("at once")))
+    assert not isinstance(later, int)
+    with pytest.raises(ValueError, match="later"):
+        await later
