@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kbroker.cluster.topic_names import name_problem
@@ -15,6 +15,8 @@ from kbroker.config.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
 from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import Turn, in_turns
+from kbroker.protocol.codec import EncodedArray, encode_elements
 from kbroker.protocol.config_def import ConfigKey, ConfigType
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.configs import (
@@ -39,30 +41,45 @@ SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 @handles(DescribeConfigsRequest)
 def describe_configs(
     services: Services, ctx: RequestContext, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """Show the effective configuration of each resource."""
-    return DescribeConfigsResponse(
-        throttle_time_ms=0, results=[_describe(services, request, resource) for resource in request.resources]
-    )
+) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
+    """Show the effective configuration of each resource; one that is named twice is shown once."""
+    return in_turns(_describe_all(services, ctx, request))
+
+
+def _describe_all(
+    services: Services, ctx: RequestContext, request: DescribeConfigsRequest
+) -> Generator[None, None, DescribeConfigsResponse]:
+    asked: dict[tuple[int, str], set[str] | None] = {}
+    for resource in request.resources:
+        resource_key = resource.resource_type, resource.resource_name
+        names = asked.setdefault(resource_key, set())
+        if names is not None and resource.configuration_keys:
+            names.update(resource.configuration_keys)
+        else:  # null asks for all; kafkajs asks for all by an empty list
+            asked[resource_key] = None
+        yield
+    results = []
+    for (kind, name), names in asked.items():
+        result = _describe(services, request, kind, name, names)
+        results.append(encode_elements([result], DescribeConfigsResponse, ctx.api_version))
+        yield
+    shown: Any = EncodedArray(len(results), results)
+    return DescribeConfigsResponse(throttle_time_ms=0, results=shown)
 
 
 def _describe(
-    services: Services,
-    request: DescribeConfigsRequest,
-    resource: DescribeConfigsRequest.DescribeConfigsResource,
+    services: Services, request: DescribeConfigsRequest, kind: int, name: str, wanted: set[str] | None
 ) -> DescribeConfigsResponse.DescribeConfigsResult:
     code, message, entries = ErrorCode.NONE, "", []
     try:
-        entries = _entries(services, resource.resource_type, resource.resource_name)
+        entries = _entries(services, kind, name)
     except KafkaError as error:
         code, message = error.code, error.message
-    # kafkajs asks for everything by an empty list.
-    wanted = resource.configuration_keys or None
     return DescribeConfigsResponse.DescribeConfigsResult(
         error_code=code,
         error_message=message,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
+        resource_type=kind,
+        resource_name=name,
         configs=[_shown(request, entry) for entry in entries if wanted is None or entry.name in wanted],
     )
 
@@ -90,10 +107,10 @@ def _entries(services: Services, kind: int, name: str) -> list[ConfigEntry]:
 
 def _require_this_broker(services: Services, name: str, otherwise: str = "") -> None:
     try:
-        broker_id = int(name)
+        int(name)
     except ValueError:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}") from None
-    if broker_id != services.broker_id:
+    if name != str(services.broker_id):  # 01 and +1 are numbers too: one broker has one name
         text = f"Unexpected broker id, expected {services.broker_id}{otherwise}, but received {name}"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
 
@@ -130,11 +147,12 @@ class Change(NamedTuple):
 async def alter_configs(services: Services, ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace all overrides of each resource."""
     responses = []
-    times = _times(request.resources)
+    times, turn = _times(request.resources), Turn()
     for resource in request.resources:
         changes = [Change(config.name, SET, config.value) for config in resource.configs]
         error = await _alter(services, resource, changes, times, request.validate_only, keep=False)
         responses.append(_result(AlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
+        await turn.end_if_over()
     return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
@@ -144,11 +162,12 @@ async def incremental_alter_configs(
 ) -> IncrementalAlterConfigsResponse:
     """Set, delete, append to and subtract from single overrides of each resource."""
     responses = []
-    times = _times(request.resources)
+    times, turn = _times(request.resources), Turn()
     for resource in request.resources:
         changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
         error = await _alter(services, resource, changes, times, request.validate_only, keep=True)
         responses.append(_result(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
+        await turn.end_if_over()
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any
 
 from kbroker.cluster.topic_creation import create_missing_topics
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import in_turns
+from kbroker.protocol.codec import EncodedArray, encode_elements
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -16,6 +19,8 @@ FIRST_SHARE_VERSION = 6
 FIRST_BATCHED_VERSION = 4
 FIRST_TOPIC_S = 2.0
 """How long a first question waits for the new topic's leaders: sooner than the client would ask again."""
+
+MOST_WAITED_FOR = 100
 
 Coordinator = FindCoordinatorResponse.Coordinator
 
@@ -33,29 +38,36 @@ def find_coordinator(
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {request.key_type}")
     if OFFSETS_TOPIC not in services.metadata.topics:
         return _create_and_answer(services, ctx, request)
-    return _answer(services, ctx, request)
+    return in_turns(_answer(services, ctx, request))
 
 
 async def _create_and_answer(
     services: Services, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     await services.groups.create_topic_once(lambda: create_missing_topics(services, [OFFSETS_TOPIC]))
-    keys = _keys(ctx, request)
+    first_keys = _keys(ctx, request)[:MOST_WAITED_FOR]
     await services.metadata.wait_for(
-        lambda cache: all(_locate(services, ctx, key).error_code is ErrorCode.NONE for key in keys), FIRST_TOPIC_S
+        lambda cache: all(_locate(services, ctx, key).error_code is ErrorCode.NONE for key in first_keys), FIRST_TOPIC_S
     )
-    return _answer(services, ctx, request)
+    answer = in_turns(_answer(services, ctx, request))
+    return await answer if isinstance(answer, Awaitable) else answer
 
 
 def _keys(ctx: RequestContext, request: FindCoordinatorRequest) -> Sequence[str]:
     return request.coordinator_keys if ctx.api_version >= FIRST_BATCHED_VERSION else [request.key]
 
 
-def _answer(services: Services, ctx: RequestContext, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-    found = [_locate(services, ctx, key) for key in _keys(ctx, request)]
+def _answer(
+    services: Services, ctx: RequestContext, request: FindCoordinatorRequest
+) -> Generator[None, None, FindCoordinatorResponse]:
     if ctx.api_version >= FIRST_BATCHED_VERSION:
-        return FindCoordinatorResponse(coordinators=found)
-    (only,) = found
+        found = []
+        for key in request.coordinator_keys:
+            found.append(encode_elements([_locate(services, ctx, key)], FindCoordinatorResponse, ctx.api_version))
+            yield
+        coordinators: Any = EncodedArray(len(found), found)
+        return FindCoordinatorResponse(coordinators=coordinators)
+    only = _locate(services, ctx, request.key)
     return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message or "NONE",

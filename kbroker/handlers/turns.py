@@ -50,6 +50,21 @@ def _turn_s() -> float:
     return max(SHORTEST_TURN_S, TURN_S / (len(_under_way) + 1))
 
 
+class Turn:
+    """The same for what is a coroutine already: `await turn.end_if_over()` after each item."""
+
+    __slots__ = ("_ends",)
+
+    def __init__(self) -> None:
+        self._ends = monotonic() + TURN_S
+
+    async def end_if_over(self) -> None:
+        """Let others in between when this turn has taken its time."""
+        if monotonic() >= self._ends:
+            await asyncio.sleep(0)
+            self._ends = monotonic() + TURN_S
+
+
 async def _go_on(work: Work[Answer]) -> Answer:
     _under_way.add(work)
     try:

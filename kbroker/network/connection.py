@@ -359,7 +359,7 @@ class Connection:
             return True
         return self._send(answer)
 
-    def _must_wait_for_turn(self, key: bytes | memoryview) -> bool:
+    def _must_wait_for_turn(self, key: bytes | bytearray | memoryview) -> bool:
         """Whether a large frame of this API (its key as it stands on the wire) has to wait for the loop's next turn."""
         return key != PRODUCE_KEY and self._server.turn_is_over(monotonic())
 

@@ -108,6 +108,28 @@ async def test_what_cannot_be_described_says_why(ask: Ask, kind: int, name: str,
     assert found.error_message
 
 
+async def test_a_resource_named_often_is_shown_once_with_all_that_was_asked(ask: Ask) -> None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    resources = [
+        resource(resource_type=BROKER, resource_name="1", configuration_keys=[key])
+        for key in ("broker.id", "log.dirs", "broker.id") * 1000
+    ]
+    (result,) = (await ask(DescribeConfigsRequest(resources=resources), 2)).results
+    assert {entry.name for entry in result.configs} == {"broker.id", "log.dirs"}
+    everything = resource(resource_type=BROKER, resource_name="1", configuration_keys=None)
+    (result,) = (await ask(DescribeConfigsRequest(resources=[resources[0], everything, resources[1]]), 2)).results
+    assert len(result.configs) > 100
+
+
+@pytest.mark.parametrize("name", ["01", "+1", " 1", "1_0"])
+async def test_a_broker_has_one_name(ask: Ask, name: str) -> None:
+    asked = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER, resource_name=name, configuration_keys=None
+    )
+    (result,) = (await ask(DescribeConfigsRequest(resources=[asked]), 2)).results
+    assert result.error_code is ErrorCode.INVALID_REQUEST
+
+
 async def test_lists_can_be_appended_to_and_subtracted_from(ask: Ask, topic_name: str) -> None:
     await create(ask, topic(topic_name))
     await alter(ask, TOPIC, topic_name, ("cleanup.policy", APPEND, "compact"))
