@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.controller import znodes
+from kbroker.controller.multi_codec import multis
 from kbroker.controller.znode_operations import (
     BadVersion,
     BrokerIdTaken,
@@ -25,6 +26,7 @@ from kbroker.controller.znode_operations import (
     Operation,
     SetData,
     Stat,
+    TooLarge,
     Znodes,
     ZooKeeperError,
     failure,
@@ -40,7 +42,7 @@ from kbroker.controller.znodes import (
 log = logging.getLogger(__name__)
 
 CONFIG_CHANGE_EXPIRY_MS = 15 * 60 * 1000
-_TOPICS_PER_WRITE = 100
+_TOPICS_PER_WRITE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,19 +220,25 @@ class BrokerStore(Znodes):
     async def create_topics(self, topics: Sequence[NewTopic]) -> dict[str, ZooKeeperError | None]:
         """Make topics: first the configuration, then the assignment, which wakes the controller.
 
-        Gives per topic None, or NodeExists when there is one of that name (its configuration is then untouched
-        only if it existed before the call: Kafka writes it first, too).
+        Gives per topic None, TooLarge, or NodeExists when there is one of that name (its configuration is then left
+        alone only if it existed before the call: Kafka writes it first, too).
         """
         results: dict[str, ZooKeeperError | None] = {}
         for first in range(0, len(topics), _TOPICS_PER_WRITE):
             chunk = topics[first : first + _TOPICS_PER_WRITE]
             operations = [operation for topic in chunk for operation in self._creation(topic)]
-            if len(chunk) > 1 and failure(await self.multi(operations)) is None:
-                results.update({topic.name: None for topic in chunk})
-                continue
-            for topic in chunk:
-                results[topic.name] = await self._create_topic(topic)
+            left = iter(chunk)
+            for multi in multis(operations, group=2):
+                results.update(await self._create_at_once([next(left) for _ in multi[::2]], multi))
         return results
+
+    async def _create_at_once(
+        self, topics: Sequence[NewTopic], operations: Sequence[Operation]
+    ) -> dict[str, ZooKeeperError | None]:
+        """One multi for all; when it fails, each topic for itself."""
+        if len(topics) > 1 and failure(await self.multi(operations)) is None:
+            return {topic.name: None for topic in topics}
+        return {topic.name: await self._create_topic(topic) for topic in topics}
 
     @staticmethod
     def _creation(topic: NewTopic) -> list[Operation]:
@@ -248,10 +256,13 @@ class BrokerStore(Znodes):
         path = znodes.config_path("topics", topic.name)
         if await self.topic_exists(topic.name):
             return NodeExists(znodes.topic_path(topic.name))
-        failed = failure(await self.multi([create_config, create_topic]))
-        if failed is not None and failed[0] == 0 and isinstance(failed[1], NodeExists):
-            replace = SetData(path, znodes.encode_config(topic.config))
-            failed = failure(await self.multi([replace, create_topic]))
+        try:
+            failed = failure(await self.multi([create_config, create_topic]))
+            if failed is not None and failed[0] == 0 and isinstance(failed[1], NodeExists):
+                replace = SetData(path, znodes.encode_config(topic.config))
+                failed = failure(await self.multi([replace, create_topic]))
+        except TooLarge as error:
+            return error
         return failed[1] if failed else None
 
     async def write_topic_assignment(self, topic: str, assignment: TopicAssignment) -> None:

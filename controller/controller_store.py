@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kbroker.controller import znodes
-from kbroker.controller.multi_codec import encoded_size
+from kbroker.controller.multi_codec import encoded_size, multis
 from kbroker.controller.znode_operations import (
     BadVersion,
     Check,
@@ -31,8 +31,6 @@ from kbroker.controller.znode_operations import (
 )
 from kbroker.controller.znodes import Conflict, PartitionState, TopicAssignment, TopicPartition
 
-OPERATIONS_PER_MULTI = 500
-BYTES_PER_MULTI = 400_000
 _CHUNKS_IN_FLIGHT = 4
 _SINGLES_IN_FLIGHT = 100
 
@@ -103,11 +101,12 @@ class ControllerStore(Znodes):
     async def write_fenced(
         self, term: ElectedController, operations: Sequence[Operation], group: int = 1
     ) -> list[Outcome]:
-        """Carry operations out, each for itself; their outcomes. Raises ControllerMoved.
+        """Carry operations out, each for itself; their outcomes. Raises ControllerMoved, TooLarge.
 
         Several multis are under way at once: an operation may rely on an earlier one only within its `group`.
         """
-        chunks = list(_chunks(operations, group))
+        fence = encoded_size(Check(znodes.CONTROLLER_EPOCH, term.epoch_version))
+        chunks = list(multis(operations, group, reserved=fence))
         outcomes: list[Outcome] = []
         for first in range(0, len(chunks), _CHUNKS_IN_FLIGHT):
             written = await asyncio.gather(
@@ -272,17 +271,3 @@ class ControllerStore(Znodes):
         except NoNode:
             return None
         return data
-
-
-def _chunks(operations: Sequence[Operation], group: int) -> Iterable[Sequence[Operation]]:
-    """Runs of operations that fit into one multi, groups kept together."""
-    first = size = 0
-    for index in range(0, len(operations), group):
-        bytes_needed = sum(encoded_size(each) for each in operations[index : index + group])
-        is_full = index - first + group > OPERATIONS_PER_MULTI or size + bytes_needed > BYTES_PER_MULTI
-        if index > first and is_full:
-            yield operations[first:index]
-            first, size = index, 0
-        size += bytes_needed
-    if operations:
-        yield operations[first:]

@@ -10,7 +10,7 @@ failed has type -1 in the answer and an int32 error code for its result. kazoo c
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kbroker.controller.znode_operations import (
@@ -27,6 +27,10 @@ from kbroker.controller.znode_operations import (
     Stat,
     ZnodeError,
 )
+
+OPERATIONS_PER_MULTI = 500
+BYTES_PER_MULTI = 400_000
+"""Well below the 1 MiB (jute.maxbuffer) at which a server hangs up on a request."""
 
 _CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK = 1, 2, 4, 5, 8, 13
 _HEADER = struct.Struct("!i?i")
@@ -58,9 +62,30 @@ def _buffer(data: bytes | None) -> bytes:
 
 
 def encoded_size(operation: Operation) -> int:
-    """About how many bytes an operation takes in a multi."""
-    data = getattr(operation, "data", None)
-    return 64 + len(operation.path) + (len(data) if data else 0)
+    """How many bytes an operation takes in a multi, without the chroot."""
+    path = _HEADER.size + _INT.size + len(operation.path.encode())
+    if isinstance(operation, Create):
+        return path + _INT.size + len(operation.data or b"") + len(_OPEN_ACL) + _INT.size
+    if isinstance(operation, SetData):
+        return path + _INT.size + len(operation.data or b"") + _INT.size
+    return path + _INT.size
+
+
+def multis(operations: Sequence[Operation], group: int = 1, reserved: int = 0) -> Iterator[Sequence[Operation]]:
+    """Runs of operations that fit into one request each, groups kept together; `reserved` bytes are left free.
+
+    An operation or group that is larger than a request should be is a run of its own: it may fit all the same.
+    """
+    first, size = 0, reserved
+    for index in range(0, len(operations), group):
+        needed = sum(encoded_size(each) for each in operations[index : index + group])
+        is_full = index - first + group > OPERATIONS_PER_MULTI or size + needed > BYTES_PER_MULTI
+        if index > first and is_full:
+            yield operations[first:index]
+            first, size = index, reserved
+        size += needed
+    if operations:
+        yield operations[first:]
 
 
 def _encode(operation: Operation, chroot: str) -> bytes:
@@ -82,6 +107,18 @@ class Multi:
     def __init__(self, operations: Sequence[Operation], chroot: str = "") -> None:
         self._operations = operations
         self._chroot = chroot
+
+    @property
+    def size(self) -> int:
+        """Bytes of the request's body."""
+        chroots = len(self._operations) * len(self._chroot.encode())
+        return sum(map(encoded_size, self._operations)) + chroots + len(_END)
+
+    @property
+    def path(self) -> str:
+        """What it is about, for errors."""
+        paths = [self._chroot + operation.path for operation in self._operations if not isinstance(operation, Check)]
+        return f"{paths[0]} and {len(paths) - 1} more" if len(paths) > 1 else "".join(paths)
 
     def serialize(self) -> bytes:
         """The request's body."""

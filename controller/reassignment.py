@@ -20,6 +20,7 @@ from kbroker.controller.instructions import DeleteNodes, SetNode, Steps
 from kbroker.controller.state import ControllerState, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
+from kbroker.controller.znode_operations import TooLarge
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.reassignments import (
@@ -47,10 +48,13 @@ class Reassignment:
             assignment = self._checked(partition, target)
         except KafkaError as error:
             return error
+        change = self._reorder
         if assignment.is_being_reassigned or partition in self.do.state.reassigning:
-            is_written = yield from self._run(partition, assignment)
-        else:
-            is_written = yield from self._reorder(partition, assignment)
+            change = self._run
+        try:
+            is_written = yield from change(partition, assignment)
+        except TooLarge as error:  # of the first write, before anything was changed: later ones are smaller
+            return KafkaError(ErrorCode.INVALID_REQUEST, f"The move does not fit into the topic's znode: {error}.")
         if not is_written:
             return KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The topic's node is gone, or changes all the time."

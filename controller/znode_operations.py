@@ -83,6 +83,10 @@ class ControllerMoved(ZooKeeperError):
     """The fencing check failed: another controller was elected, this one's term is over."""
 
 
+class TooLarge(ZooKeeperError):
+    """The request is larger than what the server takes: it can never be carried out; the message says what and why."""
+
+
 class BrokerIdTaken(ZooKeeperError):
     """Another live broker is registered under this id; the message says what to do."""
 

@@ -50,6 +50,7 @@ from kbroker.controller.znode_operations import (
     Outcome,
     SessionExpired,
     Stat,
+    TooLarge,
     ZnodeError,
     ZooKeeperError,
     ZooKeeperUnreachable,
@@ -64,9 +65,9 @@ _EPHEMERAL = 1
 _SEQUENTIAL = 2
 _READS_PER_REQUEST = 500
 _READS_IN_FLIGHT = 200
-_MAX_DATA = 4 << 20  # Kafka's clients read no larger node
-_LARGE_DATA = 900_000
-_ATTEMPTS_WHEN_LARGE = 3
+_MAX_REQUEST = 4 << 20  # Kafka's clients read no larger node
+_LARGE = 900_000
+_ATTEMPTS_WHEN_LARGE = 2
 _ERRORS: dict[type[KazooException], type[ZnodeError]] = {
     NoNodeError: NoNode,
     NodeExistsError: NodeExists,
@@ -150,6 +151,8 @@ class ZooKeeper(BrokerStore, ControllerStore):
         self._session = 0
         """Counts sessions; an operation that began in an earlier one has failed."""
         self._session_id = 0
+        self._refused_size = _MAX_REQUEST
+        """A request of that many bytes has been refused, or would be for sure."""
         self.on_disconnected: list[Callable[[], None]] = []
         """Called on the loop when the connection is lost; the session lives on for a while."""
         self.on_session_expired: list[Callable[[], None]] = []
@@ -270,13 +273,16 @@ class ZooKeeper(BrokerStore, ControllerStore):
         await self._established.wait()
         session, losses = self._session, 0
         self._refuse_too_large(request, losses)
+        loop, is_large = asyncio.get_running_loop(), _size(request) > _LARGE
         while True:
             kazoo = self._kazoo
             if kazoo is None:
                 raise SessionExpired("the connection to ZooKeeper is closed")
             assert self._handover is not None
-            future = asyncio.get_running_loop().create_future()
+            future = loop.create_future()
             kazoo._call(request, _Reply(self._handover, future))
+            # kazoo does not see that a server has hung up while it writes what that server does not read any more.
+            patience = loop.call_later(self._session_timeout_ms / 4000, _hang_up, kazoo) if is_large else None
             try:
                 return await future
             except ConnectionLoss:
@@ -293,14 +299,18 @@ class ZooKeeper(BrokerStore, ControllerStore):
                 if kind is not None:
                     raise kind(getattr(request, "path", "")) from None
                 raise ZooKeeperError(f"{type(error).__name__} {error} for {getattr(request, 'path', '')}") from None
+            finally:
+                if patience is not None:
+                    patience.cancel()
 
-    @staticmethod
-    def _refuse_too_large(request: Any, losses: int) -> None:
+    def _refuse_too_large(self, request: Any, losses: int) -> None:
         """A server hangs up on what is larger than its jute.maxbuffer: sent for ever, it would stop everything."""
-        size = len(getattr(request, "data", None) or b"")
-        if size > _MAX_DATA or (losses >= _ATTEMPTS_WHEN_LARGE and size > _LARGE_DATA):
-            raise ZooKeeperError(
-                f"{request.path}: {size} bytes are more than ZooKeeper takes (jute.maxbuffer, 1 MiB by default)"
+        size = _size(request)
+        if losses >= _ATTEMPTS_WHEN_LARGE and size > _LARGE:
+            self._refused_size = min(self._refused_size, size)
+        if size >= self._refused_size:
+            raise TooLarge(
+                f"{request.path}: {size} bytes are more than ZooKeeper takes at once (jute.maxbuffer, 1 MiB by default)"
             )
 
     def _path(self, path: str) -> str:
@@ -402,6 +412,13 @@ class ZooKeeper(BrokerStore, ControllerStore):
         callback = self._watches.get(path)
         if callback is not None and not self._is_closing:
             callback(path)
+
+
+def _size(request: Any) -> int:
+    """About how many bytes a request has."""
+    if isinstance(request, multi_codec.Multi):
+        return request.size
+    return len(getattr(request, "data", None) or b"")
 
 
 def _call_all(callbacks: Sequence[Callable[[], None]]) -> None:

@@ -20,7 +20,7 @@ from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.placement import BrokerRack, assign_replicas
-from kbroker.controller.znode_operations import NodeExists, ZooKeeperError
+from kbroker.controller.znode_operations import NodeExists, TooLarge, ZooKeeperError
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import ZERO_UUID, uuid_to_text
@@ -141,6 +141,8 @@ def _as_kafka_error(name: str, error: ZooKeeperError | None) -> KafkaError | Non
         return None
     if isinstance(error, NodeExists):
         return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    if isinstance(error, TooLarge):
+        return KafkaError(ErrorCode.INVALID_REQUEST, f"The topic does not fit into ZooKeeper: {error}.")
     log.error("topic %s could not be written to ZooKeeper: %s", name, error)
     return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}")
 

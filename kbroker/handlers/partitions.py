@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kbroker.cluster.topic_creation import broker_racks, wait_for_leaders
 from kbroker.controller.placement import continue_assignment
-from kbroker.controller.znode_operations import BadVersion, NoNode, ZooKeeperError
+from kbroker.controller.znode_operations import BadVersion, NoNode, TooLarge, ZooKeeperError
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
@@ -61,6 +61,8 @@ async def _extend(
     except NoNode:
         text = f"The topic '{wanted.name}' does not exist."
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text) from None
+    except TooLarge as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"The topic does not fit into ZooKeeper: {error}.") from error
     except ZooKeeperError as error:
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}") from error
 

@@ -11,7 +11,7 @@ import pytest
 
 from kbroker.controller import znodes
 from kbroker.controller.broker_store import CONFIG_CHANGE_EXPIRY_MS, NewTopic
-from kbroker.controller.znode_operations import BrokerIdTaken, ControllerMoved, NodeExists, NoNode
+from kbroker.controller.znode_operations import BrokerIdTaken, ControllerMoved, NodeExists, NoNode, TooLarge
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import expire
@@ -100,6 +100,16 @@ async def test_a_topic_of_ten_thousand_partitions_fits_into_its_node(connect: Co
     assignment = {number: [1001, 1002, 1003] for number in range(10_000)}
     assert await session.create_topics([NewTopic("big", os.urandom(16), assignment, {})]) == {"big": None}
     assert len((await session.read_topics(["big"]))["big"].partitions) == 10_000
+
+
+async def test_many_large_topics_are_made_at_once_and_one_that_cannot_be_is_told_of(connect: Connect) -> None:
+    session = await connect()
+    topics = [NewTopic(f"t{number}", os.urandom(16), {each: [1] for each in range(9_000)}, {}) for number in range(5)]
+    topics.append(NewTopic("huge", os.urandom(16), {each: [1, 2, 3] for each in range(300_000)}, {}))
+    results = await asyncio.wait_for(session.create_topics(topics), 20)
+    assert isinstance(results.pop("huge"), TooLarge)
+    assert results == {f"t{number}": None for number in range(5)}
+    assert not await session.topic_exists("huge")
 
 
 async def test_a_malformed_topic_is_left_out(connect: Connect) -> None:

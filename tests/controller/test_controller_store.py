@@ -9,8 +9,18 @@ from dataclasses import replace
 import pytest
 
 from kbroker.controller import znodes
-from kbroker.controller.controller_store import OPERATIONS_PER_MULTI, ElectedController
-from kbroker.controller.znode_operations import ControllerMoved, Create, NodeExists, NoNode, Operation, SetData, Stat
+from kbroker.controller.controller_store import ElectedController
+from kbroker.controller.multi_codec import OPERATIONS_PER_MULTI
+from kbroker.controller.znode_operations import (
+    ControllerMoved,
+    Create,
+    NodeExists,
+    NoNode,
+    Operation,
+    SetData,
+    Stat,
+    TooLarge,
+)
 from kbroker.controller.znodes import Conflict, PartitionState, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
 from tests.controller.conftest import Connect
@@ -143,6 +153,18 @@ async def test_large_operations_are_spread_over_several_multis(connect: Connect)
     term = await elected(session)
     outcomes = await session.write_fenced(term, [Create(f"/large{number}", bytes(200_000)) for number in range(12)])
     assert outcomes == [f"/large{number}" for number in range(12)]
+    many = [Create(f"/{number:0200}", bytes(900)) for number in range(2000)]
+    assert len(await session.write_fenced(term, many)) == 2000
+
+
+async def test_a_fenced_write_that_can_never_fit_is_refused_in_clear_words(connect: Connect) -> None:
+    session = await connect()
+    term = await elected(session)
+    path = "/brokers/topics/t"
+    await session.create(path, b"")
+    with pytest.raises(TooLarge, match=r"brokers/topics/t: 5\d{6} bytes"):
+        await asyncio.wait_for(session.write_fenced(term, [SetData(path, bytes(5_000_000))]), 8)
+    await session.write_fenced(term, [SetData(path, bytes(1000))])
 
 
 async def test_a_deleted_topic_leaves_nothing(connect: Connect) -> None:

@@ -18,6 +18,7 @@ from kbroker.controller.znode_operations import (
     SessionExpired,
     SetData,
     Stat,
+    TooLarge,
     ZooKeeperError,
     ZooKeeperUnreachable,
 )
@@ -173,6 +174,21 @@ async def test_what_does_not_fit_into_a_packet_is_refused_not_sent_for_ever(conn
     with pytest.raises(ZooKeeperError, match=r"large: 6000000 bytes .*jute.maxbuffer"):
         await asyncio.wait_for(session.create("/large", bytes(6_000_000)), 8)
     assert await session.exists("/brokers") is not None
+
+
+async def test_a_multi_that_does_not_fit_into_a_packet_is_refused_whatever_its_parts(connect: Connect) -> None:
+    session = await connect()
+    session._refused_size = 8 << 20  # as if nothing were known of any limit
+    losses: list[None] = []
+    session.on_disconnected.append(lambda: losses.append(None))
+    before = session.session_id
+    operations = [Create(f"/part{number}", bytes(360_000)) for number in range(12)]
+    for _ in range(2):
+        with pytest.raises(TooLarge, match=r"/part0 and 11 more: 432\d{4} bytes .*jute.maxbuffer"):
+            await asyncio.wait_for(session.multi(operations), 10)
+    assert await session.exists("/part0") is None
+    assert session.session_id == before
+    assert len(losses) <= 2, "once it is known what the server takes, it is not tried again"
 
 
 async def test_a_zookeeper_that_dies_and_comes_back_in_time_keeps_the_session(own_zookeeper: EmbeddedZooKeeper) -> None:
