@@ -19,6 +19,7 @@ from typing import NamedTuple
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import BatchHeader, stamp
+from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE
 from kbroker.segment import checkpoints, names
 from kbroker.segment.cleaned_segment import CleanedSegment
 from kbroker.segment.fetched import Lot, check_fetched, cut_into_lots
@@ -33,7 +34,7 @@ from kbroker.segment.producer_snapshots import recall
 from kbroker.segment.producer_state import CachedBatch, Marker, marker_of
 from kbroker.segment.retention import deletable_count
 from kbroker.segment.transaction_index import AbortedTransaction
-from kbroker.segment.validator import AppendOrigin, RecordErrors, ValidBatch, validate
+from kbroker.segment.validator import AppendOrigin, Batch, RecordErrors, ValidBatch, validate
 
 __all__ = ["AppendOrigin", "AppendResult", "Log", "RecordErrors", "TimestampOffset"]
 
@@ -74,11 +75,7 @@ class Log(LogState):
     # ------------------------------------------------------------------ appending
 
     def append_as_leader(
-        self,
-        batch: bytearray | memoryview,
-        leader_epoch: int,
-        now_ms: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
+        self, batch: Batch, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
     ) -> AppendResult:
         """Check one batch, give it offsets in place and append it.
 
@@ -87,10 +84,10 @@ class Log(LogState):
         return self.append_valid(self.validate(batch, now_ms, origin), leader_epoch, now_ms, origin)
 
     def validate(
-        self, batch: bytearray | memoryview, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self, batch: Batch, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT, room: int = MAX_PAYLOAD_SIZE
     ) -> ValidBatch:
         """Check one batch and bring it into the topic's form. The log is not touched: for a worker thread."""
-        return validate(batch, self.config, now_ms, origin == 0)
+        return validate(batch, self.config, now_ms, origin == 0, room)
 
     def append_valid(
         self, valid: ValidBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT

@@ -1,12 +1,14 @@
 """May this batch be appended, and in which form? (Pure; storage.md 8, leader append, steps 1 to 3.)
 
-The order of the checks is Kafka's, since the first that fails names the error. Uncompressed records are walked in
-compiled code; compressed ones are unpacked only when the topic's settings say something about their contents.
+The order of the checks is Kafka's, since the first that fails names the error. All records are walked, in compiled
+code: a batch that says what its records do not bear out would move the log's end, and stop its consumers, for good.
+Compressed ones are unpacked for it (into memory that is used again and again), to as much as the caller has time for.
 """
 
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NoReturn
@@ -23,7 +25,8 @@ from kbroker.protocol.records.batch import (
     set_max_timestamp,
     validate_records,
 )
-from kbroker.protocol.records.compression import CompressionType, compress, decompress
+from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, CompressionType, compress, decompress
+from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log_config import LogConfig
 
@@ -35,12 +38,9 @@ _SMALLEST_OLD_RECORD = 14
 """Bytes behind the length of a record of magic 0."""
 _COMPRESSION_MASK = 0x07
 _LOG_APPEND_TIME = 0x08
-_FRAMING: dict[int, bytes] = {
-    CompressionType.GZIP: b"\x1f\x8b",
-    CompressionType.LZ4: b"\x04\x22\x4d\x18",
-    CompressionType.ZSTD: b"\x28\xb5\x2f\xfd",
-}
-"""First bytes of a payload; snappy's may be a bare block, which begins with anything."""
+_KEPT_BYTES = 1 << 20
+"""Of the memory to unpack to, so much stays with each thread."""
+_thread = threading.local()
 _NOT_FOR_CLIENTS = 0x20 | _LOG_APPEND_TIME
 
 
@@ -66,10 +66,13 @@ ValidBatch = tuple[Batch, BatchHeader, int, int]
 (compression, size and max timestamp may differ by now), its max timestamp, and the append time (-1 for CreateTime)."""
 
 
-def validate(batch: Batch, config: LogConfig, now_ms: int, from_client: bool = True) -> ValidBatch:
+def validate(
+    batch: Batch, config: LogConfig, now_ms: int, from_client: bool = True, room: int = MAX_PAYLOAD_SIZE
+) -> ValidBatch:
     """Check one batch as a client (or a coordinator) sent it and bring it into the topic's form.
 
-    Changes the batch in place (timestamp type, max timestamp, CRC). Raises KafkaError, RecordErrors.
+    Changes the batch in place (timestamp type, max timestamp, CRC). Raises KafkaError, RecordErrors; UnpacksToMore
+    (and the batch is as it was) when its records unpack to more than `room` bytes and the caller could give more room.
     """
     size = len(batch)
     if (
@@ -84,11 +87,9 @@ def validate(batch: Batch, config: LogConfig, now_ms: int, from_client: bool = T
     if from_client and (header.attributes & _NOT_FOR_CLIENTS or header.producer_id >= 0 > header.base_sequence):
         _refuse_client_header(header)
     if summary is None:
-        _check_framing(batch, header)
+        summary = _walk_compressed(batch, header, room)
     is_recompressed = config.compression is not None and config.compression != header.compression
     if (config.checks_records or is_recompressed) and not header.is_control:
-        if summary is None:
-            summary = _walk_compressed(batch)
         if config.checks_records:
             _check_records(batch, config, summary, now_ms)
         if is_recompressed:
@@ -97,7 +98,7 @@ def validate(batch: Batch, config: LogConfig, now_ms: int, from_client: bool = T
         set_append_time(batch, 0, now_ms)
         return batch, header, now_ms, now_ms
     max_timestamp = header.max_timestamp
-    if summary is not None and summary.max_timestamp != max_timestamp:
+    if summary.max_timestamp != max_timestamp:
         max_timestamp = summary.max_timestamp
         set_max_timestamp(batch, 0, max_timestamp)
     return batch, header, max_timestamp, -1
@@ -129,23 +130,23 @@ def _one_batch(batch: Batch, config: LogConfig) -> Batch:
     return memoryview(batch)[:whole]
 
 
-def _check_framing(batch: Batch, header: BatchHeader) -> None:
-    """A compressed batch is not unpacked on its way through, but it must begin as its codec's data do."""
+def _walk_compressed(batch: Batch, header: BatchHeader, room: int) -> RecordsSummary:
     if header.compression > CompressionType.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"no compression type has the number {header.compression}"
         )
-    begin = _FRAMING.get(header.compression, b"")
-    if bytes(batch[HEADER_SIZE : HEADER_SIZE + len(begin)]) != begin:
-        name = CompressionType(header.compression).name.lower()
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"the records are said to be {name}, but do not begin so")
-
-
-def _walk_compressed(batch: Batch) -> RecordsSummary:
+    memory: bytearray = getattr(_thread, "memory", None) or bytearray()
+    _thread.memory = None
     try:
-        return validate_records(batch, 0, len(batch))
+        summary = validate_records(batch, 0, len(batch), room, memory)
     except KafkaError as error:
+        if isinstance(error, UnpacksToMore) and room < MAX_PAYLOAD_SIZE:
+            raise
         message = error.message
+    else:
+        if len(memory) <= _KEPT_BYTES:
+            _thread.memory = memory
+        return summary
     # Damage below a CRC that is right is the producer's work: unlike CORRUPT_MESSAGE it is not to be sent again.
     raise KafkaError(ErrorCode.INVALID_RECORD, message)
 

@@ -10,7 +10,11 @@ The way of a batch:
 
     may it be appended?  ->  checked, brought into the topic's form  ->  written, offsets given  ->  counts
     on the loop              on the loop; where that takes long          on the loop                 settled by
-                             (recompression) in a worker thread                                      DelayedAnswer
+                             in a worker thread                                                      DelayedAnswer
+
+Long take recompression, and the check of compressed batches that turn out to be large when they are unpacked: the loop
+does that up to `room_on_loop`, a worker up to WORKER_UNPACK_BYTES; what is larger still takes so much memory and time
+that it is done one at a time.
 
 A worker only prepares: the log is written on the loop, by whoever leads at that moment and in that leader's epoch. A
 batch that comes while others of its partition are prepared waits its turn (`HostedPartition.tail`), so order is kept.
@@ -22,10 +26,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE
+from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.flusher import Flusher
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
@@ -42,8 +49,14 @@ ATTRIBUTES_POSITION = 22
 """Low byte of a batch's attributes; its lowest three bits are the compression."""
 SMALL_BATCH_BYTES = 4096
 """Compressing less is quicker than a change of threads."""
-SMALLEST_BOMB_BYTES = 512
-"""What is compressed may unpack to 40,000 times its size: more than this is not unpacked on the loop."""
+SMALL_COMPRESSED_BYTES = 512
+"""The same where it has to be unpacked before."""
+LOOP_UNPACK_RATIO = 16
+LOOP_UNPACK_BYTES = (0, 128 << 10, 768 << 10, 768 << 10, 256 << 10, 1024, 1024, 1024)
+"""By codec (none, gzip, snappy, lz4, zstd, unknown ones): takes about a third of a millisecond."""
+USUAL_RATIO = 3
+WORKER_UNPACK_BYTES = 4 << 20
+"""What is compressed may unpack to thousands of times its size."""
 
 Outcome = AppendResult | KafkaError
 
@@ -62,6 +75,7 @@ class Appender:
         self._find = find
         self._executor = workers.preparing
         self._clock = clock
+        self._unpacking_much = asyncio.Lock()
         self.flusher = Flusher(workers.flushing, self._flushed, self._flush_failed)
 
     def append(
@@ -85,15 +99,20 @@ class Appender:
             return
         place = len(answer.results)
         answer.results.append(None)
-        if origin is CLIENT and (hosted.tail is not None or is_slow(hosted, records)):
-            answer.expect(place)
-            later = self._append_later(hosted, records, acks, now_ms, answer, place, hosted.tail)
-            hosted.tail = asyncio.ensure_future(later)
-            return
-        try:
-            self._write(hosted, hosted.log.validate(records, now_ms, origin), acks, now_ms, answer, place, origin)
-        except KafkaError as error:
-            answer.fail(place, error.with_traceback(None))  # its frames hold the request, and are held by what waits
+        room = room_on_loop(hosted, records) if origin is CLIENT else MAX_PAYLOAD_SIZE
+        if room and hosted.tail is None:
+            try:
+                valid = hosted.log.validate(records, now_ms, origin, room)
+                self._write(hosted, valid, acks, now_ms, answer, place, origin)
+                return
+            except UnpacksToMore:
+                room = 0
+            except KafkaError as error:
+                answer.fail(place, error.with_traceback(None))  # its frames hold the request, and are held by it
+                return
+        answer.expect(place)
+        later = self._append_later(hosted, records, acks, now_ms, answer, place, room, hosted.tail)
+        hosted.tail = asyncio.ensure_future(later)
 
     def append_then(
         self,
@@ -137,10 +156,11 @@ class Appender:
         now_ms: int,
         answer: DelayedAnswer,
         place: int,
+        room: int,
         before: asyncio.Future[Any] | None,
     ) -> None:
         """Append a batch for a producer once it is prepared, and those before it are written."""
-        prepared = await self._prepare(hosted, records, now_ms)
+        prepared = await self._prepare(hosted, records, now_ms, room)
         if before is not None:
             await asyncio.wait([before])
         if hosted.tail is asyncio.current_task():
@@ -154,13 +174,18 @@ class Appender:
         except Exception as error:
             answer.fail(place, _as_refusal(hosted, error))
 
-    async def _prepare(self, hosted: HostedPartition, records: Any, now_ms: int) -> ValidBatch | KafkaError:
+    async def _prepare(self, hosted: HostedPartition, records: Any, now_ms: int, room: int) -> ValidBatch | KafkaError:
         """Return the batch as it may be written, or why it may not."""
+        validate = hosted.log.validate
+        run = asyncio.get_running_loop().run_in_executor
         try:
-            if not is_slow(hosted, records):
-                return hosted.log.validate(records, now_ms)
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._executor, hosted.log.validate, records, now_ms)
+            if room:
+                with suppress(UnpacksToMore):
+                    return validate(records, now_ms, CLIENT, room)
+            with suppress(UnpacksToMore):
+                return await run(self._executor, validate, records, now_ms, CLIENT, WORKER_UNPACK_BYTES)
+            async with self._unpacking_much:
+                return await run(self._executor, validate, records, now_ms)
         except Exception as error:
             return _as_refusal(hosted, error)
 
@@ -230,17 +255,20 @@ def must_wait_for_flush(hosted: HostedPartition, result: AppendResult) -> bool:
     return hosted.log.recovery_point <= result.last_offset and hosted.needs_flush()
 
 
-def is_slow(hosted: HostedPartition, records: Any) -> bool:
-    """Whether appending the batch means unpacking or compressing so much that the loop must not do it."""
-    if not hosted.rewrites_batches:
-        return False
-    config = hosted.log.config
+def room_on_loop(hosted: HostedPartition, records: Any) -> int:
+    """How many bytes a batch may unpack to for the loop to check it; 0: a worker has to, or will anyhow.
+
+    In proportion to what was sent, so that a request full of small batches that unpack to much costs the loop little.
+    """
     size = len(records)
-    if size <= SMALLEST_BOMB_BYTES:
-        return False
-    compression = records[ATTRIBUTES_POSITION] & 7
-    if size <= SMALL_BATCH_BYTES and not compression:
-        return False
-    if config.compression is not None and config.compression != compression:
-        return True
-    return bool(compression) and config.checks_records
+    compression = records[ATTRIBUTES_POSITION] & 7 if size > ATTRIBUTES_POSITION else 0
+    if (
+        hosted.recompresses
+        and hosted.log.config.compression != compression
+        and size > (SMALL_COMPRESSED_BYTES if compression else SMALL_BATCH_BYTES)
+    ):
+        return 0
+    if not compression:
+        return MAX_PAYLOAD_SIZE
+    most = LOOP_UNPACK_BYTES[compression]
+    return min(size * LOOP_UNPACK_RATIO, most) if size * USUAL_RATIO <= most else 0

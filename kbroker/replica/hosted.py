@@ -28,7 +28,7 @@ class HostedPartition:
         "log",
         "log_start_offset",
         "partition",
-        "rewrites_batches",
+        "recompresses",
         "state",
         "tail",
         "topic",
@@ -54,8 +54,8 @@ class HostedPartition:
         self.tail: asyncio.Future[Any] | None = None
         """The last append that runs in a worker thread; later appends wait for it, so that order is kept."""
         self.flush_messages = FLUSH_NEVER
-        self.rewrites_batches = False
-        """Whether the topic's configuration may ask for unpacking or compressing what is appended."""
+        self.recompresses = False
+        """Whether the topic's configuration names a compression."""
         self.apply_config()
 
     def __repr__(self) -> str:
@@ -65,7 +65,7 @@ class HostedPartition:
         """Take over what the topic's configuration says about acknowledging."""
         config = self.log.config
         self.flush_messages = config.flush_messages
-        self.rewrites_batches = config.compression is not None or config.checks_records
+        self.recompresses = config.compression is not None
         self.state.min_insync_replicas = config.min_insync_replicas
 
     def needs_flush(self) -> bool:

@@ -46,7 +46,7 @@ cpdef bint verify_crc(object buffer, Py_ssize_t position, Py_ssize_t size) excep
 
 @cython.locals(view=memoryview, header=BatchHeader, payload=memoryview)
 cpdef RecordsSummary validate_records(
-    object buffer, Py_ssize_t position, Py_ssize_t size, Py_ssize_t max_payload_size=*
+    object buffer, Py_ssize_t position, Py_ssize_t size, Py_ssize_t max_payload_size=*, object output=*
 )
 
 @cython.locals(batch_length=int64_t, magic=int, size=int64_t, position=Py_ssize_t, length=Py_ssize_t)

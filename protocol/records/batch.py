@@ -311,12 +311,17 @@ def write_crc(buffer: bytearray | memoryview, position: int) -> None:
 
 
 def validate_records(
-    buffer: BytesLike, position: int, size: int, max_payload_size: int = MAX_PAYLOAD_SIZE
+    buffer: BytesLike,
+    position: int,
+    size: int,
+    max_payload_size: int = MAX_PAYLOAD_SIZE,
+    output: bytearray | None = None,
 ) -> RecordsSummary:
     """Walk all records of the batch in buffer[position : position + size]; the CRC is not looked at.
 
-    A compressed batch is decompressed for it, to at most `max_payload_size` bytes. Raises CorruptBatch or
-    InvalidRecord when a length, the count or an offset delta lies (deltas must be 0, 1, 2, ...).
+    A compressed batch is decompressed for it, to at most `max_payload_size` bytes (else UnpacksToMore), into `output`
+    where given. Raises CorruptBatch or InvalidRecord when a length, the count or an offset delta lies (deltas must be
+    0, 1, 2, ...).
     """
     view = memoryview(buffer)
     header = _read_header(view, position)
@@ -325,7 +330,7 @@ def validate_records(
     if header.compression == 0:
         return _walk(header, view, position + HEADER_SIZE, position + size)
     compressed = view[position + HEADER_SIZE : position + size]
-    payload = memoryview(decompress(header.compression, compressed, max_payload_size))
+    payload = memoryview(decompress(header.compression, compressed, max_payload_size, output))
     return _walk(header, payload, 0, len(payload))
 
 

@@ -14,7 +14,7 @@ from struct import Struct
 
 import cramjam
 
-from kbroker.protocol.records.errors import CorruptBatch
+from kbroker.protocol.records.errors import CorruptBatch, UnpacksToMore
 
 MAX_PAYLOAD_SIZE = 256 << 20
 """Default bound of a decompressed payload."""
@@ -29,6 +29,8 @@ _LZ4_BLOCK = 64 * 1024
 _LZ4_STORED = 0x80000000
 _ZSTD_LEVEL = 3
 _GZIP_LEVEL = 6
+_OUT_OF_ROOM = "failed to write whole buffer"
+"""What every codec says (the words are Rust's) when the buffer to write to is too small; all else means damage."""
 _FIRST_GUESS = 64 * 1024
 _GROWTH = 4
 _INT32 = Struct(">i")
@@ -72,14 +74,14 @@ def compress(compression: int, data: BytesLike, level: int | None = None) -> Byt
 def decompress(
     compression: int, data: BytesLike, max_size: int = MAX_PAYLOAD_SIZE, output: bytearray | None = None
 ) -> BytesLike:
-    """Decompress a payload of at most `max_size` bytes; CorruptBatch when it is longer or not well-formed.
+    """Decompress a payload of at most `max_size` bytes; UnpacksToMore when it is longer, CorruptBatch when damaged.
 
     `output` is a buffer to reuse: when given it may be grown, and the answer is a view of it, so the caller must be
     done with the last answer (and have dropped it).
     """
     if compression == CompressionType.NONE:
         if len(data) > max_size:
-            raise CorruptBatch(f"a payload of {len(data)} bytes, {max_size} are allowed")
+            raise UnpacksToMore(f"a payload of {len(data)} bytes, {max_size} are allowed")
         return data
     if len(data) == 0:
         return b""
@@ -100,12 +102,11 @@ def decompress(
         try:
             size = module.decompress_into(data, memoryview(output)[:allowed])
         except cramjam.DecompressionError as error:
-            # Too small a buffer and bad data are the same exception: try again with more room up to the bound.
+            name = CompressionType(compression).name.lower()
+            if _OUT_OF_ROOM not in str(error):
+                raise CorruptBatch(f"{name} data of {len(data)} bytes are damaged: {error}") from None
             if allowed >= max_size:
-                raise CorruptBatch(
-                    f"{CompressionType(compression).name.lower()} data of {len(data)} bytes "
-                    f"is damaged or longer than {max_size} bytes: {error}"
-                ) from None
+                raise UnpacksToMore(f"{name} data of {len(data)} bytes unpack to more than {max_size}") from None
         else:
             return memoryview(output)[:size]
         _grow(output, min(max_size, allowed * _GROWTH))
@@ -152,8 +153,10 @@ def _snappy_block(block: memoryview, size: int, max_size: int, output: bytearray
     try:
         length = cramjam.snappy.decompress_raw_len(block)
         # A snappy byte yields at most 64/3: a length beyond that is a lie, and nothing is allocated for it.
-        if length > max_size - size or length > 22 * len(block):
-            raise CorruptBatch(f"snappy block says {length} bytes: damaged, or longer than {max_size - size} bytes")
+        if length > 22 * len(block):
+            raise CorruptBatch(f"a snappy block of {len(block)} bytes says that it unpacks to {length}")
+        if length > max_size - size:
+            raise UnpacksToMore(f"snappy data unpack to more than {max_size} bytes")
         if len(output) < size + length:
             output += bytes(max(size + length, 2 * len(output)) - len(output))
         written = cramjam.snappy.decompress_raw_into(block, memoryview(output)[size : size + length])

@@ -10,6 +10,10 @@ class CorruptBatch(KafkaError):
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
 
 
+class UnpacksToMore(CorruptBatch):
+    """Compressed records are longer than whoever unpacks them allows; nothing else was found wrong so far."""
+
+
 class InvalidRecord(KafkaError):
     """The batch is well-formed as bytes but breaks a rule of its contents (INVALID_RECORD)."""
 

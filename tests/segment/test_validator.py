@@ -4,8 +4,9 @@ import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import read_header, verify_crc, write_crc
-from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.compression import CompressionType, compress
 from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.validator import RecordErrors, validate
@@ -63,6 +64,61 @@ def test_compressed_records_must_begin_as_their_codec_does(codec: CompressionTyp
     data[22] = codec
     write_crc(data, 0)
     assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+COMPRESSED = [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize(("says", "offsets"), [(99, 99), (201, 201), ((1 << 31) - 1, (1 << 31) - 1), (200, 201)])
+def test_compressed_batches_hold_as_many_records_as_they_say(codec: CompressionType, says: int, offsets: int) -> None:
+    data = batch(200, compression=codec)
+    data[23:27], data[57:61] = (offsets - 1).to_bytes(4, "big"), says.to_bytes(4, "big")
+    write_crc(data, 0)
+    assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_garbage_behind_the_first_bytes_of_compressed_records_is_refused(codec: CompressionType) -> None:
+    data = batch(200, compression=codec)
+    for position in range(61 + 20, len(data)):
+        data[position] = position * 7 & 0xFF
+    write_crc(data, 0)
+    assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+@pytest.mark.parametrize("deltas", [(0, 0, 1), (0, 2, 1), (1, 2, 3), (0, 1, 1)])
+def test_offsets_of_compressed_records_ascend_one_by_one(codec: CompressionType, deltas: tuple[int, ...]) -> None:
+    records = b"".join(bytes([12, 0, 0, 2 * delta, 1, 1, 0]) for delta in deltas)
+    data = batch(3)[:61] + compress(codec, records)
+    data[8:12] = (len(data) - 12).to_bytes(4, "big")
+    data[22] = codec
+    write_crc(data, 0)
+    assert refused(data).code is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_the_largest_timestamp_of_a_compressed_batch_is_that_of_its_records(codec: CompressionType) -> None:
+    data = batch(3, compression=codec)
+    data[35:43] = (NOW + 10**9).to_bytes(8, "big")
+    write_crc(data, 0)
+    valid, _, max_timestamp, _ = validate(data, LogConfig(), NOW)
+    assert (max_timestamp, read_header(valid).max_timestamp, verify_crc(valid, 0, len(valid))) == (
+        NOW + 2,
+        NOW + 2,
+        True,
+    )
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_no_more_is_unpacked_than_was_allowed(codec: CompressionType) -> None:
+    data = batch(20, size=5000, compression=codec)
+    before = bytes(data)
+    with pytest.raises(UnpacksToMore):
+        validate(data, LogConfig(), NOW, room=50_000)
+    assert data == before
+    assert validate(data, LogConfig(), NOW, room=150_000)[1].count == 20
 
 
 @pytest.mark.parametrize("config", [LogConfig(cleanup_policy=("compact",)), LogConfig(compression_type="lz4")])

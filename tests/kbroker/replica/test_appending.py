@@ -5,12 +5,17 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kbroker.handlers.produce import produce
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.replica.appending import is_slow
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.record import Record, encode_batch
+from kbroker.replica.appending import room_on_loop
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.workers import Workers
 from kbroker.segment.log import AppendOrigin, AppendResult
@@ -26,16 +31,93 @@ async def test_an_append_that_counts_at_once_leaves_nothing_to_wait_for(played: 
     assert answer.future is None
 
 
-async def test_only_large_batches_that_must_be_unpacked_are_slow(tmp_path: Path) -> None:
+async def test_the_loop_has_no_room_for_large_batches_that_are_to_be_recompressed(tmp_path: Path) -> None:
     played = Played(tmp_path, compression_type="gzip")
     await played.lead()
     hosted = played.replicas.hosted[TOPIC, 0]
-    assert is_slow(hosted, one_batch(bytes(100_000)))
-    assert not is_slow(hosted, one_batch(bytes(100)))
-    bomb = one_batch(bytes(1000))
-    bomb[22] = 4
-    assert is_slow(hosted, bomb)
+    assert room_on_loop(hosted, one_batch(bytes(100_000))) == 0
+    assert room_on_loop(hosted, one_batch(bytes(100))) > 1000
+    compressed = one_batch(bytes(1000))
+    compressed[22] = 4
+    assert room_on_loop(hosted, compressed) == 0
+    compressed[22] = 1
+    assert room_on_loop(hosted, compressed) > 10_000
     await played.close()
+
+
+async def test_the_loop_has_room_in_proportion_to_what_was_sent_and_none_for_what_is_large_anyhow(
+    played: Played,
+) -> None:
+    await played.lead()
+    hosted = played.replicas.hosted[TOPIC, 0]
+    for codec in (CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD):
+        batch = one_batch(bytes(1000))
+        batch[22] = codec
+        assert room_on_loop(hosted, batch) == 16 * len(batch)
+        assert 0 < room_on_loop(hosted, batch + bytes(39_000)) <= 1 << 20
+        assert room_on_loop(hosted, batch + bytes(300_000)) == 0
+    assert room_on_loop(hosted, one_batch(bytes(1_000_000))) > 1_000_000
+    assert room_on_loop(hosted, bytearray()) > 0
+
+
+@pytest.mark.parametrize(("size", "workers"), [(100, 0), (300_000, 1), (5_000_000, 2)])
+async def test_the_more_a_batch_unpacks_to_the_farther_from_the_loop_it_is_checked(
+    tmp_path: Path, size: int, workers: int
+) -> None:
+    threads = Workers()
+    threads.preparing = pool = CountingPool()
+    played = Played(tmp_path, workers=threads)
+    await played.lead()
+    answer = DelayedAnswer(5000, list)
+    batch = encode_batch([Record(0, 1_000, 0, b"key", bytes(size))], CompressionType.ZSTD)
+    played.replicas.append(TOPIC, 0, batch, -1, 0, answer)
+    if answer.future is not None:
+        await asyncio.wait_for(answer.future, 5)
+    assert isinstance(answer.results[0], AppendResult)
+    assert pool.count == workers
+    await played.close()
+
+
+async def test_batches_that_unpack_to_very_much_are_unpacked_one_at_a_time(tmp_path: Path) -> None:
+    threads = Workers()
+    threads.preparing = pool = CountingPool()
+    played = Played(tmp_path, workers=threads)
+    await played.lead(partitions=range(4))
+    answer = DelayedAnswer(10_000, list)
+    batch = encode_batch([Record(0, 1_000, 0, b"key", bytes(5_000_000))], CompressionType.ZSTD)
+    for number in range(8):
+        played.replicas.append(TOPIC, number % 4, bytearray(batch), -1, 0, answer)
+    assert answer.future is not None
+    await asyncio.wait_for(answer.future, 10)
+    assert [each.base_offset for each in answer.results] == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert pool.most_without_limit == 1
+    await played.close()
+
+
+class CountingPool(ThreadPoolExecutor):
+    """Counts what it is given to do, and how many batches it checks at once without a limit to what they unpack to."""
+
+    def __init__(self) -> None:
+        super().__init__(4)
+        self.count = 0
+        self._lock = threading.Lock()
+        self._without_limit = 0
+        self.most_without_limit = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.count += 1
+        has_limit = fn.__name__ != "validate" or len(args) > 2
+        return super().submit(fn if has_limit else partial(self._counted, fn), *args, **kwargs)
+
+    def _counted(self, fn: Any, *args: Any) -> Any:
+        with self._lock:
+            self._without_limit += 1
+            self.most_without_limit = max(self._without_limit, self.most_without_limit)
+        try:
+            return fn(*args)
+        finally:
+            with self._lock:
+                self._without_limit -= 1
 
 
 async def test_a_slow_append_that_is_refused_says_why(tmp_path: Path) -> None:
