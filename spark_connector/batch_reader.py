@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
 log = logging.getLogger(__name__)
-PUSHING_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class BatchReader(DataSourceReader):
@@ -54,24 +52,10 @@ class BatchReader(DataSourceReader):
 
 
 class PushingBatchReader(BatchReader):
-    """A reader that takes filters; Spark wants it only while spark.sql.python.filterPushdown.enabled is true.
-
-    Spark plans with it as soon as it has pushed the filters; for which uses of the frame, see own_plans.
-    """
+    """A reader that takes filters; Spark refuses one while spark.sql.python.filterPushdown.enabled is false."""
 
     def pushFilters(self, filters: Sequence[Filter]) -> Iterable[Filter]:
         """Keep the filters that spare reading, return the others."""
         self.pushed, left = push(filters, self.plan.taken, self.options.key_format == "string")
         log.info("filters pushed: %s; left to Spark: %s", ", ".join(self.pushed.said) or "none", left or "none")
         return left
-
-
-def batch_reader(options: ReadOptions, plan: ColumnPlan) -> BatchReader:
-    """Return a reader for the planner process that asks for it.
-
-    Spark refuses a reader with pushFilters while filter pushdown is off, and does not tell a source which it is; but it
-    pushes filters from a planner of its own.
-    """
-    main = getattr(sys.modules["__main__"], "__spec__", None)
-    pushes = PUSHING_PLANNER in sys.modules or (main is not None and main.name == PUSHING_PLANNER)
-    return PushingBatchReader(options, plan) if pushes else BatchReader(options, plan)

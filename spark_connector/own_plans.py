@@ -1,9 +1,17 @@
 """A plan of its own for each use of a frame, where Spark keeps one for all of them.
 
-Up to 4.3 Spark plans a Python source once per loaded frame or view, and a query that pushes filters replaces that plan
-for all others, also for one without filters: they would miss rows. Later versions plan each scan by itself. Here an
-optimizer rule does the same before filters are pushed: it puts a copy of the frame's source wherever the frame stands.
-The rule is Java, compiled in the driver's JVM by the compiler that Spark itself generates code with: no jar is needed.
+Spark plans a Python source once per loaded frame or view and keeps that plan with it, in the JVM, where no source can
+reach it: later queries read the offsets of the first one. Up to 4.3 a query that pushes filters replaces that plan for
+all others, also for one without filters: they would miss rows.
+
+Here an optimizer rule puts a copy of the frame's source wherever the frame stands, before filters are pushed. The rule
+is Java, compiled in the driver's JVM by the compiler that Spark itself generates code with: no jar is needed. The copy
+tells the source in Python that it may take filters, by one more attribute at the end of its pickle:
+
+    … STOP    becomes    … EMPTY_DICT, "takes_filters", NEWTRUE, SETITEM, BUILD, STOP
+
+Through Spark Connect the driver's JVM is out of reach. There each query loads its frames anew, but for a cache of
+analyzed plans, which a session may turn off; temporary views keep theirs.
 """
 
 from __future__ import annotations
@@ -14,11 +22,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "kbroker.OwnPlans"
-PYTHON = "org.apache.spark.sql.execution.datasources.v2.python"
-RULE = """
+CONNECT_PLAN_CACHE = "spark.connect.session.planCache.enabled"
+RULE = r"""
 package kbroker;
 
 import java.lang.reflect.Field;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.rules.Rule;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
@@ -26,6 +36,7 @@ import org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceCreationResult;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonDataSourceV2;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonTable;
+import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import scala.Function1;
@@ -44,7 +55,13 @@ public class OwnPlans extends Rule {
 
         public PythonDataSourceCreationResult getOrCreateDataSourceInPython(
                 String name, CaseInsensitiveStringMap options, Option schema) {
-            return shared.getOrCreateDataSourceInPython(name, options, schema);
+            PythonDataSourceCreationResult made = shared.getOrCreateDataSourceInPython(name, options, schema);
+            if (!name.equalsIgnoreCase("kbroker") || !SQLConf.get().pythonFilterPushDown()) return made;
+            byte[] mark = "}\u008c\rtakes_filters\u0088sb.".getBytes(StandardCharsets.ISO_8859_1);
+            int end = made.dataSource().length - 1;
+            byte[] marked = Arrays.copyOf(made.dataSource(), end + mark.length);
+            System.arraycopy(mark, 0, marked, end, mark.length);
+            return new PythonDataSourceCreationResult(marked, made.schema());
         }
     }
 
@@ -92,32 +109,25 @@ public class OwnPlans extends Rule {
 """
 
 
-def plan_each_use(spark: SparkSession) -> None:
-    """Make the session plan each use of a Python source by itself; raises RuntimeError where that cannot be done."""
+def plan_each_use(spark: SparkSession) -> bool:
+    """Make the session plan each use of a Python source by itself; return whether that holds in views and queries, too.
+
+    False: through Spark Connect, where it holds for frames. Raises RuntimeError where the rule is not accepted.
+    """
     if getattr(spark, "_jsparkSession", None) is None:
-        raise RuntimeError(
-            "filters cannot be pushed through Spark Connect: Spark would use one plan for all uses of a frame, and rows"
-            " would be missing. Say what to read in the options instead: startingTimestamp, startingOffsets, …"
-        )
+        spark.conf.set(CONNECT_PLAN_CACHE, "false")
+        return False
     session: Any = spark._jsparkSession
     gateway: Any = spark.sparkContext._gateway
     try:
-        if _plans_each_scan(gateway):
-            return
         if NAME not in session.extensions().buildOptimizerRules(session).mkString():
             session.extensions().injectOptimizerRule(_rule_builder(gateway))
     except Exception as error:
         raise RuntimeError(
-            f"filters cannot be pushed with Spark {spark.version}: it would use one plan for all uses of a frame, and"
-            f" rows would be missing; the rule against that was not accepted: {error}"
+            f"Spark {spark.version} does not accept the rule by which it would plan each use of a frame by itself, so"
+            f" queries cannot ask anew what there is, and filters cannot be pushed (rows would be missing): {error}"
         ) from error
-
-
-def _plans_each_scan(gateway: Any) -> bool:
-    """Whether this Spark needs no rule: its scans carry their plans."""
-    jvm = gateway.jvm
-    scan = jvm.org.apache.spark.util.Utils.classForName(f"{PYTHON}.PythonScan", True, False)
-    return "readInfo" in [field.getName() for field in scan.getDeclaredFields()]
+    return True
 
 
 def _rule_builder(gateway: Any) -> Any:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 class KbrokerDataSource(DataSource):
     """`spark.read.format("kbroker")`: topics as DataFrames, with the options and columns of Spark's Kafka source."""
 
+    takes_filters = False
+    """Set where Spark pushes filters and plans each use of a frame by itself; see own_plans."""
+
     @classmethod
     def name(cls) -> str:
         """Return the format's short name."""
@@ -38,10 +41,11 @@ class KbrokerDataSource(DataSource):
 
     def reader(self, schema: StructType) -> BatchReader:
         """Check the options and return the reader of one batch query."""
-        from kbroker.spark_connector.batch_reader import batch_reader
+        from kbroker.spark_connector.batch_reader import BatchReader, PushingBatchReader
 
         options = read_options(self.options)
-        return batch_reader(options, plan_columns(schema, options))
+        plan = plan_columns(schema, options)
+        return PushingBatchReader(options, plan) if self.takes_filters else BatchReader(options, plan)
 
     def streamReader(self, schema: StructType) -> StreamReader41:
         """Check the options and return the reader of one streaming query."""

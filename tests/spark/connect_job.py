@@ -21,6 +21,12 @@ def read(spark: Any, name: str = topic) -> Any:
     return spark.read.format("kbroker").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
 
 
+def copy(spark: Any) -> None:
+    """Write the rows of one partition to the other topic."""
+    selected = read(spark).where("partition = 0").select("key", "value").write.format("kbroker").mode("append")
+    selected.option("kafka.bootstrap.servers", bootstrap).option("topic", f"{topic}-copy").save()
+
+
 def main() -> None:
     builder = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false")
     spark = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()
@@ -39,13 +45,18 @@ def main() -> None:
     query = writer.option("checkpointLocation", folder).trigger(availableNow=True).start()
     query.awaitTermination()
     found["streamed"] = read(spark, f"{topic}-copy").count()
-    selected = read(spark).where("partition = 0").select("key", "value").write.format("kbroker").mode("append")
-    selected.option("kafka.bootstrap.servers", bootstrap).option("topic", f"{topic}-copy").save()
+    copy(spark)
     found["written"] = read(spark, f"{topic}-copy").count()
-    try:
-        spark_connector.enable(spark)
-    except RuntimeError as error:
-        found["enable"] = str(error)
+    spark.conf.set(spark_connector.FILTER_PUSHDOWN, "true")
+    found["the setting alone"] = [
+        spark.sql(f"SELECT count(*) AS rows FROM rows {which}").collect()[0].rows
+        for which in ("WHERE partition = 1", "", "WHERE partition = 1")
+    ]
+    spark.conf.set(spark_connector.FILTER_PUSHDOWN, "false")
+    copied = read(spark_connector.enable(spark), f"{topic}-copy")
+    found["enabled"] = [copied.count()]
+    copy(spark)
+    found["enabled"].append(copied.count())
     spark.stop()
     print(json.dumps(found))
 

@@ -32,7 +32,6 @@ def test_topics_are_read_streamed_and_written_through_connect(
     )
     assert done.returncode == 0, done.stderr[-5_000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    assert "filters cannot be pushed through Spark Connect" in found.pop("enable")
     assert found == {
         "session": "pyspark.sql.connect.session",
         "read": ROWS,
@@ -40,4 +39,6 @@ def test_topics_are_read_streamed_and_written_through_connect(
         "view": ROWS // PARTITIONS,
         "streamed": ROWS,
         "written": ROWS + ROWS // PARTITIONS,
+        "the setting alone": [ROWS // PARTITIONS, ROWS, ROWS // PARTITIONS],
+        "enabled": [ROWS + ROWS // PARTITIONS, ROWS + 2 * ROWS // PARTITIONS],
     }

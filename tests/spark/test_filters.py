@@ -97,3 +97,22 @@ def test_one_view_serves_many_filters_and_none(pushing: Any, broker: BrokerProce
         conditions = [f"partition = {number % 3} AND offset < {number}" for number in range(12)]
         counts = threads.map(lambda each: pushing.sql(f"SELECT {count(each)}").collect()[0][0], conditions)
         assert list(counts) == list(range(12))
+
+
+def test_frames_and_views_ask_anew_what_there_is_in_each_query(
+    pushing: Any, broker: BrokerProcess, topic_name: str
+) -> None:
+    create(broker, topic_name)
+    send(broker, topic_name, rows=30)
+    frame = read(pushing, broker, subscribe=topic_name)
+    frame.createOrReplaceTempView("of_a_frame")
+    given = f"'kafka.bootstrap.servers' '{broker.bootstrap}', subscribe '{topic_name}'"
+    pushing.sql(f"CREATE OR REPLACE TEMPORARY VIEW of_options USING kbroker OPTIONS ({given})")
+    for pushdown in ("true", "false"):
+        pushing.conf.set(SETTING, pushdown)
+        for _ in range(2):
+            [there] = read(pushing, broker, subscribe=topic_name).selectExpr("count(*)").collect()
+            assert frame.count() == there[0]
+            assert pushing.sql("SELECT count(*) FROM of_a_frame").collect() == [there]
+            assert pushing.sql("SELECT count(*) FROM of_options").collect() == [there]
+            send(broker, topic_name, rows=30)

@@ -7,6 +7,7 @@ import pytest
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.options import OptionError
 from tests.kbroker.client.topics import create_topic, produce_values
+from tests.spark_connector.schemas import plain_schema
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 
@@ -33,3 +34,13 @@ def test_typed_columns_are_those_given_or_those_of_a_sample(broker: BrokerProces
         source(options).schema()
     produce_values(broker.bootstrap, topic_name, 1, [b"junk", b'{"carrier":"UA","delay":2}'])
     assert "value struct<carrier:string,delay:bigint>" in source(options).schema()
+
+
+def test_filters_are_taken_only_where_each_use_has_a_plan_of_its_own() -> None:
+    source = importlib.import_module("pyspark_kbroker").DefaultSource(
+        {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+    )
+    shared = datasource.DataSourceReader.pushFilters
+    assert type(source.reader(plain_schema())).pushFilters is shared
+    source.takes_filters = True
+    assert type(source.reader(plain_schema())).pushFilters is not shared
