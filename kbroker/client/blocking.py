@@ -158,6 +158,16 @@ class Consumer(Client):
     def __enter__(self) -> Consumer:
         return self
 
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Close it; what the last call gave is not done when an exception leads out."""
+        if kind is not None:
+            self._tell(self._client.reader.take_back)
+        self.close()
+
+    def _close_at_exit(self) -> None:
+        self._tell(self._client.reader.take_back)
+        super()._close_at_exit()
+
     def subscribe(
         self,
         topics: Iterable[str] = (),
@@ -281,19 +291,34 @@ class Consumer(Client):
 
     def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[Record]:
         """Return up to max_records (default max_poll_records) records; an empty list after `timeout` s without one."""
-        return self.run(self._client.poll(timeout, max_records))
+        return self._handed_over(self._client.poll(timeout, max_records))
+
+    def _handed_over(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run a call that gives records; what is interrupted before they are here is delivered again."""
+        reader = self._client.reader
+        before = reader.calls
+        try:
+            return self.run(coroutine)
+        except BaseException:
+            self._tell(lambda: reader.take_back(before))
+            raise
+
+    def wakeup(self) -> None:
+        """End the call that waits for records, or the next one, with WokenUp; from any thread or signal handler."""
+        self._check_open()
+        self._client.wakeup()
+
+    def paused(self) -> set[TopicPartition]:
+        """Return the partitions that are paused."""
+        self._check()
+        result: set[TopicPartition] = self._client.paused()
+        return result
 
     def __iter__(self) -> Iterator[Record]:
         """Yield records for ever."""
-        client = self._client
+        reader = self._client.reader
         while True:
-            ahead = self.run(client.fill_ahead())
-            if client.in_group:
-                while ahead and not client.wants_poll():
-                    yield ahead.popleft()
-            else:
-                while ahead:
-                    yield ahead.popleft()
+            yield from self._handed_over(reader.next_run())
 
     def batches(
         self,
@@ -315,7 +340,7 @@ class Consumer(Client):
         self, max_rows: int, timeout: float | None, headers: bool, values: TypedValues | None
     ) -> Iterator[Any]:
         while True:
-            batch = self.run(self._client.next_batch(max_rows, timeout, headers=headers, values=values))
+            batch = self._handed_over(self._client.next_batch(max_rows, timeout, headers=headers, values=values))
             if batch is None:
                 return
             yield batch

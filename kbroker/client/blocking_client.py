@@ -22,6 +22,9 @@ from kbroker.client.errors import AFTER_FORK, ClientClosed
 T = TypeVar("T")
 Calls = queue.SimpleQueue[Callable[[], None] | None]
 
+TELL_S = 1.0
+AT_EXIT_S = 5.0
+
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -124,11 +127,27 @@ class Client:
         self._hand_over(call)
         return await outcome
 
-    def _check(self) -> None:
+    def _tell(self, function: Callable[[], None]) -> None:
+        """Have a short function called on the loop; once this has begun, no interrupt keeps it from being called."""
+        if self._closed or os.getpid() != self._process:
+            return
+        done = threading.Event()
+
+        def call_it() -> None:
+            function()
+            done.set()
+
+        self._loop.call_soon_threadsafe(call_it)
+        done.wait(TELL_S)
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ClientClosed("this client is closed")
         if os.getpid() != self._process:
             raise ClientClosed(AFTER_FORK)
+
+    def _check(self) -> None:
+        self._check_open()
         if threading.current_thread() is self._thread:
             text = "a callback on the client's own thread waits for that thread for ever"
             raise RuntimeError(f"{text}: call the client from another one")
@@ -147,13 +166,17 @@ class Client:
     async def _close(self, timeout: float | None) -> None:
         await self._client.close()
 
+    def _close_at_exit(self) -> None:
+        """The interpreter ends, and nobody has closed this client."""
+        self.close(timeout=AT_EXIT_S)
+
     def _stop_loop(self) -> None:
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self.close()
 
 
@@ -173,4 +196,4 @@ async def call(make: Callable[[], T]) -> T:
 @atexit.register
 def _close_all() -> None:
     for client in list(_open_clients):
-        client.close(timeout=5.0)
+        client._close_at_exit()

@@ -13,11 +13,15 @@ from kbroker.protocol.records.columns import ColumnDecoder
 from kbroker.protocol.records.record import Record, decode_batch
 
 
-def decode_records(state: PartitionState, chunk: Chunk, records: list[Record], limit: int, check_crcs: bool) -> None:
-    """Decode batches until there are `limit` records; a batch's rest is decoded again in the next call."""
-    topic, partition = chunk.partition
+def decode_records(state: PartitionState, limit: int, check_crcs: bool) -> list[Record]:
+    """Decode batches of the first chunk until there are `limit` records, or more: a batch is decoded once, whole."""
+    chunk = state.chunks[0]
+    topic, partition = state.key
     data = chunk.records
-    while len(records) < limit and len(data) - chunk.position >= HEADER_SIZE:
+    records: list[Record] = []
+    while len(data) - chunk.position >= HEADER_SIZE:
+        if len(records) >= limit:
+            return records
         offset = state.offset
         try:
             header = read_header(data, chunk.position)
@@ -25,30 +29,24 @@ def decode_records(state: PartitionState, chunk: Chunk, records: list[Record], l
                 break
             hidden = header.is_control if chunk.aborted is None else chunk.aborted.hides(header, data, chunk.position)
             if not hidden and header.next_offset > offset:
-                found = decode_batch(data, chunk.position, header.size, check_crcs, offset, topic, partition)
-                room = limit - len(records)
-                if len(found) > room:
-                    records += found[:room]
-                    state.offset = found[room].offset
-                    return
-                records += found
+                records += decode_batch(data, chunk.position, header.size, check_crcs, offset, topic, partition)
         except KafkaError as error:
+            if records:
+                return records  # what is before the bad batch is delivered first
             raise _named(state, chunk, error) from error
         chunk.position += header.size
         state.offset = max(header.next_offset, offset)
-    else:
-        if len(records) >= limit and len(data) - chunk.position >= HEADER_SIZE:
-            return
-    if state.chunks and state.chunks[0] is chunk:
-        state.chunks.popleft()
+    state.chunk_done()
+    return records
 
 
-def decode_columns(state: PartitionState, chunk: Chunk, decoder: ColumnDecoder, check_crcs: bool) -> None:
-    """Decode this chunk, and what is there of its partition behind it, until a limit is met."""
-    while True:
+def decode_columns(state: PartitionState, decoder: ColumnDecoder, check_crcs: bool) -> None:
+    """Decode what is there of a partition, until a limit is met."""
+    while state.chunks:
+        chunk = state.chunks[0]
         try:
             chunk.position = decoder.append(
-                chunk.records, chunk.partition.partition, state.offset, None, chunk.position, chunk.aborted, check_crcs
+                chunk.records, state.key.partition, state.offset, None, chunk.position, chunk.aborted, check_crcs
             )
         except KafkaError as error:
             state.offset = max(state.offset, decoder.next_offset)
@@ -58,10 +56,7 @@ def decode_columns(state: PartitionState, chunk: Chunk, decoder: ColumnDecoder, 
         state.offset = max(state.offset, decoder.next_offset)
         if decoder.full:
             return
-        state.chunks.popleft()
-        if not state.chunks:
-            return
-        chunk = state.chunks[0]
+        state.chunk_done()
 
 
 def _named(state: PartitionState, chunk: Chunk, error: KafkaError) -> KafkaError:
@@ -73,5 +68,5 @@ def _named(state: PartitionState, chunk: Chunk, error: KafkaError) -> KafkaError
     except KafkaError:
         pass
     text = f"offset {state.offset} cannot be read: {error.message}{behind}"
-    topic, partition = chunk.partition
+    topic, partition = state.key
     return error_for(error.code, text, topic=topic, partition=partition)

@@ -133,5 +133,9 @@ class ClientClosed(RuntimeError):
     """The client was closed before, or while, this was called."""
 
 
+class WokenUp(RuntimeError):
+    """A call of a consumer ended because `wakeup` was called."""
+
+
 class ConfigurationError(ValueError):
     """An argument that does not exist, or a value it cannot have."""

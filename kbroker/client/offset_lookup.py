@@ -87,21 +87,22 @@ async def _ask_leaders(
             per_leader[cluster.metadata.require(*key).leader][key] = timestamp
         except KafkaError as error:
             problems.append(error)
-    asked = (_ask_leader(cluster, leader, some, read_committed, found) for leader, some in per_leader.items())
+    asked = (ask_leader(cluster, leader, some, read_committed, found) for leader, some in per_leader.items())
     for outcome in await asyncio.gather(*asked, return_exceptions=True):
         if isinstance(outcome, OSError | KafkaError):
             problems.append(outcome)
         elif isinstance(outcome, BaseException):
             raise outcome
         else:
-            problems += outcome
+            problems += outcome.values()
     problems.sort(key=lambda problem: isinstance(problem, OSError) or bool(getattr(problem, "retriable", True)))
     return problems[0] if problems else None
 
 
-async def _ask_leader(
+async def ask_leader(
     cluster: Cluster, leader: int, wanted: Wanted, read_committed: bool, found: dict[TopicPartition, OffsetAndTimestamp]
-) -> list[Exception]:
+) -> dict[TopicPartition, BrokerError]:
+    """Put what one leader answers into `found`; returns its errors for single partitions, raises others."""
     connection = await cluster.connection(leader)
     request = offsets_request(cluster, wanted, read_committed)
     answer = await connection.request(request, timeout=cluster.config.request_timeout_ms / 1000)
@@ -110,19 +111,19 @@ async def _ask_leader(
 
 def read_offsets(
     answer: ListOffsetsResponse, leader: int, found: dict[TopicPartition, OffsetAndTimestamp]
-) -> list[Exception]:
+) -> dict[TopicPartition, BrokerError]:
     """Put what was answered into `found`; returns the errors."""
-    problems: list[Exception] = []
+    refused: dict[TopicPartition, BrokerError] = {}
     for topic in answer.topics:
         for item in topic.partitions:
+            key = TopicPartition(topic.name, item.partition_index)
             if item.error_code is ErrorCode.NONE:
-                key = TopicPartition(topic.name, item.partition_index)
                 found[key] = OffsetAndTimestamp(item.offset, item.timestamp, item.leader_epoch)
             else:
-                problems.append(
-                    error_for(item.error_code, topic=topic.name, partition=item.partition_index, broker=leader)
+                refused[key] = error_for(
+                    item.error_code, topic=topic.name, partition=item.partition_index, broker=leader
                 )
-    return problems
+    return refused
 
 
 FIRST_EPOCHS_FOR_CONSUMERS = 3

@@ -3,13 +3,15 @@
 state.move(20, epoch=3)          begin at offset 20; the record before it is of leader epoch 3
 state.add(chunk)                 fetched: a chunk's batches say of which epochs they are
 state.epoch_before(25)           what a commit of offset 25 says, and what the next leader is asked about (KIP-320)
+
+Whatever changes what is to be done with a partition goes through a method: its owner (assignment.py) hears of it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container
-from typing import Any
+from typing import Any, Protocol
 
 from kbroker.client.types import EARLIEST, LATEST, TopicPartition
 from kbroker.protocol.errors import KafkaError
@@ -22,31 +24,49 @@ NOWHERE = -101
 """Nowhere to begin, as auto_offset_reset is none: an error, once."""
 RESETS = {"earliest": EARLIEST, "latest": LATEST, "none": NOWHERE}
 UNKNOWN_EPOCH = -1
+CHUNKS_AHEAD = 2
+"""So many answers of a partition wait before it is left out of the next request."""
+
+
+class Answer:
+    """A fetched answer: all of it is in memory as long as a chunk of it waits."""
+
+    __slots__ = ("size", "waiting")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.waiting = 0
+        """Chunks of it that wait to be decoded."""
 
 
 class Chunk:
     """The batches of one partition out of one answer; `position` is the next byte to decode."""
 
-    __slots__ = ("aborted", "answer_bytes", "partition", "position", "records")
+    __slots__ = ("aborted", "answer", "position", "records")
 
-    def __init__(
-        self,
-        partition: TopicPartition,
-        records: Any,
-        aborted: AbortedTransactions | None,
-        answer_bytes: int | None = None,
-    ) -> None:
-        self.partition = partition
+    def __init__(self, records: Any, aborted: AbortedTransactions | None = None, answer: Answer | None = None) -> None:
         self.records = records
         self.aborted = aborted
         self.position = 0
-        self.answer_bytes = len(records) if answer_bytes is None else answer_bytes
-        """Of the whole answer, which any chunk of it keeps in memory."""
+        self.answer = Answer(len(records)) if answer is None else answer
 
-    @property
-    def answer(self) -> int:
-        """Which answer it is a part of, as long as it lives."""
-        return id(self.records.obj if isinstance(self.records, memoryview) else self.records)
+
+class Owner(Protocol):
+    """Who keeps the states, and hears of each change."""
+
+    buffered_bytes: int
+
+    def sort(self, state: PartitionState) -> None:
+        """Note what is to be done with a partition now."""
+
+
+class Nobody:
+    """The owner of a state that stands alone, or that is read no more."""
+
+    buffered_bytes = 0
+
+    def sort(self, state: PartitionState) -> None:
+        """Nothing is done with it."""
 
 
 class PartitionState:
@@ -54,12 +74,16 @@ class PartitionState:
 
     __slots__ = (
         "chunks",
+        "end_offset",
         "epochs",
         "fetch_offset",
         "generation",
         "is_fetching",
+        "is_out_of_range",
+        "key",
         "leader_epoch",
         "offset",
+        "owner",
         "paused",
         "problem",
         "replica",
@@ -69,9 +93,11 @@ class PartitionState:
         "rests_until",
     )
 
-    def __init__(self, offset: int | None = None, reset_to: int | None = None) -> None:
+    def __init__(self, key: TopicPartition, offset: int | None = None, reset_to: int | None = None) -> None:
+        self.key = key
+        self.owner: Owner = Nobody()
         self.offset = -1 if offset is None else offset
-        """Of the next record to deliver."""
+        """Of the next record to decode."""
         self.fetch_offset = self.offset
         """Of the next record to fetch."""
         self.reset_to = reset_to
@@ -80,20 +106,44 @@ class PartitionState:
         """Leader epochs of what lies before fetch_offset: (an offset, the epoch from there on), growing."""
         self.leader_epoch = UNKNOWN_EPOCH
         """The leader of this epoch is known to have what lies before fetch_offset."""
+        self.end_offset = -1
+        """Where the readable records end, as the last answer said."""
         self.chunks: deque[Chunk] = deque()
         self.problem: Exception | None = None
         """Why no more can be fetched: raised behind the last chunk, then tried again."""
         self.is_fetching = False
-        """Its leader is being asked."""
+        """Its leader is being asked about where it is read now."""
+        self.is_out_of_range = False
+        """There is nothing at fetch_offset; what was fetched before is delivered first."""
         self.rests_until = 0.0
         """There was little to read a moment ago: not asked before that time while other partitions' records wait."""
         self.paused = False
         self.generation = 0
-        """Counts the seeks: answers to what was asked before one are dropped."""
+        """Counts the seeks, and the end: answers to what was asked before are dropped."""
         self.replica = -1
         self.replica_epoch = -1
         self.replica_until = 0.0
         """The follower that the leader of that epoch wants us to read from (KIP-392), and until when."""
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it belongs to somebody."""
+        return not isinstance(self.owner, Nobody)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is something to deliver, or to tell."""
+        return not self.paused and (bool(self.chunks) or self.problem is not None)
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether more could be asked for."""
+        return self.offset >= 0 and not self.paused and not self.is_fetching and self.problem is None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what was fetched must be delivered first."""
+        return self.is_out_of_range or len(self.chunks) >= CHUNKS_AHEAD
 
     def prefer(self, replica: int, leader_epoch: int, until: float) -> None:
         """Read from a follower from now on."""
@@ -107,18 +157,33 @@ class PartitionState:
 
     def move(self, offset: int | None, reset_to: int | None = None, epoch: int = UNKNOWN_EPOCH) -> None:
         """Go on elsewhere; `epoch` is that of the record before."""
-        self.generation += 1
-        self.chunks.clear()
+        self._forget()
         self.problem = None
         self.offset = self.fetch_offset = -1 if offset is None else offset
         self.epochs = [(self.offset - 1, epoch)] if epoch >= 0 else []
         self.leader_epoch = UNKNOWN_EPOCH
         self.reset_to = reset_to
         self.rests_until = 0.0
+        self.owner.sort(self)
+
+    def go_back(self, offset: int) -> None:
+        """Read again from an offset, with what is known of the records before it."""
+        self.move(offset, epoch=self.epoch_before(offset))
 
     def fetch_again(self) -> None:
         """Forget what was fetched and not decoded."""
-        self.move(self.offset, epoch=self.epoch_before(self.offset))
+        self.go_back(self.offset)
+
+    def retire(self) -> None:
+        """It is read no more: no answer changes it, and nobody hears of it."""
+        self._forget()
+        self.owner = Nobody()
+
+    def _forget(self) -> None:
+        self.generation += 1
+        while self.chunks:
+            self._release(self.chunks.popleft())
+        self.is_out_of_range = self.is_fetching = False
 
     def add(self, chunk: Chunk) -> None:
         """Keep what was fetched."""
@@ -129,6 +194,49 @@ class PartitionState:
         while len(self.epochs) > 1 and self.epochs[1][0] < self.offset:
             del self.epochs[0]
         self.chunks.append(chunk)
+        if not chunk.answer.waiting:
+            self.owner.buffered_bytes += chunk.answer.size
+        chunk.answer.waiting += 1
+        self.owner.sort(self)
+
+    def chunk_done(self) -> None:
+        """The first chunk is decoded."""
+        self._release(self.chunks.popleft())
+        if not self.chunks:
+            self.is_out_of_range = False
+        self.owner.sort(self)
+
+    def _release(self, chunk: Chunk) -> None:
+        chunk.answer.waiting -= 1
+        if not chunk.answer.waiting:
+            self.owner.buffered_bytes -= chunk.answer.size
+
+    def fetching(self, is_fetching: bool) -> None:
+        """Its leader is being asked, or has answered."""
+        self.is_fetching = is_fetching
+        self.owner.sort(self)
+
+    def pause(self, paused: bool) -> None:
+        """Deliver nothing, or go on."""
+        self.paused = paused
+        self.owner.sort(self)
+
+    def stop(self, problem: Exception) -> None:
+        """Fetch no more until polling has said why, or a seek leads elsewhere."""
+        self.problem = problem
+        self.owner.sort(self)
+
+    def out_of_range(self) -> None:
+        """Fetch no more until what was fetched is decoded."""
+        self.is_out_of_range = True
+        self.owner.sort(self)
+
+    def take_problem(self) -> Exception:
+        """Return why nothing more can be fetched; it is tried again then."""
+        problem, self.problem = self.problem, None
+        assert problem is not None
+        self.owner.sort(self)
+        return problem
 
     def epoch_before(self, offset: int) -> int:
         """Return the leader epoch of the last record before an offset that is read here; -1 when it is not known."""

@@ -110,7 +110,7 @@ async def test_a_commit_of_records_that_are_gone_is_known_by_its_leader_epoch(
     async with Consumer(cluster.bootstrap, auto_offset_reset="earliest", **PATIENT) as consumer:
         await consumer.assign([key])
         await read(consumer, KEPT + LOST)
-        epoch = consumer._fetcher.states[key].epoch_before(KEPT + LOST)
+        epoch = consumer._assignment.states[key].epoch_before(KEPT + LOST)
     assert epoch == cluster.state(topic_name).leader_epoch
     await elect_uncleanly(cluster, topic_name)
     await write(cluster, topic_name, "new", 2 * LOST)

@@ -113,7 +113,7 @@ def test_our_consumer_reads_from_its_rack_and_goes_back_to_the_leader_when_that_
         consumer.seek_to_beginning()
         expected = [b"%d" % number for number in range(RECORDS)]
         values = read_values(consumer, 50)
-        state = consumer._client._fetcher.states[TopicPartition(racks.topic, 0)]
+        state = consumer._client._assignment.states[TopicPartition(racks.topic, 0)]
         assert state.replica == FOLLOWER
         racks.broker(FOLLOWER).kill()
         values += read_values(consumer, RECORDS - len(values))

@@ -116,6 +116,11 @@ class ClassicMember:
         return Identity(self.generation, self.member_id) if self.generation >= 0 else Identity()
 
     @property
+    def is_stale(self) -> bool:
+        """Whether it has left because the application did not poll."""
+        return self.state is State.STALE
+
+    @property
     def deadline(self) -> int:
         """When `tick` is due."""
         if self.state in OUTSIDE:

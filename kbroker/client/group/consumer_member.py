@@ -88,6 +88,11 @@ class ConsumerMember:
         return Identity(self.epoch, self.member_id) if self.epoch > 0 else Identity()
 
     @property
+    def is_stale(self) -> bool:
+        """Whether it has left because the application did not poll."""
+        return self.state is State.STALE
+
+    @property
     def deadline(self) -> int:
         """When `tick` is due."""
         if self.state not in BEATING:

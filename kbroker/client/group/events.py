@@ -104,6 +104,10 @@ class Member(Protocol):
         """As which it commits."""
 
     @property
+    def is_stale(self) -> bool:
+        """Whether it has left because the application did not poll."""
+
+    @property
     def deadline(self) -> int:
         """When `tick` is due, NEVER when nothing is."""
 

@@ -22,7 +22,7 @@ from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.driver import Driver
 from kbroker.client.group.events import GiveUp, Identity, MemberSettings, Work
 from kbroker.client.group.listener import tell
-from kbroker.client.partition_state import COMMITTED, UNKNOWN_EPOCH, PartitionState
+from kbroker.client.partition_state import COMMITTED, UNKNOWN_EPOCH
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -41,10 +41,7 @@ class GroupConsumer:
         config: ConsumerConfig,
         cluster: Cluster,
         fetcher: Fetcher,
-        positions: Callable[[], dict[TopicPartition, int]],
-        drop: Callable[[Iterable[TopicPartition]], None],
     ) -> None:
-        """`positions()` are what the application has been given; `drop` forgets what it has not of some partitions."""
         assert config.group_id is not None
         self.config = config
         self.group_id = config.group_id
@@ -52,9 +49,8 @@ class GroupConsumer:
         self.pattern: re.Pattern[str] | None = None
         self.driver: Driver | None = None
         self._cluster = cluster
-        self._fetcher = fetcher
-        self._positions = positions
-        self._drop = drop
+        self._assignment = fetcher.assignment
+        self._background = fetcher.background
         self._listener: Any = None
         self._coordinator = Coordinator(cluster, self.group_id)
         self._commits = Commits(
@@ -67,9 +63,7 @@ class GroupConsumer:
         self._is_commit_due = False
         self._is_closed = False
         self._look_in: asyncio.TimerHandle | None = None
-        self.wants_poll = False
-        """Whether iterators over what is decoded already should call poll first."""
-        fetcher.committed = self.committed
+        fetcher.places.committed = self.committed
         cluster.refreshed.append(self._see_metadata)
 
     # --- subscription -----------------------------------------------------------------------------------------
@@ -150,8 +144,8 @@ class GroupConsumer:
 
     def wake(self) -> None:
         """Have poll look after the group."""
-        self.wants_poll = True
-        self._fetcher.arrived.set()
+        self._background.wants_poll = True
+        self._background.arrived.set()
 
     def polling(self, is_polling: bool) -> None:
         """The application has called poll, or comes back from it."""
@@ -165,7 +159,7 @@ class GroupConsumer:
 
     async def attend(self, deadline: float | None) -> bool:
         """Do what has to happen inside poll; False when the time is over before the application may read on."""
-        self.wants_poll = False
+        self._background.wants_poll = False
         if self.driver is not None:
             if self.driver.has_work:
                 await self.driver.work(deadline)
@@ -199,9 +193,9 @@ class GroupConsumer:
         except Exception as error:
             problem = error
         for key in work.added:
-            self._fetcher.states[key] = PartitionState(reset_to=COMMITTED)
+            self._assignment.begin(key, COMMITTED)
         problem = await tell(self._listener, "on_assigned", work.added) or problem
-        self._fetcher.wake()
+        self._background.wake()
         if problem is not None:
             raise problem
 
@@ -211,9 +205,7 @@ class GroupConsumer:
         if self.config.enable_auto_commit and not lost:
             await self._commit_quietly()
         problem = await tell(self._listener, "on_lost" if lost else "on_revoked", partitions)
-        self._drop(partitions)
-        for key in partitions:
-            self._fetcher.states.pop(key, None)
+        self._assignment.drop(partitions)
         if problem is not None:
             raise problem
 
@@ -222,10 +214,25 @@ class GroupConsumer:
     def _identity(self) -> Identity:
         if self.driver is None or not self.is_subscribed:
             return Identity()
-        identity = self.driver.member.identity
-        if identity.generation < 0:
-            raise error_for(ErrorCode.REBALANCE_IN_PROGRESS, f"not a member of group {self.group_id} now: poll first")
-        return identity
+        member = self.driver.member
+        if member.identity.generation < 0:
+            raise self._why_outside(member)
+        return member.identity
+
+    def _why_outside(self, member: ClassicMember | ConsumerMember) -> BrokerError:
+        """Say why nothing can be committed now, and what to do."""
+        work = member.work
+        if member.is_stale:
+            why = f"poll was not called for max_poll_interval_ms={self.config.max_poll_interval_ms}"
+            advice = "poll oftener, take less at a time (max_records) or raise max_poll_interval_ms"
+        elif isinstance(work, GiveUp) and work.lost and work.partitions:
+            why, advice = "the group has gone on without this member", "was it away for session_timeout_ms?"
+        else:
+            return error_for(ErrorCode.REBALANCE_IN_PROGRESS, f"not a member of group {self.group_id} now: poll first")
+        text = (
+            f"{why}: its partitions go to others, who begin at the last commit. What was polled since is not committed"
+        )
+        return error_for(ErrorCode.UNKNOWN_MEMBER_ID, f"{text}; go on with what poll gives from now on. {advice}")
 
     def _reader(self) -> Identity:
         """Return as which member to ask for offsets: in a classic group nobody need say that."""
@@ -244,7 +251,7 @@ class GroupConsumer:
     def offsets(self, given: Mapping[Any, Any] | None) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return what to commit: what is given, checked, or the positions."""
         if given is None:
-            positions = {key: offset for key, offset in self._positions().items() if offset >= 0}
+            positions = {key: offset for key, offset in self._assignment.positions().items() if offset >= 0}
             return {key: OffsetAndMetadata(offset, "", self._epoch(key, offset)) for key, offset in positions.items()}
         offsets = {}
         for key, value in given.items():
@@ -256,19 +263,38 @@ class GroupConsumer:
 
     def _epoch(self, key: TopicPartition, offset: int) -> int:
         """Return the leader epoch of what was read before: who goes on here can see whether the log was truncated."""
-        state = self._fetcher.states.get(key)
+        state = self._assignment.states.get(key)
         return UNKNOWN_EPOCH if state is None else state.epoch_before(offset)
+
+    def _check_owned(self, offsets: Iterable[TopicPartition]) -> None:
+        """Raise for a partition that the group has given to another: whose commit would be overwritten."""
+        for key in offsets:
+            if self.is_subscribed and key not in self._assignment.states:
+                text = "the group has given this partition to another member: it is not this one's to commit"
+                raise error_for(ErrorCode.ILLEGAL_GENERATION, text, topic=key.topic, partition=key.partition)
+
+    def _is_done(self, given: Mapping[Any, Any] | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """What the application commits it has done."""
+        if given is None:
+            self._assignment.done()
+        for key, one in offsets.items():
+            self._assignment.done_before(key, one.offset)
 
     async def commit(self, given: Mapping[Any, Any] | None, timeout_ms: int | None = None) -> None:
         """Commit behind all commits that are under way."""
         offsets = self.offsets(given)
+        self._is_done(given, offsets)
         if self._committing:
             await asyncio.wait(self._committing)
-        await self._commits.commit(offsets, timeout_ms)
+        if offsets:
+            self._identity()
+            self._check_owned(offsets)
+            await self._commits.commit(offsets, timeout_ms)
 
     def commit_async(self, given: Mapping[Any, Any] | None, on_commit: OnCommit | None) -> None:
         """Commit without waiting; once, without trying again: the next commit says more."""
         offsets = self.offsets(given)
+        self._is_done(given, offsets)
         before = list(self._committing)
         task = self._loop.create_task(self._commit_once(offsets, before, on_commit))
         self._committing.add(task)
@@ -285,6 +311,8 @@ class GroupConsumer:
             await asyncio.wait(before)
         try:
             if offsets:
+                self._identity()
+                self._check_owned(offsets)
                 await self._commits.commit_once(offsets, self.config.request_timeout_ms)
         except (OSError, BrokerError) as error:
             problem = error

@@ -3,12 +3,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import pytest
 
 from kbroker import Admin, Consumer, Producer, aio
-from kbroker.client.errors import ClientClosed, ConfigurationError
+from kbroker.client.errors import ClientClosed, ConfigurationError, WokenUp
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
@@ -76,7 +77,7 @@ def public_methods(client: type) -> dict[str, inspect.Signature]:
     [
         (Admin, aio.Admin, set()),
         (Producer, aio.Producer, {"prepare", "learn", "buffer_full_text"}),
-        (Consumer, aio.Consumer, {"next_batch", "fill_ahead", "wants_poll"}),
+        (Consumer, aio.Consumer, {"next_batch"}),
     ],
 )
 def test_both_fronts_have_the_same_methods_and_arguments(blocking: type, asyncio_one: type, inner: set[str]) -> None:
@@ -104,6 +105,83 @@ def test_control_c_ends_the_waiting_and_the_client_goes_on(broker: BrokerProcess
         with Producer(broker.bootstrap) as producer:
             producer.send(topic_name, b"x").result(10)
         assert [record.value for record in consumer.poll(10)] == [b"x"]
+
+
+def interrupt_the_next_call(consumer: Consumer) -> None:
+    """At the last moment: what it was to return is there."""
+    run = consumer.run
+
+    def interrupted(coroutine: Coroutine[Any, Any, Any]) -> None:
+        del consumer.run  # type: ignore[method-assign]
+        run(coroutine)
+        raise KeyboardInterrupt
+
+    consumer.run = interrupted  # type: ignore[method-assign, assignment]
+
+
+@pytest.mark.parametrize("reads", ["poll", "batches", "records"])
+def test_what_an_interrupted_call_would_have_returned_comes_with_the_next(
+    broker: BrokerProcess, topic_name: str, reads: str
+) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic_name)
+    with Producer(broker.bootstrap) as producer:
+        for number in range(10):
+            producer.send(topic_name, b"%d" % number)
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest", group_id=topic_name) as consumer:
+        consumer.subscribe([topic_name])
+
+        def read() -> list[int]:
+            if reads == "poll":
+                return [record.offset for record in consumer.poll(20, 5)]
+            if reads == "batches":
+                offsets: list[int] = next(consumer.batches(5))["offset"].to_pylist()
+                return offsets
+            return [record.offset for _, record in zip(range(5), consumer, strict=False)]
+
+        assert read() == [0, 1, 2, 3, 4]
+        interrupt_the_next_call(consumer)
+        with pytest.raises(KeyboardInterrupt):
+            read()
+        assert list(consumer.positions.values()) == [5]
+        assert read() == [5, 6, 7, 8, 9]
+
+
+def test_a_body_that_fails_leaves_what_it_was_given_to_others(broker: BrokerProcess, topic_name: str) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic_name)
+    with Producer(broker.bootstrap) as producer:
+        producer.send(topic_name, b"x")
+
+    def fail() -> None:
+        with Consumer(broker.bootstrap, auto_offset_reset="earliest", group_id=topic_name) as consumer:
+            consumer.subscribe([topic_name])
+            for record in consumer:
+                raise ZeroDivisionError(record.value)
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            fail()
+
+
+def test_waking_up_ends_the_call_that_waits_or_the_next_one(broker: BrokerProcess, topic_name: str) -> None:
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic_name)
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign([(topic_name, 0)])
+        threading.Timer(0.2, consumer.wakeup).start()
+        started = time.monotonic()
+        with pytest.raises(WokenUp):
+            consumer.poll(30)
+        assert time.monotonic() - started < 10
+        assert consumer.poll(0.1) == []
+        consumer.wakeup()
+        with pytest.raises(WokenUp):
+            next(consumer.batches(timeout=30))
+        consumer.pause((topic_name, 0))
+        assert consumer.paused() == {TopicPartition(topic_name, 0)}
+        consumer.resume((topic_name, 0))
+        assert consumer.paused() == set()
 
 
 def test_a_listener_runs_in_the_thread_that_polls_and_may_call_the_consumer(bootstrap: str, topic_name: str) -> None:

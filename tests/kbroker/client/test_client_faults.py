@@ -240,7 +240,7 @@ with Consumer(sys.argv[1], auto_offset_reset="earliest", prefetch_bytes=8 * MB, 
     consumer.subscribe([sys.argv[2]])
     assert consumer.poll(30, 1)
     began, most, seen = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, 0, 1
-    fetcher = consumer._client._fetcher
+    assignment = consumer._client._assignment
     while seen < int(sys.argv[3]):
         if seen % 50 == 0:
             key = consumer.assignment()[0]
@@ -250,7 +250,7 @@ with Consumer(sys.argv[1], auto_offset_reset="earliest", prefetch_bytes=8 * MB, 
         records = consumer.poll(30, 1)
         assert records, seen
         seen += len(records)
-        most = max(most, fetcher.buffered_bytes())
+        most = max(most, assignment.buffered_bytes)
     print(most, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - began)
 """
 

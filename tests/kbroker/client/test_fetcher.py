@@ -1,10 +1,23 @@
+"""Answers and plans of a fetcher without a broker: what an answer is taken for, and what ends nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
 from kbroker.client import errors
 from kbroker.client.consumer import Consumer
-from kbroker.client.partition_state import Chunk, PartitionState
-from kbroker.client.types import TopicPartition
+from kbroker.client.fetcher import Fetcher
+from kbroker.client.metadata import Node, PartitionMetadata, TopicMetadata
+from kbroker.client.partition_state import COMMITTED, Chunk, PartitionState
+from kbroker.client.places import answered, ask_about
+from kbroker.client.types import EARLIEST, TopicPartition
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.protocol.records.builder import BatchBuilder
+
+KEY, OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def batch(base_offset: int, count: int) -> bytearray:
@@ -14,18 +27,114 @@ def batch(base_offset: int, count: int) -> bytearray:
     return builder.build(base_offset=base_offset)
 
 
-async def test_a_poisoned_batch_is_named_and_can_be_skipped() -> None:
-    key = TopicPartition("t", 0)
+def answer(*partitions: FetchResponse.PartitionData) -> FetchResponse:
+    topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=list(partitions))
+    return FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=[topic])
+
+
+def data(index: int, records: bytes | None, error: ErrorCode = ErrorCode.NONE, **fields: Any) -> Any:
+    return FetchResponse.PartitionData(
+        partition_index=index,
+        error_code=error,
+        high_watermark=100,
+        records=records,
+        aborted_transactions=None,
+        **fields,
+    )
+
+
+def take(fetcher: Fetcher, one: FetchResponse, *states: PartitionState) -> None:
+    """Ask about the states and get this answer."""
+    asked = ask_about(states)
+    fetcher._take_all(one, asked, 1)
+    answered(asked)
+
+
+@pytest.fixture
+async def consumer() -> AsyncIterator[Consumer]:
+    """One whose cluster never answers; broker 1 leads partitions 0 and 1."""
+    async with Consumer("127.0.0.1:1", auto_offset_reset="earliest") as consumer:
+        metadata = consumer.cluster.metadata
+        metadata.nodes = {1: Node(1, "127.0.0.1", 1)}
+        led = {index: PartitionMetadata(index, 1, 0, (1,), (1,), (), ErrorCode.NONE) for index in (0, 1)}
+        metadata.topics["t"] = TopicMetadata("t", bytes(16), False, ErrorCode.NONE, led)
+        metadata.updated_at = asyncio.get_running_loop().time()
+        yield consumer
+
+
+@pytest.fixture
+def fetcher(consumer: Consumer) -> Fetcher:
+    return consumer._fetcher
+
+
+def test_a_partition_given_up_and_back_does_not_take_the_old_answer(fetcher: Fetcher) -> None:
+    before = fetcher.assignment.begin(KEY, COMMITTED)
+    before.move(50)
+    asked = ask_about([before])
+    fetcher.assignment.drop([KEY])
+    again = fetcher.assignment.begin(KEY, COMMITTED)
+    again.move(0)
+    assert again.generation == 1, "as the other had when it was asked about"
+    fetcher._take_all(answer(data(0, bytes(batch(50, 50)))), asked, 1)
+    assert (list(again.chunks), again.fetch_offset) == ([], 0)
+    take(fetcher, answer(data(0, bytes(batch(0, 50)))), again)
+    assert (len(again.chunks), again.fetch_offset) == (1, 50)
+
+
+async def test_a_partition_taken_away_between_plan_and_request_stops_nothing(fetcher: Fetcher) -> None:
+    fetcher.assignment.begin(KEY, offset=0)
+    kept = fetcher.assignment.begin(OTHER, offset=0)
+    fetcher._plan()
+    assert kept.is_fetching
+    fetcher.assignment.drop([KEY])
+    async with asyncio.timeout(10):
+        while kept.is_fetching:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert not fetcher.background.problems
+    assert OTHER in fetcher.background.lost, "there is no broker 1: its leader is looked up"
+
+
+async def test_what_cannot_be_understood_of_one_partition_is_its_own_problem(
+    consumer: Consumer, fetcher: Fetcher
+) -> None:
+    states = [fetcher.assignment.begin(key, offset=0) for key in (KEY, OTHER)]
+    odd = data(0, None, preferred_read_replica="none")
+    take(fetcher, answer(odd, data(1, bytes(batch(0, 3)))), *states)
+    with pytest.raises(TypeError):
+        await consumer.poll(1)
+    assert [record.offset for record in await consumer.poll(1)] == [0, 1, 2]
+
+
+async def test_what_was_fetched_is_delivered_before_the_place_is_reset(consumer: Consumer, fetcher: Fetcher) -> None:
+    state = fetcher.assignment.begin(KEY, offset=5)
+    take(fetcher, answer(data(0, bytes(batch(5, 3)))), state)
+    refused = answer(data(0, None, ErrorCode.OFFSET_OUT_OF_RANGE))
+    take(fetcher, refused, state)
+    assert (state.reset_to, state in fetcher.assignment.full) == (None, True)
+    assert [record.offset for record in await consumer.poll(1)] == [5, 6, 7]
+    take(fetcher, refused, state)
+    assert state.reset_to == EARLIEST
+
+
+def test_a_seek_drops_what_was_asked_before(fetcher: Fetcher) -> None:
+    state = fetcher.assignment.begin(KEY, offset=0)
+    asked = ask_about([state])
+    state.move(7)
+    assert not state.is_fetching, "it may be asked about at once"
+    fetcher._take_all(answer(data(0, bytes(batch(0, 3)))), asked, 1)
+    assert (list(state.chunks), state.fetch_offset) == ([], 7)
+
+
+async def test_a_poisoned_batch_is_named_and_can_be_skipped(consumer: Consumer) -> None:
     bad = batch(3, 2)
     bad[-1] ^= 1
-    data = bytes(batch(0, 3) + bad + batch(5, 1))
-    async with Consumer("127.0.0.1:1") as consumer:
-        state = consumer._fetcher.states[key] = PartitionState(0)
-        state.chunks.append(Chunk(key, data, None))
-        assert [record.offset for record in await consumer.poll(1)] == [0, 1, 2]
-        for _ in range(2):
-            with pytest.raises(errors.CorruptMessageError, match=r"t-0: offset 3 .* before offset 5"):
-                await consumer.poll(1)
-        state.move(5)
-        state.chunks.append(Chunk(key, data, None))
-        assert [record.offset for record in await consumer.poll(1)] == [5]
+    records = bytes(batch(0, 3) + bad + batch(5, 1))
+    state = consumer._assignment.begin(KEY, offset=0)
+    state.add(Chunk(records))
+    assert [record.offset for record in await consumer.poll(1)] == [0, 1, 2]
+    for _ in range(2):
+        with pytest.raises(errors.CorruptMessageError, match=r"t-0: offset 3 .* before offset 5"):
+            await consumer.poll(1)
+    state.move(5)
+    state.add(Chunk(records))
+    assert [record.offset for record in await consumer.poll(1)] == [5]

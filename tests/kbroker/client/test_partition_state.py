@@ -20,26 +20,26 @@ def test_the_next_offset_is_behind_the_last_whole_batch() -> None:
 
 
 def test_an_epoch_is_known_of_every_offset_that_was_fetched() -> None:
-    state = PartitionState()
+    state = PartitionState(KEY)
     state.move(7, epoch=1)
     assert [state.epoch_before(offset) for offset in (6, 7)] == [-1, 1]
-    state.add(Chunk(KEY, bytes(batch(5, 5, 1) + batch(10, 2, 3)), None))
-    state.add(Chunk(KEY, bytes(batch(12, 1, 3) + batch(13, 1, 4)), None))
+    state.add(Chunk(bytes(batch(5, 5, 1) + batch(10, 2, 3))))
+    state.add(Chunk(bytes(batch(12, 1, 3) + batch(13, 1, 4))))
     assert [state.epoch_before(offset) for offset in (7, 10, 11, 13, 14)] == [1, 1, 3, 3, 4]
     assert (state.offset, state.fetch_offset) == (7, 14)
 
 
 def test_epochs_of_what_was_delivered_long_ago_are_forgotten() -> None:
-    state = PartitionState(0)
+    state = PartitionState(KEY, 0)
     for epoch in range(10):
-        state.add(Chunk(KEY, bytes(batch(epoch, 1, epoch)), None))
+        state.add(Chunk(bytes(batch(epoch, 1, epoch))))
         state.offset = epoch + 1
     assert state.epochs == [(8, 8), (9, 9)]
 
 
 def test_moving_forgets_what_was_known() -> None:
-    state = PartitionState(0)
-    state.add(Chunk(KEY, bytes(batch(0, 3, 2)), None))
+    state = PartitionState(KEY, 0)
+    state.add(Chunk(bytes(batch(0, 3, 2))))
     state.problem, state.leader_epoch = ValueError(), 2
     state.offset = 2
     state.fetch_again()
@@ -49,15 +49,8 @@ def test_moving_forgets_what_was_known() -> None:
     assert state.epoch_before(0) == -1
 
 
-def test_chunks_of_one_answer_are_known_by_its_buffer() -> None:
-    frame = bytearray(1000)
-    one, other = (Chunk(KEY, memoryview(frame)[at : at + 10], None, 20) for at in (10, 20))
-    assert (one.answer, one.answer_bytes) == (other.answer, other.answer_bytes)
-    assert Chunk(KEY, bytes(5), None).answer_bytes == 5
-
-
 def test_a_preferred_replica_is_read_from_while_it_is_there_and_its_time_lasts() -> None:
-    state = PartitionState(0)
+    state = PartitionState(KEY, 0)
     assert state.source(1, 7, {1, 2}, 5.0) == 1
     state.prefer(2, 7, 10.0)
     assert state.source(1, 7, {1, 2}, 5.0) == 2

@@ -170,10 +170,47 @@ async def test_who_stays_away_from_poll_loses_its_partitions_and_comes_back(boot
         await second.subscribe([topic])
         await poll_until(lambda: len(second.assignment()) == 3, second)
         assert first.group_metadata().generation_id == -1
-        with pytest.raises(errors.RebalanceInProgressError):
+        with pytest.raises(errors.UnknownMemberIdError, match="max_poll_interval_ms=1000: its partitions go to others"):
             await first.commit({(topic, 0): 1})
         await poll_until(lambda: shares(first, second) == [1, 2], first, second)
         assert [entry[0] for entry in diary.entries][:3] == ["assigned", "lost", "assigned"]
+        (of_second, *_) = second.assignment()
+        await second.commit({of_second: 7})
+        with pytest.raises(errors.IllegalGenerationError, match="given this partition to another"):
+            await first.commit({of_second: 1})
+        (found,) = (await second.committed([of_second])).values()
+        assert found == OffsetAndMetadata(7), "what the new owner committed stays"
+
+
+async def read_some_and_fail(bootstrap: str, topic: str, reads: str) -> None:
+    """Records 0 to 2 are done when the others are read; in the middle of those it ends."""
+    async with member(bootstrap, topic) as consumer:
+        await consumer.subscribe([topic])
+        assert [record.offset for record in await consumer.poll(20, 3)] == [0, 1, 2]
+        if reads == "poll":
+            assert [record.offset for record in await consumer.poll(20, 4)] == [3, 4, 5, 6]
+        elif reads == "records":
+            async for record in consumer:
+                assert record.offset != 3, "fails"
+        elif reads == "batches":
+            async for batch in consumer.batches(max_rows=5):
+                assert batch["offset"].to_pylist() != [3, 4, 5, 6, 7], "fails"
+        else:
+            await consumer.commit({(topic, 0): 2})
+        raise AssertionError("fails")
+
+
+@pytest.mark.parametrize(("reads", "committed"), [("poll", 3), ("records", 3), ("batches", 3), ("nothing more", 2)])
+async def test_what_was_not_done_when_an_exception_leads_out_is_read_again(
+    bootstrap: str, topic: str, reads: str, committed: int
+) -> None:
+    await fill(bootstrap, topic, 20, partitions=1)
+    with pytest.raises(AssertionError, match="fails"):
+        await read_some_and_fail(bootstrap, topic, reads)
+    async with member(bootstrap, topic) as consumer:
+        found = (await consumer.committed(keys(topic, 0)))[TopicPartition(topic, 0)]
+        assert found is not None
+        assert found.offset == committed
 
 
 async def test_a_static_member_comes_back_without_a_rebalance(bootstrap: str, topic: str) -> None:
