@@ -34,7 +34,7 @@ from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.handlers.context import Services
 from kbroker.network.dispatch import Dispatcher
-from kbroker.network.limits import server_limits
+from kbroker.network.limits import addresses_of, server_limits
 from kbroker.network.server import Listener, Server
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -228,7 +228,9 @@ class Broker:
             workers=self._workers,
         )
         handlers.load_all()
-        self.server = Server(Dispatcher(self.services), server_limits(config))
+        limits = server_limits(config)
+        limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
+        self.server = Server(Dispatcher(self.services), limits)
         self.server.bind([Listener(each.name, each.host, each.port) for each in config.parsed_listeners])
 
     def _has_whole_log(self, partition: TopicPartition) -> bool:
@@ -391,7 +393,7 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         self.config = self.services.config = self._replicas.config = after
-        self.server.limits = server_limits(after)
+        self._spawn(self._limit_clients(after))
         if self._cleaner is not None:
             self._cleaner.reconfigure(settings_of(LogCleanerSettings, after))
         for topic in {topic for topic, _ in self.logs.logs}:
@@ -399,6 +401,16 @@ class Broker:
         if after.num_replica_fetchers != before.num_replica_fetchers and self._replicas.replication is not None:
             self._spawn(self._replicas.replication.redistribute())
         self._controller.set_unclean_default(after.unclean_leader_election_enable)
+
+    async def _limit_clients(self, config: BrokerConfig) -> None:
+        try:
+            limits = server_limits(config)
+            limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
+        except (OSError, ConfigError) as error:
+            log.warning("the limits of connections stay as they were: %s", error)
+            return
+        if self.config is config:  # nothing newer came meanwhile
+            self.server.limits = limits
 
     async def _allocate_producer_ids(self) -> Any:
         request = AllocateProducerIdsRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)

@@ -102,6 +102,15 @@ class BrokerConfig(
             key, text = "max.connections.per.ip.overrides", self.max_connections_per_ip_overrides
             raise ConfigError(f"Invalid value {text} for configuration {key}: expected address:limit pairs") from None
 
+    def of_listeners(self, key: str) -> dict[str, int]:
+        """What listener.name.<listener>.<key> says of a number, by the listeners' names."""
+        prefix, suffix = "listener.name.", f".{key}"
+        return {
+            name.removeprefix(prefix).removesuffix(suffix).upper(): BROKER_KEYS[key].parse(text)
+            for name, text in self.properties.items()
+            if name.startswith(prefix) and name.endswith(suffix)
+        }
+
 
 BROKER_KEYS: dict[str, ConfigKey] = config_keys(BrokerConfig)
 """Every key by its name."""

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kbroker.config.broker_config import BrokerConfig
@@ -50,12 +54,15 @@ class ServerLimits:
     max_creation_rate: int = NO_LIMIT
     """max.connection.creation.rate: further connections wait for the next second"""
     per_ip_overrides: dict[str, int] = field(default_factory=dict)
+    """Address -> limit"""
+    listener_max_connections: dict[str, int] = field(default_factory=dict)
+    listener_creation_rates: dict[str, int] = field(default_factory=dict)
     backlog: int = 50
     """socket.listen.backlog.size"""
     send_buffer_bytes: int = 102_400
     receive_buffer_bytes: int = 102_400
     privileged_listener: str = ""
-    """The brokers' own listener: max.connections does not stop it."""
+    """The brokers' own listener, where clients have another one: max.connections does not stop it."""
 
     def __post_init__(self) -> None:
         self.small_request_max_bytes = min(self.small_request_max_bytes, self.request_max_bytes)
@@ -71,12 +78,37 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_creation_rate=config.max_connection_creation_rate,
-        per_ip_overrides=config.per_ip_overrides,
+        per_ip_overrides={host: limit for host, limit in config.per_ip_overrides.items() if is_address(host)},
+        listener_max_connections=config.of_listeners("max.connections"),
+        listener_creation_rates=config.of_listeners("max.connection.creation.rate"),
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
-        privileged_listener=config.inter_broker_listener,
+        privileged_listener=config.inter_broker_listener if len(config.parsed_listeners) > 1 else "",
     )
+
+
+def is_address(host: str) -> bool:
+    """Whether it is an address, not a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+async def addresses_of(overrides: Mapping[str, int]) -> dict[str, int]:
+    """Return limits by address, those of names by all addresses the names have; raises OSError that tells the name."""
+    found = {}
+    for host, limit in overrides.items():
+        try:
+            answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            text = f"max.connections.per.ip.overrides: the host {host} is not known: {error.strerror or error}"
+            raise OSError(error.errno, text) from error
+        for *_, address in answers:
+            found[str(address[0])] = limit
+    return found
 
 
 def _buffer_bytes(config: BrokerConfig, key: str) -> int:

@@ -10,17 +10,21 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import resource
 import socket
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
+from operator import attrgetter
 from time import monotonic
 from typing import Any
 
+from kbroker.network.admission import Admission
 from kbroker.network.buffers import BufferPool, Scratch
 from kbroker.network.channel import PlainChannel
 from kbroker.network.connection import Connection
-from kbroker.network.limits import NO_LIMIT, ServerLimits
+from kbroker.network.limits import ServerLimits
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +37,9 @@ ACCEPTS_AT_ONCE = 64
 TURN_S = 0.004
 """For how long small frames are cut from buffers before the event loop looks who else has come."""
 ACCEPT_PAUSE_S = 0.5
+FULL_LINE_PAUSE_S = 10.0
+LARGEST_RESERVE = 4096
+SMALLEST_RESERVE = 64
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -65,14 +72,14 @@ class Server:
         """Listener name -> the port really bound (port 0 picks one)."""
         self.bytes_in_flight = 0
         self._sockets: dict[str, socket.socket] = {}
-        self._per_ip: Counter[str] = Counter()
+        self._admission = Admission(self.limits)
+        self._descriptors = most_descriptors()
+        self._next_full_line = 0.0
         self._waiting_for_memory: deque[Connection] = deque()
         self._paused_listeners: set[str] = set()
         self._turn_ends = 0.0
         """When this turn's time is up; 0 while nobody has asked in it."""
         self._accept_failed = False
-        self._second_ends = 0.0
-        self._accepted_in_second = 0
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accepting = False
 
@@ -102,12 +109,11 @@ class Server:
 
     def _accept(self, name: str) -> None:
         sock = self._sockets[name]
+        self._admission.limits = self.limits
         for _ in range(ACCEPTS_AT_ONCE):
-            if len(self.connections) >= self.limits.max_connections and name != self.limits.privileged_listener:
-                log.warning("max.connections=%d reached: %s waits", self.limits.max_connections, name)
-                self._pause_accepting(name)
-                return
-            if self._must_wait(name):
+            pause_s = self._admission.pause_s(name, monotonic())
+            if pause_s:
+                self._wait(name, pause_s)
                 return
             try:
                 client, address = sock.accept()
@@ -116,35 +122,40 @@ class Server:
             except OSError as error:
                 if error.errno not in OUT_OF_RESOURCES:
                     raise
-                if not self._accept_failed:
-                    self._accept_failed = True
-                    log.error("cannot accept on %s: %s; trying again every %s s", name, error.strerror, ACCEPT_PAUSE_S)
-                self._pause_accepting(name)
-                self.loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting, name)
+                self._wait_for_resources(name, f"{error.strerror}")
+                return
+            if client.fileno() >= self._descriptors and not self._admission.is_privileged(name):
+                client.close()
+                self._wait_for_resources(
+                    name, f"{self._descriptors} files and connections are open, the rest is for the logs: see ulimit -n"
+                )
                 return
             self._accept_failed = False
+            self._admission.accepted(name)
             self._admit(client, name, address)
 
-    def _must_wait(self, name: str) -> bool:
-        """Whether enough connections were accepted in this second; then the listener pauses for the rest of it."""
-        if self.limits.max_creation_rate == NO_LIMIT:
-            return False
-        now = monotonic()
-        if now >= self._second_ends:
-            self._second_ends, self._accepted_in_second = now + 1, 0
-        if self._accepted_in_second >= self.limits.max_creation_rate:
-            self._pause_accepting(name)
-            self.loop.call_later(self._second_ends - now, self._resume_accepting, name)
-            return True
-        self._accepted_in_second += 1
-        return False
+    def _wait(self, name: str, pause_s: float) -> None:
+        """Leave further connections in the listener's queue, for so long or until one has gone."""
+        self._pause_accepting(name)
+        if pause_s < inf:
+            self.loop.call_later(pause_s, self._resume_accepting, name)
+        elif monotonic() >= self._next_full_line:
+            self._next_full_line = monotonic() + FULL_LINE_PAUSE_S
+            log.warning("%d connections, as many as allowed: further ones wait on %s", self._admission.total, name)
+
+    def _wait_for_resources(self, name: str, reason: str) -> None:
+        if not self._accept_failed:
+            self._accept_failed = True
+            log.error("cannot accept on %s: %s; trying again every %s s", name, reason, ACCEPT_PAUSE_S)
+        self._pause_accepting(name)
+        self.loop.call_later(ACCEPT_PAUSE_S, self._resume_accepting, name)
 
     def _admit(self, client: socket.socket, name: str, address: Any) -> None:
         """Make a Connection of an accepted socket, or close it when its address has too many."""
         host = plain_address(address[0])
-        limit = self.limits.per_ip_overrides.get(host, self.limits.max_connections_per_ip)
-        if self._per_ip[host] >= limit:
-            log.info("refusing a connection from %s on %s: it has %d, as many as allowed", host, name, limit)
+        refusal = self._admission.refusal(host)
+        if refusal:
+            log.info("refusing a connection from %s on %s: %s", host, name, refusal)
             client.close()
             return
         try:
@@ -157,8 +168,16 @@ class Server:
             log.debug("a connection from %s was gone at once: %s", host, error)
             client.close()
             return
-        self._per_ip[host] += 1
+        there_is_room = self._admission.enter(name, host)
         self.connections.add(Connection(self, PlainChannel(client), name, host, address[1]))
+        if not there_is_room:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """A broker came in beyond max.connections: the client that has been silent for longest goes, as in Kafka."""
+        clients = [each for each in self.connections if not self._admission.is_privileged(each.listener)]
+        if clients:
+            min(clients, key=attrgetter("last_active")).close("its place is needed for another broker")
 
     def _pause_accepting(self, name: str) -> None:
         self._paused_listeners.add(name)
@@ -173,10 +192,7 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed itself."""
         self.connections.discard(connection)
-        host = connection.host
-        self._per_ip[host] -= 1
-        if self._per_ip[host] <= 0:
-            del self._per_ip[host]
+        self._admission.leave(connection.listener, connection.host)
         if self._paused_listeners and not self._accept_failed:
             for name in list(self._paused_listeners):
                 self._resume_accepting(name)
@@ -287,6 +303,19 @@ def open_socket(listener: Listener, limits: ServerLimits) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+def most_descriptors() -> int:
+    """Return the number of descriptors beyond which no client is accepted.
+
+    The system gives the lowest free number, so a new connection's number tells how many are in use. What lies above
+    is left to the logs: without a descriptor no segment can be rolled and no checkpoint written, which would cost the
+    log directory.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return (1 << 31) - 1
+    return limit - max(SMALLEST_RESERVE, min(limit // 8, LARGEST_RESERVE))
 
 
 def plain_address(host: str) -> str:

@@ -25,7 +25,7 @@ def echo(connection: Connection, request: memoryview) -> list[bytes]:
 @asynccontextmanager
 async def serving(dispatch: Stub = echo, **limits: Any) -> AsyncIterator[Server]:
     server = Server(dispatch, ServerLimits(**limits))
-    server.bind([Listener("PLAINTEXT", "127.0.0.1", 0)])
+    server.bind([Listener("PLAINTEXT", "127.0.0.1", 0), Listener("BROKERS", "127.0.0.1", 0)])
     server.start()
     try:
         yield server
@@ -62,8 +62,8 @@ class Client:
 
 
 @asynccontextmanager
-async def connected(server: Server) -> AsyncIterator[Client]:
-    client = Client(*await asyncio.open_connection("127.0.0.1", server.ports["PLAINTEXT"], limit=1 << 24))
+async def connected(server: Server, listener: str = "PLAINTEXT") -> AsyncIterator[Client]:
+    client = Client(*await asyncio.open_connection("127.0.0.1", server.ports[listener], limit=1 << 24))
     try:
         yield client
     finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kbroker.config.broker_config import read_broker_config
-from kbroker.network.limits import LARGE_REQUESTS, PRODUCE, most_elements, server_limits
+from kbroker.network.limits import LARGE_REQUESTS, PRODUCE, addresses_of, most_elements, server_limits
 from kbroker.protocol.apis import API_BY_KEY
 
 
@@ -12,6 +14,31 @@ def test_limits_are_read_from_the_brokers_keys() -> None:
     limits = server_limits(read_broker_config({"broker.id": "1", "zookeeper.connect": "127.0.0.1:2181", **asked}))
     assert (limits.request_max_bytes, limits.max_connections) == (5_000_000, 77)
     assert limits.small_request_max_bytes == 4 << 20
+
+
+def test_a_brokers_only_listener_has_no_privilege_and_the_brokers_own_has() -> None:
+    general = {"broker.id": "1", "zookeeper.connect": "127.0.0.1:2181"}
+    assert server_limits(read_broker_config(general)).privileged_listener == ""
+    two = {
+        "listeners": "BROKERS://127.0.0.1:1,CLIENTS://127.0.0.1:2",
+        "listener.security.protocol.map": "BROKERS:PLAINTEXT,CLIENTS:PLAINTEXT",
+        "inter.broker.listener.name": "BROKERS",
+        "listener.name.clients.max.connections": "7",
+        "listener.name.clients.max.connection.creation.rate": "5",
+    }
+    limits = server_limits(read_broker_config({**general, **two}))
+    assert limits.privileged_listener == "BROKERS"
+    assert limits.listener_max_connections == {"CLIENTS": 7}
+    assert limits.listener_creation_rates == {"CLIENTS": 5}
+
+
+async def test_limits_of_host_names_hold_for_their_addresses() -> None:
+    found = await addresses_of({"localhost": 3, "10.0.0.7": 4, "0:0:0:0:0:0:0:2": 5})
+    assert found["127.0.0.1"] == 3
+    assert found["10.0.0.7"] == 4
+    assert found["::2"] == 5
+    with pytest.raises(OSError, match=r"the host no\.such\.host\.invalid is not known"):
+        await addresses_of({"no.such.host.invalid": 1})
 
 
 def test_small_requests_are_never_larger_than_any_request() -> None:

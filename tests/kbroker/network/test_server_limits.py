@@ -14,6 +14,7 @@ import pytest
 
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
+from kbroker.network.server import most_descriptors
 from tests.kbroker.network.serving import Client, connected, frame, serving, until
 
 
@@ -164,6 +165,54 @@ async def test_connections_beyond_max_connections_wait_for_a_place() -> None:
                 await first.receive()
                 await first.close()
                 assert await second.receive() == b"patience"
+
+
+async def test_a_broker_takes_the_place_of_the_client_that_was_silent_for_longest() -> None:
+    async with (
+        serving(max_connections=2, privileged_listener="BROKERS") as server,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        clients = []
+        for _ in range(2):
+            clients.append(await stack.enter_async_context(connected(server)))
+            clients[-1].send(frame(b"hello"))
+            await clients[-1].receive()
+        clients[0].send(frame(b"again"))
+        await clients[0].receive()
+        broker = await stack.enter_async_context(connected(server, "BROKERS"))
+        broker.send(frame(b"peer"))
+        assert await broker.receive() == b"peer"
+        assert await clients[1].is_closed()
+        clients[0].send(frame(b"still"))
+        assert await clients[0].receive() == b"still"
+
+
+async def test_a_reserve_of_descriptors_is_left_to_the_logs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kbroker.network.server.ACCEPT_PAUSE_S", 0.05)
+    lowest_free = os.dup(0)
+    os.close(lowest_free)
+    monkeypatch.setattr("kbroker.network.server.most_descriptors", lambda: lowest_free + 30)
+    async with serving(privileged_listener="BROKERS") as server, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(40)]
+        await until(lambda: "the rest is for the logs" in caplog.text)
+        assert 0 < len(server.connections) < 30
+        assert len([line for line in caplog.messages if "cannot accept" in line]) == 1
+        broker = await stack.enter_async_context(connected(server, "BROKERS"))
+        broker.send(frame(b"peer"))
+        assert await broker.receive() == b"peer"
+        for client in clients[:20]:
+            await client.close()
+        late = await stack.enter_async_context(connected(server))
+        late.send(frame(b"late"))
+        assert await late.receive() == b"late"
+
+
+def test_the_reserve_grows_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit, most in ((256, 192), (1024, 896), (1 << 20, (1 << 20) - 4096)):
+        monkeypatch.setattr("resource.getrlimit", lambda _, limit=limit: (limit, limit))
+        assert most_descriptors() == most
 
 
 async def test_connections_beyond_the_rate_wait_for_the_next_second() -> None:
