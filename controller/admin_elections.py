@@ -119,7 +119,9 @@ class AdminElections:
             yield from self.do.elect_leaderless()
             return
         offline = (PartitionStatus.OFFLINE, PartitionStatus.NEW)
-        waiting = [each for each in self.do.state.partitions_of(topic) if self.do.state.status(each) in offline]
+        state = self.do.state
+        waiting = [each for each in state.partitions_of(topic) if state.status(each) in offline]
+        waiting = [each for each in waiting if state.is_elected(each)]
         if waiting:
             yield from self.do.bring_online(waiting)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kbroker.controller.election import Strategy
@@ -31,9 +31,27 @@ class BrokerLife:
     do: Transitions
     deletion: TopicDeletion
     reassignment: Reassignment
+    left_out: set[tuple[int, int]] = field(default_factory=set)
+    """Id and epoch of brokers that nobody can reach: said once."""
 
-    def listed(self, brokers: dict[int, BrokerRegistration]) -> Steps[None]:
+    def reachable(self, registered: dict[int, BrokerRegistration]) -> dict[int, BrokerRegistration]:
+        """Those with the listeners that we and the other brokers use; the rest could neither be told nor followed."""
+        config = self.do.config
+        needed = dict.fromkeys((config.listener_name, config.inter_broker_listener_name))
+        brokers = {}
+        for broker_id, broker in registered.items():
+            missing = [name for name in needed if broker.endpoint(name) is None]
+            if not missing:
+                brokers[broker_id] = broker
+            elif (broker_id, broker.epoch) not in self.left_out:
+                self.left_out.add((broker_id, broker.epoch))
+                text = "broker %d has no listener %s: it counts as away until it has one like the other brokers"
+                log.error(text, broker_id, " and no ".join(missing))
+        return brokers
+
+    def listed(self, registered: dict[int, BrokerRegistration]) -> Steps[None]:
         """Compare with who was there: a known id with a new epoch has bounced, which is dying and starting."""
+        brokers = self.reachable(registered)
         known = self.do.state.brokers
         bounced = {each for each in brokers if each in known and brokers[each].epoch > known[each].epoch}
         new = set(brokers) - set(known)
@@ -56,9 +74,7 @@ class BrokerLife:
     def open_channel(self, broker: BrokerRegistration) -> Steps[None]:
         """Reach the broker on the controller's listener."""
         endpoint = broker.endpoint(self.do.config.listener_name)
-        if endpoint is None:
-            log.error("broker %d has no listener %s", broker.broker_id, self.do.config.listener_name)
-            return
+        assert endpoint is not None, f"broker {broker.broker_id} cannot be reached"
         yield OpenChannel(broker.broker_id, endpoint.host, endpoint.port)
 
     def _add(self, started: dict[int, BrokerRegistration]) -> Steps[None]:
@@ -207,7 +223,7 @@ class BrokerLife:
     def _can_move(self, partition: TopicPartition) -> bool:
         state = self.do.state
         has_others = len(state.replicas(partition)) > 1
-        return has_others and partition in state.leadership and not state.is_going(partition.topic)
+        return has_others and partition in state.leadership and state.is_elected(partition)
 
 
 def _manners(broker: BrokerRegistration) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.controller import znodes
-from kbroker.controller.multi_codec import multis
+from kbroker.controller.multi_codec import BYTES_PER_MULTI, encoded_size
 from kbroker.controller.znode_operations import (
     BadVersion,
     BrokerIdTaken,
@@ -42,7 +42,6 @@ from kbroker.controller.znodes import (
 log = logging.getLogger(__name__)
 
 CONFIG_CHANGE_EXPIRY_MS = 15 * 60 * 1000
-_TOPICS_PER_WRITE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +223,21 @@ class BrokerStore(Znodes):
         alone only if it existed before the call: Kafka writes it first, too).
         """
         results: dict[str, ZooKeeperError | None] = {}
-        for first in range(0, len(topics), _TOPICS_PER_WRITE):
-            chunk = topics[first : first + _TOPICS_PER_WRITE]
-            operations = [operation for topic in chunk for operation in self._creation(topic)]
-            left = iter(chunk)
-            for multi in multis(operations, group=2):
-                results.update(await self._create_at_once([next(left) for _ in multi[::2]], multi))
+        chunk: list[NewTopic] = []
+        operations: list[Operation] = []
+        size = 0
+        for topic in topics:
+            creation = self._creation(topic)
+            await asyncio.sleep(0)  # a large topic takes some milliseconds to be put into words
+            needed = sum(map(encoded_size, creation))
+            if chunk and size + needed > BYTES_PER_MULTI:
+                results.update(await self._create_at_once(chunk, operations))
+                chunk, operations, size = [], [], 0
+            chunk.append(topic)
+            operations += creation
+            size += needed
+        if chunk:
+            results.update(await self._create_at_once(chunk, operations))
         return results
 
     async def _create_at_once(

@@ -70,7 +70,7 @@ def judge(state: ControllerState, wanted: WantedChange, version: int) -> Partiti
         leader=known.leader,
         leader_epoch=known.leader_epoch,
         isr=wanted.isr,
-        controller_epoch=known.controller_epoch,
+        controller_epoch=state.epoch,
         partition_epoch=known.partition_epoch,
         leader_recovery_state=wanted.leader_recovery_state,
     )

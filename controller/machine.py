@@ -132,7 +132,7 @@ class Machine:
         """Take the cluster over as ZooKeeper describes it, then tell all brokers (controller.md, section 3)."""
         state, snapshot = self.state, event.snapshot
         state.epoch = event.epoch
-        state.brokers.update(snapshot.brokers)
+        state.brokers.update(self._brokers.reachable(snapshot.brokers))
         for name, topic in (yield from self._with_ids(snapshot.topics)).items():
             state.add_topic(name, topic)
             yield Pause()
@@ -141,7 +141,7 @@ class Machine:
         )
         yield Pause()
         state.reassigning.update(each for each in state.partitions() if self._is_moving(each))
-        for broker in snapshot.brokers.values():
+        for broker in state.brokers.values():
             yield from self._brokers.open_channel(broker)
         self._tell_story()
         yield from self._take_deletions(snapshot.topics_to_delete)

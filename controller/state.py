@@ -187,6 +187,10 @@ class ControllerState:
         """Whether the topic's deletion has begun; one that is only marked lives on, it may have to wait for long."""
         return topic in self.deletion_started
 
+    def is_elected(self, partition: TopicPartition) -> bool:
+        """Whether the partition gets a leader when it has none: one to be deleted only while it has to move first."""
+        return partition.topic not in self.topics_to_delete or partition in self.reassigning
+
     def status(self, partition: TopicPartition) -> PartitionStatus:
         """Where the partition stands; one we do not know is NonExistent."""
         return self.partition_status.get(partition, PartitionStatus.NON_EXISTENT)

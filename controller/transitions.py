@@ -38,7 +38,7 @@ class Transitions:
 
     def batch(self) -> RequestBatch:
         """An empty batch of requests."""
-        return RequestBatch(self.state, self.broker_id, self.config.listener_name)
+        return RequestBatch(self.state, self.broker_id, self.config.inter_broker_listener_name)
 
     def set_partition_status(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> None:
         """Partitions into New, Offline or NonExistent."""
@@ -73,7 +73,8 @@ class Transitions:
     def elect_leaderless(self) -> Steps[set[TopicPartition]]:
         """Elections for all partitions that are New or Offline."""
         waiting = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
-        partitions = [each for each, status in self.state.partition_status.items() if status in waiting]
+        status_of = self.state.partition_status
+        partitions = [each for each, has in status_of.items() if has in waiting and self.state.is_elected(each)]
         if not partitions:
             return set()
         return (yield from self.bring_online(partitions))

@@ -20,6 +20,7 @@ from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.placement import BrokerRack, assign_replicas
+from kbroker.controller.wording import few
 from kbroker.controller.znode_operations import NodeExists, TooLarge, ZooKeeperError
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -51,8 +52,36 @@ class TopicRequest:
     config: Mapping[str, str | None] | None = None
 
 
-def plan_topic(parts: ClusterParts, wanted: TopicRequest) -> NewTopic:
-    """Check all about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message."""
+class CreationLimit:
+    """What one request may create; what cannot be small is known before any of it is placed."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._partitions = config.kbroker_max_partitions_per_topic
+        self._replicas = config.kbroker_max_replicas_per_request
+        self._taken = 0
+
+    def take(self, partitions: int, replicas: int) -> None:
+        """Allow a topic with so many partitions in all, so many replicas of them new; raises INVALID_PARTITIONS."""
+        if partitions > self._partitions:
+            text = (
+                f"A topic can have {self._partitions} partitions at most, not {partitions}: "
+                "kbroker.max.partitions.per.topic allows no more."
+            )
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+        if self._taken + replicas > self._replicas:
+            text = (
+                f"One request can create {self._replicas} replicas at most, and this is one for "
+                f"{self._taken + replicas} or more: kbroker.max.replicas.per.request allows no more."
+            )
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
+        self._taken += replicas
+
+
+def plan_topic(parts: ClusterParts, wanted: TopicRequest, limit: CreationLimit | None = None) -> NewTopic:
+    """Check all about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message.
+
+    `limit` is shared by the topics of a request.
+    """
     known = parts.metadata.topics
     if wanted.name in known:
         raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{wanted.name}' already exists.")
@@ -61,7 +90,7 @@ def plan_topic(parts: ClusterParts, wanted: TopicRequest) -> NewTopic:
     if without_value:
         text = f"Null value not supported for topic configs: {', '.join(without_value)}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-    assignment = _place(parts, wanted)
+    assignment = _place(parts, wanted, limit or CreationLimit(parts.config))
     problem = name_problem(wanted.name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -74,7 +103,7 @@ def plan_topic(parts: ClusterParts, wanted: TopicRequest) -> NewTopic:
     return NewTopic(wanted.name, new_topic_id(), assignment, overrides)
 
 
-def _place(parts: ClusterParts, wanted: TopicRequest) -> dict[int, list[int]]:
+def _place(parts: ClusterParts, wanted: TopicRequest, limit: CreationLimit) -> dict[int, list[int]]:
     if wanted.assignment:
         if wanted.partitions != BROKERS_DEFAULT or wanted.replication_factor != BROKERS_DEFAULT:
             raise KafkaError(
@@ -82,6 +111,7 @@ def _place(parts: ClusterParts, wanted: TopicRequest) -> dict[int, list[int]]:
                 "Both numPartitions or replicationFactor and replicasAssignments were set. "
                 "Both cannot be used at the same time.",
             )
+        limit.take(len(wanted.assignment), sum(map(len, wanted.assignment.values())))
         assignment = {number: list(replicas) for number, replicas in wanted.assignment.items()}
         check_manual_assignment(assignment)
         return assignment
@@ -90,6 +120,7 @@ def _place(parts: ClusterParts, wanted: TopicRequest) -> dict[int, list[int]]:
     factor = wanted.replication_factor
     if factor == BROKERS_DEFAULT:
         factor = config.default_replication_factor
+    limit.take(partitions, partitions * max(factor, 1))
     brokers = broker_racks(parts.metadata)
     count = max(len(brokers), 1)
     return assign_replicas(brokers, partitions, factor, random.randrange(count), random.randrange(count))
@@ -104,10 +135,10 @@ def check_manual_assignment(assignment: Mapping[int, Sequence[int]]) -> None:
         if not replicas:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Partition {number} has no replicas")
         if len(set(replicas)) != len(replicas):
-            text = f"Duplicate replica assignment found: {dict(assignment)}"
+            text = f"Duplicate replica assignment found: partition {number} on {few(replicas)}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
         if any(replica < 0 for replica in replicas):
-            text = f"Partition {number} has a negative broker id among its replicas: {list(replicas)}"
+            text = f"Partition {number} has a negative broker id among its replicas: {few(replicas)}"
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, text)
     if len({len(replicas) for replicas in assignment.values()}) > 1:
         text = "All partitions should have the same number of replicas"

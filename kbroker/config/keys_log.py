@@ -38,6 +38,22 @@ class LogKeys:
         check=at_least(1),
         doc="Partitions of topics that are created automatically or with -1 partitions.",
     )
+    kbroker_max_partitions_per_topic: Int = key(
+        "kbroker.max.partitions.per.topic",
+        default=10_000,
+        check=at_least(1),
+        scope=Scope.CLUSTER_WIDE,
+        doc="Most partitions a topic can be given when it is created or extended; what has more already is served. "
+        "Not one of Kafka's keys.",
+    )
+    kbroker_max_replicas_per_request: Int = key(
+        "kbroker.max.replicas.per.request",
+        default=100_000,
+        check=at_least(1),
+        scope=Scope.CLUSTER_WIDE,
+        doc="Most replicas (partitions times replication factor) that one request can create, all its topics together. "
+        "Not one of Kafka's keys.",
+    )
     log_dir: str = key("log.dir", default="/tmp/kafka-logs", doc="Directory of the logs, where log.dirs is not set.")
     log_dirs: str | None = key("log.dirs", default=None, doc="Directories of the logs, separated by commas.")
     log_segment_bytes: Int = key(

@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kbroker.cluster.topic_creation import broker_racks, wait_for_leaders
+from kbroker.cluster.topic_creation import CreationLimit, broker_racks, wait_for_leaders
 from kbroker.controller.placement import continue_assignment
+from kbroker.controller.wording import few
 from kbroker.controller.znode_operations import BadVersion, NoNode, TooLarge, ZooKeeperError
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import Turn
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
 
@@ -30,15 +32,17 @@ async def create_partitions(
     times = Counter(topic.name for topic in request.topics)
     results: dict[str, Result] = {}
     counts: dict[str, int] = {}
+    limit, turn = CreationLimit(services.config), Turn()
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            await _extend(services, topic, request.validate_only)
+            await _extend(services, topic, limit, request.validate_only)
             counts[topic.name] = topic.count
             results[topic.name] = Result(name=topic.name, error_code=ErrorCode.NONE)
         except KafkaError as error:
             results[topic.name] = Result(name=topic.name, error_code=error.code, error_message=error.message or None)
+        await turn.end_if_over()
     if not request.validate_only:
         for name in await wait_for_leaders(services.metadata, counts, request.timeout_ms):
             results[name] = Result(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT)
@@ -46,12 +50,15 @@ async def create_partitions(
 
 
 async def _extend(
-    services: Services, wanted: CreatePartitionsRequest.CreatePartitionsTopic, validate_only: bool
+    services: Services,
+    wanted: CreatePartitionsRequest.CreatePartitionsTopic,
+    limit: CreationLimit,
+    validate_only: bool,
 ) -> None:
     """Read the topic, add to it, write it; again when somebody else, the controller perhaps, wrote it meanwhile."""
     try:
         for _ in range(WRITE_ATTEMPTS):
-            extended = await _extended(services, wanted)
+            extended = await _extended(services, wanted, limit)
             if validate_only:
                 return
             with contextlib.suppress(BadVersion):
@@ -67,7 +74,9 @@ async def _extend(
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}") from error
 
 
-async def _extended(services: Services, wanted: CreatePartitionsRequest.CreatePartitionsTopic) -> TopicAssignment:
+async def _extended(
+    services: Services, wanted: CreatePartitionsRequest.CreatePartitionsTopic, limit: CreationLimit
+) -> TopicAssignment:
     """The topic as it is now, with the new partitions; raises KafkaError when they cannot be."""
     found = await services.zookeeper.read_topics([wanted.name])
     if wanted.name in await services.zookeeper.topics_to_delete():
@@ -79,12 +88,15 @@ async def _extended(services: Services, wanted: CreatePartitionsRequest.CreatePa
     if any(partition.is_being_reassigned for partition in topic.partitions.values()):
         text = f"A partition reassignment is in progress for the topic '{wanted.name}'."
         raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
-    added = {number: ReplicaAssignment(tuple(each)) for number, each in _added(services, topic, wanted).items()}
+    added = {number: ReplicaAssignment(tuple(each)) for number, each in _added(services, topic, wanted, limit).items()}
     return replace(topic, partitions=topic.partitions | added)
 
 
 def _added(
-    services: Services, topic: TopicAssignment, wanted: CreatePartitionsRequest.CreatePartitionsTopic
+    services: Services,
+    topic: TopicAssignment,
+    wanted: CreatePartitionsRequest.CreatePartitionsTopic,
+    limit: CreationLimit,
 ) -> dict[int, list[int]]:
     """Replicas of the new partitions; raises KafkaError when they cannot be."""
     present = len(topic.partitions)
@@ -94,6 +106,7 @@ def _added(
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
     if more == 0:
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {present} partitions.")
+    limit.take(wanted.count, more * len(topic.partitions[0].replicas))
     existing = {number: list(partition.replicas) for number, partition in topic.partitions.items()}
     if wanted.assignments is None:
         return continue_assignment(broker_racks(services.metadata), existing, more)
@@ -106,13 +119,13 @@ def _check_given(services: Services, given: Sequence[Sequence[int]], more: int, 
     problem = None
     unknown = sorted({replica for replicas in given for replica in replicas} - services.metadata.brokers.keys())
     if unknown:
-        problem = f"Unknown broker(s) in replica assignment: {', '.join(map(str, unknown))}."
+        problem = f"Unknown broker(s) in replica assignment: {few(unknown)}."
     elif len(given) != more:
         problem = f"Increasing the number of partitions by {more} but {len(given)} assignments provided."
     else:
         for replicas in given:
             if len(set(replicas)) != len(replicas):
-                problem = f"Duplicate brokers not allowed in replica assignment: {list(replicas)}."
+                problem = f"Duplicate brokers not allowed in replica assignment: {few(replicas)}."
             elif len(replicas) != factor:
                 problem = (
                     "Inconsistent replication factor between partitions, partition 0 has "

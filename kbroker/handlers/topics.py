@@ -7,13 +7,14 @@ import contextlib
 from collections import Counter
 from collections.abc import Sequence
 
-from kbroker.cluster.topic_creation import TopicRequest, plan_topic, wait_for_leaders, write_topics
+from kbroker.cluster.topic_creation import CreationLimit, TopicRequest, plan_topic, wait_for_leaders, write_topics
 from kbroker.cluster.topic_names import CLUSTER_METADATA_TOPIC
 from kbroker.config.description import describe_topic
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.znode_operations import NoNode, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import Turn
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import (
     CreateTopicsRequest,
@@ -35,7 +36,7 @@ async def create_topics(services: Services, ctx: RequestContext, request: Create
     if not services.controller.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     results: dict[str, CreatedTopic] = {}
-    planned = _plan(services, request, results)
+    planned = await _plan(services, request, results)
     if request.validate_only:
         for topic in planned:
             results[topic.name] = _created(services, ctx, topic, ErrorCode.NONE)
@@ -45,10 +46,11 @@ async def create_topics(services: Services, ctx: RequestContext, request: Create
     return CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
 
 
-def _plan(services: Services, request: CreateTopicsRequest, results: dict[str, CreatedTopic]) -> list[NewTopic]:
+async def _plan(services: Services, request: CreateTopicsRequest, results: dict[str, CreatedTopic]) -> list[NewTopic]:
     """Check each topic; those which cannot be get their answer at once."""
     times = Counter(topic.name for topic in request.topics)
     planned = []
+    limit, turn = CreationLimit(services.config), Turn()
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
@@ -56,11 +58,12 @@ def _plan(services: Services, request: CreateTopicsRequest, results: dict[str, C
             if topic.name == CLUSTER_METADATA_TOPIC:
                 text = f"Creation of internal topic {topic.name} is prohibited."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-            planned.append(plan_topic(services, _wanted(topic)))
+            planned.append(plan_topic(services, _wanted(topic), limit))
         except KafkaError as error:
             results[topic.name] = CreatedTopic(
                 name=topic.name, error_code=error.code, error_message=error.message or None
             )
+        await turn.end_if_over()
     return planned
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kbroker.controller import events
+from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.znodes import Endpoint, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.replication import (
     ControlledShutdownRequest,
+    LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     UpdateMetadataRequest,
 )
@@ -43,12 +47,56 @@ def test_other_listeners_move_the_channel_and_are_told() -> None:
     assert all(isinstance(order.request, UpdateMetadataRequest) for order in play.sent)
 
 
-def test_a_broker_without_the_listener_gets_no_channel() -> None:
+def on_other_listeners(play: Play, broker_id: int) -> None:
+    """The broker's registration has none of ours any more; the epoch stays."""
+    play.brokers[broker_id] = replace(play.brokers[broker_id], endpoints=(Endpoint("OTHER", "h", 1),))
+
+
+def test_a_broker_without_our_listener_counts_as_away_until_it_has_one(caplog: pytest.LogCaptureFixture) -> None:
     play = cluster()
     play.register(3)
-    play.brokers[3] = replace(play.brokers[3], endpoints=(Endpoint("OTHER", "h", 1),))
+    on_other_listeners(play, 3)
     play.tell_brokers()
-    assert "open channel to 3" not in play.text()
+    play.tell_brokers()
+    assert [each.getMessage() for each in caplog.records if "broker 3" in each.getMessage()] == [
+        "broker 3 has no listener PLAINTEXT: it counts as away until it has one like the other brokers"
+    ]
+    assert not play.machine.state.is_live(3)
+    play.create_topic("u", (3, 2))
+    play.tell_topics()
+    assert play.states[TopicPartition("u", 0)].leader == 2
+    play.register(3)
+    play.tell_brokers()
+    assert "open channel to 3" in play.text()
+    assert play.machine.state.is_live(3)
+
+
+def test_a_leader_that_loses_our_listener_is_followed_by_another() -> None:
+    play = cluster()
+    on_other_listeners(play, 1)
+    play.tell_brokers()
+    assert (play.states[T0].leader, play.states[T0].isr) == (2, (2,))
+
+
+def test_a_new_controller_leaves_out_whom_it_cannot_reach() -> None:
+    play = cluster()
+    on_other_listeners(play, 1)
+    play.elect(2)
+    assert play.states[T0].leader == 2
+    assert "open channel to 1" not in play.text()
+
+
+def test_a_broker_needs_the_controllers_listener_and_that_of_the_followers() -> None:
+    play = Play((1, 2), ControllerConfig(control_plane_listener_name="CONTROL"))
+    control, plain = Endpoint("CONTROL", "control", 1), Endpoint("PLAINTEXT", "plain", 2)
+    play.brokers[1] = replace(play.brokers[1], endpoints=(control, plain))
+    play.elect()
+    assert set(play.machine.state.brokers) == {1}
+    play.create_topic("t", (1,))
+    play.tell_topics()
+    told = next(order.request for order in play.sent if isinstance(order.request, LeaderAndIsrRequest))
+    assert [(each.host_name, each.port) for each in told.live_leaders] == [("plain", 2)]
+    assert "open channel to 1 at control:1" in play.text()
 
 
 def test_a_refused_leader_and_isr_is_left_at_that() -> None:

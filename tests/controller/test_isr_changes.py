@@ -117,3 +117,10 @@ def test_a_notified_change_is_read_and_told_to_all(play: Play) -> None:
     play.tell(events.IsrChangesNotified((T0, TopicPartition("unknown", 0)), ("/isr_change_notification/x",)))
     assert play.machine.state.leadership[T0] == theirs
     assert [order.broker_id for order in play.sent] == [1, 2, 3]
+
+
+def test_a_change_is_written_under_the_present_controllers_epoch(play: Play) -> None:
+    play.elect(2)
+    judged = judge(play.machine.state, WANTED, 3)
+    assert isinstance(judged, PartitionState)
+    assert (play.states[T0].controller_epoch, judged.controller_epoch) == (1, 2)

@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.cluster.metadata_cache import BrokerInfo, MetadataCache
 from kbroker.cluster.topic_creation import (
+    CreationLimit,
     TopicRequest,
     automatic_topic,
     check_manual_assignment,
@@ -17,7 +18,7 @@ from kbroker.cluster.topic_creation import (
 )
 from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
-from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import uuid_to_text
 
 
@@ -41,6 +42,33 @@ def test_a_plan_has_replicas_for_each_partition() -> None:
 def test_numbers_that_are_left_open_come_from_the_broker() -> None:
     plan = plan_topic(services(num__partitions="4", default__replication__factor="3"), TopicRequest("t"))
     assert [len(replicas) for replicas in plan.assignment.values()] == [3] * 4
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (TopicRequest("t", (1 << 31) - 1, 1), "kbroker.max.partitions.per.topic"),
+        (TopicRequest("t", 11, 1), "A topic can have 10 partitions at most, not 11"),
+        (TopicRequest("t", 10, 3), "kbroker.max.replicas.per.request"),
+        (TopicRequest("t", 1, 32_767), "One request can create 20 replicas at most"),
+        (TopicRequest("t", assignment={each: [1] for each in range(11)}), "kbroker.max.partitions.per.topic"),
+        (TopicRequest("t", assignment={0: list(range(21))}), "kbroker.max.replicas.per.request"),
+    ],
+)
+def test_what_is_too_much_is_refused_before_it_is_placed(wanted: TopicRequest, said: str) -> None:
+    limited = services(kbroker__max__partitions__per__topic="10", kbroker__max__replicas__per__request="20")
+    with pytest.raises(KafkaError, match=said) as refused:
+        plan_topic(limited, wanted)
+    assert refused.value.code is ErrorCode.INVALID_PARTITIONS
+
+
+def test_the_topics_of_a_request_share_its_limit() -> None:
+    limited = services(kbroker__max__replicas__per__request="20")
+    limit = CreationLimit(limited.config)
+    plan_topic(limited, TopicRequest("a", 5, 3), limit)
+    with pytest.raises(KafkaError, match=r"and this is one for 27 or more"):
+        plan_topic(limited, TopicRequest("b", 4, 3), limit)
+    plan_topic(limited, TopicRequest("c", 5, 1), limit)
 
 
 def test_a_topic_that_is_there_is_refused() -> None:

@@ -51,6 +51,7 @@ async def test_replicas_of_new_partitions_may_be_given(ask: Ask, topic_name: str
     [
         (1, None, ErrorCode.INVALID_PARTITIONS, "higher than the requested 1"),
         (2, None, ErrorCode.INVALID_PARTITIONS, "already has 2 partitions"),
+        ((1 << 31) - 1, None, ErrorCode.INVALID_PARTITIONS, "kbroker.max.partitions.per.topic"),
         (3, [[7]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Unknown broker(s)"),
         (3, [[1], [1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "but 2 assignments"),
         (3, [[1, 1]], ErrorCode.INVALID_REPLICA_ASSIGNMENT, "Duplicate"),
@@ -100,6 +101,7 @@ async def test_partitions_that_somebody_else_adds_meanwhile_are_not_erased(
         services = SimpleNamespace(
             zookeeper=session,
             controller=SimpleNamespace(is_active=True),
+            config=SimpleNamespace(kbroker_max_partitions_per_topic=10, kbroker_max_replicas_per_request=10),
             metadata=SimpleNamespace(brokers={1: SimpleNamespace(id=1, rack=None)}),
         )
         wanted = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=count, assignments=None)

@@ -129,6 +129,15 @@ async def test_one_bad_topic_does_not_keep_the_others_from_being_created(ask: As
     assert bad.error_code is ErrorCode.INVALID_TOPIC_EXCEPTION
 
 
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_more_partitions_than_anybody_means_are_refused_at_once(
+    ask: Ask, topic_name: str, validate_only: bool
+) -> None:
+    (refused,) = await create(ask, topic(topic_name, (1 << 31) - 1), validate_only=validate_only)
+    assert refused.error_code is ErrorCode.INVALID_PARTITIONS
+    assert "kbroker.max.partitions.per.topic" in refused.error_message
+
+
 async def test_a_name_asked_for_twice_is_refused(ask: Ask, topic_name: str) -> None:
     refused = await create(ask, topic(topic_name), topic(topic_name))
     assert [each.error_code for each in refused] == [ErrorCode.INVALID_REQUEST] * 2
