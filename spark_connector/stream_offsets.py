@@ -1,24 +1,37 @@
 """A streaming query's offsets: Spark's JSON form, and how far one micro-batch goes under the limits. Pure.
 
-{"topic":{"0":123,"1":7}}        next offset of each partition, as Spark's Kafka source writes it into checkpoints
+{"topic":{"0":123,"1":7},        next offset of each partition, as Spark's Kafka source writes it into checkpoints
+ "topic@4sYQ…":{}}               the topic's id: no topic is named so, and who reads partitions alone finds none here
+
+A topic that was deleted and made again has another id: by that a query knows it, whatever its offsets are. Checkpoints
+of before have no ids, and Spark's source and its startingOffsets take both forms.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import math
 from collections.abc import Mapping
 
-from kbroker.spark_connector.offset_ranges import TopicPartition
+from kbroker.spark_connector.offset_ranges import NO_ID, TopicPartition
 from kbroker.spark_connector.read_options import TriggerLimits
 
 Offsets = dict[TopicPartition, int]
+JsonOffsets = dict[str, dict[str, int]]
+BEFORE_ID = "@"
+"""No legal name of a topic holds it."""
 
 
-def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
+def to_json(offsets: Mapping[TopicPartition, int], topic_ids: Mapping[str, bytes] | None = None) -> JsonOffsets:
     """Return the form of the checkpoint; always in one order, for Spark compares texts."""
-    topics: dict[str, dict[str, int]] = {}
+    topics: JsonOffsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
         topics.setdefault(topic, {})[str(partition)] = offset
+    for topic in list(topics):
+        topic_id = (topic_ids or {}).get(topic, NO_ID)
+        if topic_id != NO_ID:
+            topics[f"{topic}{BEFORE_ID}{base64.urlsafe_b64encode(topic_id).rstrip(b'=').decode()}"] = {}
     return topics
 
 
@@ -30,6 +43,17 @@ def from_json(topics: Mapping[str, Mapping[str, int]]) -> Offsets:
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise ValueError(f'offsets {topics!r} are not of the form {{"topic":{{"0":123}}}}: {error}') from error
+
+
+def topic_ids_in(topics: Mapping[str, object]) -> dict[str, bytes]:
+    """Return the ids that the form of the checkpoint holds; raises ValueError."""
+    found = {}
+    for topic, _, text in (name.partition(BEFORE_ID) for name in topics if BEFORE_ID in name):
+        try:
+            found[topic] = base64.urlsafe_b64decode(f"{text}==")
+        except binascii.Error as error:
+            raise ValueError(f"offsets {topics!r} hold an id of {topic} that is none: {error}") from error
+    return found
 
 
 def count_new(begins: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> int:

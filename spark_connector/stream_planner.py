@@ -2,7 +2,8 @@
 
 A topic that was deleted, or deleted and made again under its name (told by its topic id), is data loss: an error, or
 with failOnDataLoss=false one micro-batch whose end leaves the topic out, so that the next one finds it as a new topic
-and reads it from its first record. Offsets alone, as a checkpoint holds them, are enough to go on from there.
+and reads it from its first record. The checkpoint holds the ids beside the offsets, for what happens while the query is
+down. With a checkpoint of before, which has none, a topic made again is told by an end before the offsets read so far.
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ class StreamPlanner:
         self.newest: Offsets | None = None
         """The ends of the partitions when they were last asked for."""
         self._cluster: PlainCluster | None = None
-        self._topic_ids: dict[str, bytes] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        """Of the topics as they were when they were last read."""
         self._target: Offsets | None = None
         self._committed: Mapping[TopicPartition, int] = {}
         self._last_batch_at = float("-inf")
@@ -74,8 +76,12 @@ class StreamPlanner:
         starts = planning.resolve(self.cluster, self.options.starting, bounds, places)
         _, losses = plan_ranges(starts, {place: each.latest for place, each in bounds.items()}, bounds)
         planning.report_losses(losses, fail=self.options.fail_on_data_loss)
-        self._topic_ids = dict(self.cluster.topic_ids)
+        self.topic_ids = dict(self.cluster.topic_ids)
         return {place: min(max(starts[place], bounds[place].earliest), bounds[place].latest) for place in places}
+
+    def remember(self, topic_ids: Mapping[str, bytes]) -> None:
+        """Learn the ids of topics as the checkpoint knows them."""
+        self.topic_ids |= topic_ids
 
     def stop_at_newest(self) -> None:
         """Read no further than what there is now (Trigger.AvailableNow)."""
@@ -108,6 +114,11 @@ class StreamPlanner:
         starts = {place: start.get(place, bounds[place].earliest) for place in there}
         lost = [f"{topic}-{partition} is gone" for topic, partition in sorted(end.keys() - there)]
         lost += [f"topic {topic} was deleted and made again" for topic in sorted(remade)]
+        lost += [
+            f"new partition {topic}-{partition} begins at offset {bounds[topic, partition].earliest} instead of 0"
+            for topic, partition in sorted(there - start.keys())
+            if topic not in remade and min(bounds[topic, partition].earliest, end[topic, partition]) > 0
+        ]
         planning.report("; ".join(lost), REMADE, fail=self.options.fail_on_data_loss)
         readable = {p: each for p, each in bounds.items() if p[0] not in remade and starts[p] <= end[p]}
         ranges, losses = plan_ranges(starts, end, readable, self.cluster.topic_ids)
@@ -161,7 +172,7 @@ class StreamPlanner:
         return sorted(places.intersection(selection.assign) if selection.assign else places)
 
     def _is_remade(self, topic: str) -> bool:
-        old, new = self._topic_ids.get(topic, NO_ID), self.cluster.topic_ids.get(topic, NO_ID)
+        old, new = self.topic_ids.get(topic, NO_ID), self.cluster.topic_ids.get(topic, NO_ID)
         return NO_ID not in (old, new) and old != new
 
     def _without_lost(self, start: Offsets, newest: Offsets) -> Offsets:
@@ -178,10 +189,10 @@ class StreamPlanner:
                 lost.append(
                     f"{topic}-{partition} ends at {newest[place]}, before the offset {start[place]} read so far"
                 )
-                if topic not in self._topic_ids:  # not known from before: most likely another topic of that name
+                if topic not in self.topic_ids:  # not known from before: most likely another topic of that name
                     del latest[place]
         planning.report("; ".join(dict.fromkeys(lost)), REMADE, fail=self.options.fail_on_data_loss)
-        self._topic_ids = dict(self.cluster.topic_ids)
+        self.topic_ids = dict(self.cluster.topic_ids)
         return latest
 
     def _begins_of_new(self, start: Offsets, latest: Offsets) -> Offsets:

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from kbroker.spark_connector.read_options import TriggerLimits
-from kbroker.spark_connector.stream_offsets import from_json, to_json
-from kbroker.spark_connector.stream_reader_41 import JsonOffsets, StreamReader41
+from kbroker.spark_connector.stream_offsets import JsonOffsets, to_json
+from kbroker.spark_connector.stream_reader_41 import StreamReader41
 
 
 class StreamReader(StreamReader41, SupportsTriggerAvailableNow):
@@ -35,7 +35,7 @@ class StreamReader(StreamReader41, SupportsTriggerAvailableNow):
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # type: ignore[override]
         """Return where the next micro-batch ends."""
         limits = TriggerLimits() if isinstance(limit, ReadAllAvailable) else self.options.limits
-        return to_json(self.planner.next_end(from_json(start), limits))
+        return self._end_after(start, limits)
 
     def reportLatestOffset(self) -> JsonOffsets | None:
         """Return the newest offsets for the query's progress, from which tools compute its lag."""

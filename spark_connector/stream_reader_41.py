@@ -13,14 +13,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kbroker.spark_connector.columns import ColumnPlan
 from kbroker.spark_connector.read_options import ReadOptions, TriggerLimits
-from kbroker.spark_connector.stream_offsets import Offsets, from_json, to_json
+from kbroker.spark_connector.stream_offsets import JsonOffsets, from_json, to_json, topic_ids_in
 from kbroker.spark_connector.stream_planner import StreamPlanner
 from kbroker.spark_connector.tasks import RangePartition, read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-JsonOffsets = dict[str, dict[str, int]]
 
 
 class StreamReader41(DataSourceStreamReader):
@@ -30,7 +28,7 @@ class StreamReader41(DataSourceStreamReader):
         self.options = options
         self.plan = plan
         self.planner = StreamPlanner(options)
-        self._position: Offsets = {}
+        self._position: JsonOffsets = {}
         self._is_limited = False
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -38,19 +36,27 @@ class StreamReader41(DataSourceStreamReader):
 
     def initialOffset(self) -> JsonOffsets:
         """Return where a query without a checkpoint begins."""
-        self._position = self.planner.first()
-        return to_json(self._position)
+        self._position = to_json(self.planner.first(), self.planner.topic_ids)
+        return self._position
 
     def latestOffset(self) -> JsonOffsets:  # type: ignore[override]  # the arguments came with 4.2
         """Return where the next micro-batch ends."""
         limits = self.options.limits if self._is_limited else TriggerLimits()
         self._is_limited = True
-        return to_json(self.planner.next_end(self._position, limits))
+        return self._end_after(self._position, limits)
+
+    def _end_after(self, start: JsonOffsets, limits: TriggerLimits) -> JsonOffsets:
+        """Return where the micro-batch after `start` ends; `start` to the letter when there is none."""
+        self.planner.remember(topic_ids_in(start))
+        offsets = from_json(start)
+        end = self.planner.next_end(offsets, limits)
+        return start if end == offsets else to_json(end, self.planner.topic_ids)
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         """Plan one micro-batch; Spark asks again for the last one after a crash, and for none when it goes on."""
-        self._position = from_json(end)
-        return [RangePartition(*each) for each in self.planner.shares(from_json(start), self._position)]
+        self._position = end
+        self.planner.remember(topic_ids_in(end))
+        return [RangePartition(*each) for each in self.planner.shares(from_json(start), from_json(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run on an executor: yield the range's records as Arrow batches."""

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.spark_connector.stream_offsets import from_json
 from tests.spark.test_read import ROWS, confluent_kafka, create, read, send
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
@@ -66,7 +67,7 @@ def test_a_query_reads_exactly_what_is_there_in_limited_batches_and_goes_on_from
     assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [120, 120, 60]
     newest = {topic_name: {"0": 100, "1": 100, "2": 100}}
     assert json.loads(query.recentProgress[0]["sources"][0]["latestOffset"]) == newest, "what tools see as lag"
-    assert last_offsets(checkpoint) == newest
+    assert from_json(last_offsets(checkpoint)) == from_json(newest)
     send(broker, topic_name, rows=30)
     run(stream(spark, broker, **options), "parquet", checkpoint, path=str(output))
     counted = spark.read.parquet(str(output)).selectExpr("count(*)", "count(DISTINCT partition, offset)").collect()[0]

@@ -1,9 +1,12 @@
 """Spark's JSON form of offsets, and how far a micro-batch goes."""
 
+import json
+
 import pytest
 
+from kbroker.spark_connector.offset_specs import parse_offsets
 from kbroker.spark_connector.read_options import TriggerLimits
-from kbroker.spark_connector.stream_offsets import count_new, end_of_batch, from_json, to_json
+from kbroker.spark_connector.stream_offsets import count_new, end_of_batch, from_json, to_json, topic_ids_in
 
 BEGINS = {("t", 0): 0, ("t", 1): 10, ("t", 2): 5}
 LATEST = {("t", 0): 900, ("t", 1): 110, ("t", 2): 5}
@@ -15,6 +18,19 @@ def test_offsets_have_sparks_form_in_one_order_and_come_back() -> None:
     assert from_json(to_json(offsets)) == offsets
     with pytest.raises(ValueError, match="not of the form"):
         from_json({"t": 7})  # type: ignore[dict-item]
+
+
+def test_ids_of_topics_stand_beside_the_offsets_where_readers_of_offsets_find_nothing() -> None:
+    offsets, ids = {("b", 0): 1, ("a", 0): 3}, {"a": bytes(range(240, 256)), "b": bytes(16), "c": b"x" * 16}
+    found = to_json(offsets, ids)
+    assert found == {"a": {"0": 3}, "b": {"0": 1}, "a@8PHy8_T19vf4-fr7_P3-_w": {}}
+    assert list(to_json({**offsets}, ids)) == list(found)
+    assert from_json(found) == offsets
+    assert topic_ids_in(found) == {"a": ids["a"]}
+    assert topic_ids_in({"a": {"0": 3}}) == {}
+    assert parse_offsets("startingOffsets", json.dumps(found)).by_partition == offsets
+    with pytest.raises(ValueError, match="an id of a that is none"):
+        topic_ids_in({"a@x": {}})
 
 
 def test_without_a_limit_a_batch_takes_all_there_is() -> None:

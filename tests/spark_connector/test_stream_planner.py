@@ -120,6 +120,22 @@ def test_new_partitions_and_topics_are_read_from_their_first_record(
     assert sum(each.end - each.start for each in planner.ranges(start, end)) == 5
 
 
+def test_a_new_partition_that_does_not_begin_at_0_has_lost_records(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    for partition in (0, 1):
+        produce_values(broker.bootstrap, topic_name, partition, [b"v"] * 8)
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_records({(topic_name, 1): 5})
+    start = {(topic_name, 0): 4}
+    strict, loose = start_query(subscribe=topic_name), start_query(subscribe=topic_name, failOnDataLoss="false")
+    end = strict.again().next_end(start, ALL)
+    with pytest.raises(DataLossError, match=f"new partition {topic_name}-1 begins at offset 5 instead of 0"):
+        strict.again().ranges(start, end)
+    assert places(loose.again().ranges(start, end)) == [(0, 4, 8), (1, 5, 8)]
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_topic_made_again_is_an_error_or_read_from_its_first_record(
     broker: BrokerProcess, topic_name: str, start_query: type[Query], restarted: bool

@@ -5,6 +5,7 @@ import pytest
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.columns import ColumnPlan
 from kbroker.spark_connector.read_options import read_options
+from kbroker.spark_connector.stream_offsets import from_json
 from tests.kbroker.client.topics import create_topic, produce_values
 from tests.spark_connector.schemas import plain_schema
 
@@ -34,10 +35,11 @@ def test_limits_hold_unless_spark_wants_all(broker: BrokerProcess, topic_name: s
     reader = stream_reader.StreamReader(read_options({**given, "maxOffsetsPerTrigger": "4"}, streaming=True), PLAN)
     assert reader.reportLatestOffset() is None
     start = reader.initialOffset()
-    assert reader.latestOffset(start, reader.getDefaultReadLimit()) == {topic_name: {"0": 4}}
-    assert reader.latestOffset(start, limits.ReadAllAvailable()) == {topic_name: {"0": 10}}
+    assert from_json(reader.latestOffset(start, reader.getDefaultReadLimit())) == {(topic_name, 0): 4}
+    assert from_json(reader.latestOffset(start, limits.ReadAllAvailable())) == {(topic_name, 0): 10}
     assert reader.reportLatestOffset() == {topic_name: {"0": 10}}
     reader.prepareForTriggerAvailableNow()
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 10)
-    assert reader.latestOffset({topic_name: {"0": 8}}, reader.getDefaultReadLimit()) == {topic_name: {"0": 10}}
+    end = reader.latestOffset({topic_name: {"0": 8}}, reader.getDefaultReadLimit())
+    assert from_json(end) == {(topic_name, 0): 10}
     reader.stop()
