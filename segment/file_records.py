@@ -48,6 +48,11 @@ class FileRecords:
         """The slice's bytes (pread)."""
         return self.file.read(self.size, self.position) if self.size else b""
 
+    def read_ahead(self) -> None:
+        """Bring the slice into the page cache, so that sending it does not wait for the disk. Blocks."""
+        if self.size:
+            self.file.read_ahead(self.size, self.position)
+
     def __del__(self) -> None:
         if self._pinned:
             self.release()

@@ -18,12 +18,21 @@ import resource
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Buffer = bytes | bytearray | memoryview
 
 CREATE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_AT_ONCE: int = getattr(os, "RWF_NOWAIT", 0)
+_CANNOT_TELL = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+"""What a file system says that keeps everything in memory, or does not know the question."""
+_PROBE_EVERY = 1 << 19
+_READ_AHEAD_BYTES = 1 << 18
+
+
+class NotInMemory(Exception):
+    """Reading this now would wait for the disk, or take long: a worker thread should do it."""
 
 
 class Files:
@@ -35,6 +44,17 @@ class Files:
     pread: Callable[[int, int, int], bytes] = staticmethod(os.pread)
     sync: Callable[[int], None] = staticmethod(os.fdatasync)
     truncate: Callable[[int, int], None] = staticmethod(os.ftruncate)
+
+    def read_at_once(self, descriptor: int, buffer: bytearray, position: int) -> bool:
+        """Fill the buffer from the page cache; False when that is not possible without waiting for the disk."""
+        try:
+            return os.preadv(descriptor, (buffer,), position, _AT_ONCE) == len(buffer)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            if error.errno not in _CANNOT_TELL:
+                raise
+            return os.preadv(descriptor, (buffer,), position) == len(buffer)
 
     def open(self, path: str, flags: int) -> int:
         """Open a file, readable by its group as Kafka's are."""
@@ -298,6 +318,42 @@ class PooledFile:
             return data
         finally:
             pool.unpin(self)
+
+    def read_at_once(self, size: int, position: int) -> bytearray:
+        """All these bytes, without waiting for the disk; raises NotInMemory when some are not in the page cache."""
+        data = bytearray(size)
+        self._fill_at_once(data, (position,))
+        return data
+
+    def require_in_memory(self, size: int, position: int) -> None:
+        """Raise NotInMemory when sending these bytes would wait for the disk, as far as samples tell: the last byte,
+        and some on the way there. The first ones were looked at by whoever knows where to begin.
+        """
+        last = position + size - 1
+        places = (last,) if size <= _PROBE_EVERY else (*range(position + _PROBE_EVERY, last, _PROBE_EVERY), last)
+        self._fill_at_once(bytearray(1), places)
+
+    def _fill_at_once(self, buffer: bytearray, places: Iterable[int]) -> None:
+        pool = self.pool
+        with pool.lock:
+            descriptor = self.descriptor
+            if descriptor < 0 or pool.is_full:
+                descriptor = pool.pin(self)
+                self.pins -= 1
+            for place in places:
+                if not pool.files.read_at_once(descriptor, buffer, place):
+                    raise NotInMemory
+
+    def read_ahead(self, size: int, position: int) -> None:
+        """Bring these bytes into the page cache, and have the kernel begin with as many behind them."""
+        descriptor = self.pool.pin(self)
+        try:
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(descriptor, position, 2 * size, os.POSIX_FADV_WILLNEED)
+            for place in range(position, position + size, _READ_AHEAD_BYTES):
+                self.pool.files.pread(descriptor, min(_READ_AHEAD_BYTES, position + size - place), place)
+        finally:
+            self.pool.unpin(self)
 
     def sync(self) -> None:
         """fdatasync; a file that is deleted meanwhile needs none. Nobody holds a lock while waiting."""

@@ -57,6 +57,11 @@ class IndexFile(PooledFile):
             self.pool.unpin(self)
 
     @property
+    def is_at_hand(self) -> bool:
+        """Whether a look-up finds the map made."""
+        return self.map is not None or not self._parts[0]
+
+    @property
     def has_pending(self) -> bool:
         """Whether entries wait in memory."""
         return bool(self._parts[1])

@@ -229,19 +229,19 @@ class Log(LogState):
 
     # ------------------------------------------------------------------ reading
 
-    def read(self, offset: int, max_bytes: int, limit: int | None = None, min_one_batch: bool = True) -> FileRecords:
+    def read(
+        self, offset: int, max_bytes: int, limit: int | None = None, min_one_batch: bool = True, patient: bool = True
+    ) -> FileRecords:
         """Return the slice of one segment from the batch that holds `offset`, below `limit` (exclusive; None: the end).
 
         At least one whole batch if min_one_batch, else size 0 when the first is larger than max_bytes; a batch cut
         short at the end is legal. Raises KafkaError OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE when the first batch is
-        damaged.
+        damaged; unless patient NotInMemory, where that would wait for the disk.
         """
         segments, active_size, end_offset = self._extent()
         if not self.log_start_offset <= offset <= end_offset:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.name}: offset {offset} is not in [{self.log_start_offset}, {end_offset}]",
-            )
+            message = f"{self.name}: offset {offset} is not in [{self.log_start_offset}, {end_offset}]"
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         if self._failure is not None:
             raise self._unusable()
         if limit is None or limit > end_offset:
@@ -256,8 +256,8 @@ class Log(LogState):
                 end = segment.size if number < len(segments) else active_size
                 following = segments[number].base_offset if number < len(segments) else end_offset
                 if limit < following:
-                    end = segment.find(limit) if limit > segment.base_offset else 0
-                records = segment.slice(offset, end, max_bytes, min_one_batch)
+                    end = segment.find(limit, patient) if limit > segment.base_offset else 0
+                records = segment.slice(offset, end, max_bytes, min_one_batch, patient)
                 if records is not None:
                     return records
         except OSError as error:

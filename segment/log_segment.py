@@ -11,6 +11,9 @@ are known too, and the rest (what a clean restart found) is checked with CRC-32C
 position from which on everything is known to be good; below it `_trusted` lists the ranges read so far, and disappears
 once they meet. A file that somebody else changed (its mtime is not that of our last write) loses all trust. So a warm
 reader pays one fstat per slice, a cold one about 0.1 ms per MB, once.
+
+Who is not patient (the event loop) gets NotInMemory where a look-up, that check or sending the slice would wait for the
+disk or take long. What was appended a moment ago is in memory, no need to ask.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
 from kbroker.segment.file_records import FileRecords
-from kbroker.segment.files import Buffer, FilePool, Folder, PooledFile
+from kbroker.segment.files import Buffer, FilePool, Folder, NotInMemory, PooledFile
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
@@ -37,6 +40,9 @@ _SCAN_BYTES = 4096 + HEADER_SIZE
 _VERIFY_BYTES = 4 << 20
 """At most this much is checked for one read, so that a cold reader does not hold up the others."""
 _READ_BYTES = 1 << 16
+_CHECKED_AT_ONCE_BYTES = 256 << 10
+_FRESH_BYTES, _FRESH_NS = 1 << 20, 20_000_000_000
+"""What was written lately cannot have left the page cache: it was not even on disk for most of that time."""
 _RECENT = 16
 _time_ns = time.time_ns
 
@@ -282,10 +288,11 @@ class LogSegment:
 
     # ------------------------------------------------------------------ reading
 
-    def header_at(self, position: int) -> BatchHeader:
+    def header_at(self, position: int, patient: bool = True) -> BatchHeader:
         """The batch header at a position. Raises KafkaError CORRUPT_MESSAGE naming the place."""
+        read = self.file.read if patient else self.file.read_at_once
         try:
-            return read_header(self.file.read(HEADER_SIZE, position))
+            return read_header(read(HEADER_SIZE, position))
         except KafkaError as error:
             raise self.corrupt(position, error.message) from None
 
@@ -293,28 +300,31 @@ class LogSegment:
         """The error for damage at a position."""
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{self.place}, position {position}: {why}")
 
-    def find(self, offset: int) -> int:
+    def find(self, offset: int, patient: bool = True) -> int:
         """Position of the first batch whose last offset is >= offset; the segment's size when there is none."""
         if self._recent is not None:
             position = self._recent.get(offset)
             if position is not None:
                 return position
+        elif not patient and (self.file.descriptor < 0 or self._index is None or not self._index.is_at_hand):
+            raise NotInMemory
         indexed, position = self.index.lookup(offset)
         if position:
             try:
-                return self._scan(position, offset, indexed)
+                return self._scan(position, offset, indexed, patient)
             except KafkaError as error:
                 log.warning(
                     "%s: offset index does not fit its log, searching without it (%s)", self.place, error.message
                 )
-        return self._scan(0, offset, None)
+        return self._scan(0, offset, None, patient)
 
-    def _scan(self, position: int, offset: int, indexed: int | None) -> int:
+    def _scan(self, position: int, offset: int, indexed: int | None, patient: bool) -> int:
         end = self.size
+        read = self.file.read if patient else self.file.read_at_once
         unpack = _PLACE.unpack_from
         floor = self.base_offset
         while position + HEADER_SIZE <= end:
-            chunk = self.file.read(min(_SCAN_BYTES, end - position), position)
+            chunk = read(min(_SCAN_BYTES, end - position), position)
             here, last = 0, len(chunk) - HEADER_SIZE
             if last < 0:
                 raise self.corrupt(position, f"the file ends where a batch should begin (size {end})")
@@ -350,20 +360,28 @@ class LogSegment:
         """All bytes of a batch."""
         return self.file.read(header.size, position)
 
-    def slice(self, offset: int, end: int, max_bytes: int, min_one_batch: bool) -> FileRecords | None:
+    def slice(
+        self, offset: int, end: int, max_bytes: int, min_one_batch: bool, patient: bool = True
+    ) -> FileRecords | None:
         """From the batch that holds offset, up to the position `end`; None when all batches here end below offset."""
-        start = self.find(offset)
+        start = self.find(offset, patient)
         size = end - start
         if start >= self.size:
             return None
         if size > max_bytes:
-            first = self.header_at(start).size
+            first = self.header_at(start, patient).size
             size = max_bytes if first <= max_bytes else first if min_one_batch else 0
         if size > 0:
-            size = self._verified(start, start + size, offset) - start
+            size = self._verified(start, start + size, offset, patient) - start
+            if size > 0 and not (patient or self._is_fresh(start)):
+                self.file.require_in_memory(size, start)
         return FileRecords(self.file, start, max(size, 0), self.base_offset, offset)
 
-    def _verified(self, start: int, end: int, offset: int) -> int:
+    def _is_fresh(self, position: int) -> bool:
+        is_active = self._recent is not None
+        return is_active and self.size - position <= _FRESH_BYTES and _time_ns() - self._file_time < _FRESH_NS
+
+    def _verified(self, start: int, end: int, offset: int, patient: bool) -> int:
         """Check what nobody checked yet in [start, end), which begins with the batch that holds offset.
 
         Returns where the part ends that may be served.
@@ -382,15 +400,20 @@ class LogSegment:
                 known = high
         if known >= end or known >= self.trusted_from:
             return end
-        return self._check(start, known, end, offset if known == start else -1)
+        if not patient and end - known > _CHECKED_AT_ONCE_BYTES:
+            raise NotInMemory
+        return self._check(start, known, end, offset if known == start else -1, patient)
 
-    def _check(self, start: int, position: int, end: int, offset: int) -> int:
+    def _check(self, start: int, position: int, end: int, offset: int, patient: bool) -> int:
         """Check the batches of [position, end) and trust them; [start, position) is known. Raises when start is bad."""
-        limit = min(end, position + max(_VERIFY_BYTES, self.header_at(position).size))
+        read = self.file.read if patient else self.file.read_at_once
+        limit = min(end, position + max(_VERIFY_BYTES, self.header_at(position, patient).size))
         # One header more: only what follows tells whether the offset of a batch behind a gap is right.
-        data = self.file.read(min(limit + HEADER_SIZE, self.size) - position, position)
+        data = read(min(limit + HEADER_SIZE, self.size) - position, position)
         good, why = check_batches(data, self.base_offset, offset)
         if offset >= 0 and int.from_bytes(data[:8], "big") > offset:
+            if not patient:
+                raise NotInMemory
             self._confirm_gap(position, offset)
         served = end
         if why and position + good < end:

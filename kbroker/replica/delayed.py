@@ -20,6 +20,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition
+    from kbroker.replica.read_ahead import ColdRead
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.016
 """A fetch that was woken but has not enough bytes yet is looked at again no sooner: small appends come in bursts. Each
@@ -117,21 +118,52 @@ class Fetch(Protocol):
     by_log_end: bool
     """Waits for the log end offset (a follower) instead of the high watermark."""
 
+    cold: list[ColdRead]
+    """What the last attempt left out because it is not in memory."""
+
     def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
         """Look at the partitions that have changed: is there enough by now, or something to be told at once?"""
 
-    def answer(self) -> Any:
-        """Return the answer, with what there is."""
+    def attempt(self, final: bool, patient: bool = False) -> Any:
+        """Return the answer; None when there is too little (unless `final`), or (unless `patient`) all there is is not
+        in memory.
+        """
 
 
 class DelayedFetch:
-    """A Fetch request that waits until there is enough, its time is over, or nobody wants the answer any more."""
+    """A Fetch request that waits until there is enough, its time is over, or nobody wants the answer any more.
 
-    __slots__ = ("_changed", "_check_at", "_fetch", "_hosted", "_loop", "_pause_s", "_scheduled", "_timer", "future")
+    When all that it found is not in memory it waits for the disk, longer than it was told to if need be.
+    """
 
-    def __init__(self, fetch: Fetch, hosted: Iterable[HostedPartition], max_wait_ms: int) -> None:
+    __slots__ = (
+        "_changed",
+        "_check_at",
+        "_fetch",
+        "_hosted",
+        "_is_reading",
+        "_is_time_over",
+        "_loop",
+        "_pause_s",
+        "_read_ahead",
+        "_scheduled",
+        "_timer",
+        "future",
+    )
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        hosted: Iterable[HostedPartition],
+        max_wait_ms: int,
+        read_ahead: Callable[[list[ColdRead]], asyncio.Future[Any]],
+    ) -> None:
+        """`fetch` was attempted, and found too little in memory."""
         self._loop = asyncio.get_running_loop()
         self._fetch = fetch
+        self._read_ahead = read_ahead
+        self._is_reading = False
+        self._is_time_over = False
         self._hosted = list(hosted)
         self._changed: dict[HostedPartition, None] = {}
         self._check_at = 0.0
@@ -142,6 +174,7 @@ class DelayedFetch:
         self.future.add_done_callback(self._leave)
         for partition in self._hosted:
             (partition.followers if fetch.by_log_end else partition.consumers).add(self)
+        self._read_what_is_cold()
 
     def touch(self, hosted: HostedPartition) -> None:
         """This partition has changed: look at it, once, later in this turn of the loop or when the pause is over."""
@@ -158,21 +191,41 @@ class DelayedFetch:
         if self.future.done():
             return
         try:
-            if self._fetch.is_enough(changed):
-                self.future.set_result(self._fetch.answer())
+            is_enough = self._fetch.is_enough(changed)
         except Exception as error:
             self.future.set_exception(error)
+            return
+        if is_enough:
+            self._try(final=True)
         self._check_at = self._loop.time() + self._pause_s
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 
     def end(self) -> None:
         """Answer now with what there is."""
+        self._is_time_over = True
+        self._try(final=True)
+
+    def _try(self, final: bool, patient: bool = False) -> None:
         if self.future.done():
             return
         try:
-            self.future.set_result(self._fetch.answer())
+            answer = self._fetch.attempt(final, patient)
         except Exception as error:
             self.future.set_exception(error)
+            return
+        if answer is not None:
+            self.future.set_result(answer)
+        self._read_what_is_cold()
+
+    def _read_what_is_cold(self) -> None:
+        """Have it brought into memory: to be sent now, or with the next fetch."""
+        if self._fetch.cold and not self._is_reading:
+            self._is_reading = True
+            self._read_ahead(self._fetch.cold).add_done_callback(self._has_read)
+
+    def _has_read(self, done: asyncio.Future[Any]) -> None:
+        self._is_reading = False
+        self._try(self._is_time_over, patient=True)
 
     def _leave(self, future: asyncio.Future[Any]) -> None:
         """Answered, or the client has gone: wait for nothing any more."""

@@ -4,6 +4,7 @@
     whole batch            the first partition that has data gets at least one, however small the limits (v3+)
     held back              followers out of sync, on throttled replicas, while the rate is exceeded (KIP-73)
 
+What is not in memory is not waited for: it is left out, or, when there is nothing else, read ahead by a thread first.
 A partition of an incremental session that had nothing and has not changed since costs a comparison or two.
 """
 
@@ -20,8 +21,10 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.fetch_sessions import NEVER_SEEN, FetchContext, FetchTarget
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import Instruction, Role
+from kbroker.replica.read_ahead import ColdRead
 from kbroker.replica.replica_selection import ReplicaSelector
 from kbroker.replica.throttles import ReplicationThrottle
+from kbroker.segment.files import NotInMemory
 
 log = logging.getLogger(__name__)
 
@@ -95,12 +98,14 @@ class PartitionFetch:
         "_context",
         "_first",
         "_is_held_back",
+        "_is_patient",
         "_parameters",
         "_replicas",
         "_sizes",
         "_total",
         "_waiting",
         "by_log_end",
+        "cold",
         "respond",
     )
 
@@ -123,6 +128,9 @@ class PartitionFetch:
         """How much there was for each when it was last looked at; 0 where it is not named."""
         self._total = 0
         """The sum of the sizes."""
+        self._is_patient = False
+        self.cold: list[ColdRead] = []
+        """What the last attempt left out because it is not in memory."""
         self.by_log_end = parameters.is_follower
         self.respond = respond
         """Makes the response from what is to be sent."""
@@ -140,10 +148,17 @@ class PartitionFetch:
             return max_wait_ms
         return min(max_wait_ms, self._replicas.leader_throttle.pause_ms(self._replicas.clock()))
 
-    def attempt(self, final: bool) -> Any:
-        """Return the response, or None when there is too little and time to wait."""
+    def attempt(self, final: bool, patient: bool = False) -> Any:
+        """Return the response, or None when there is too little and time to wait.
+
+        Unless `patient`, what is not in memory is left out and noted as `cold`; None if that is all there is.
+        """
+        self.cold = []
+        self._is_patient = patient
         answers, size, at_once = self._read_all()
+        self._is_patient = False
         parameters = self._parameters
+        final = final and (size > 0 or not self.cold)
         if not (final or at_once or size >= parameters.min_bytes):
             for target, answer in answers:
                 target.keep_for_later(answer)
@@ -159,20 +174,19 @@ class PartitionFetch:
     def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
         """Look at those of its partitions that have changed: is there enough now, or something to be told at once?"""
         sizes = self._sizes
+        self.cold = []
         for hosted in changed:
             target = self._waiting[hosted]
             answer = self._read(target, self._parameters.max_bytes, whole_batch=True)
             target.seen_changes = NEVER_SEEN  # it is told by the answer only
+            if self.cold:
+                return True
             size = len(answer.records) if answer.records else 0
             self._total += size - sizes.get(target, 0)
             sizes[target] = size
             if self._is_news(answer):
                 return True
         return self._total >= self._parameters.min_bytes
-
-    def answer(self) -> Any:
-        """Return the response, whatever there is."""
-        return self.attempt(final=True)
 
     def _is_news(self, answer: PartitionData) -> bool:
         """Whether an answer is to be sent without waiting, although no records are in it."""
@@ -321,7 +335,12 @@ class PartitionFetch:
         records: Any = NOTHING
         aborted = None
         if offset < limit and (budget > 0 or whole_batch) and not self._must_wait(hosted):
-            records = partition_log.read(offset, min(budget, target.max_bytes), limit, whole_batch)
+            wanted = ColdRead(partition_log, offset, min(budget, target.max_bytes), limit, whole_batch)
+            try:
+                records = partition_log.read(*wanted[1:], self._is_patient)
+            except NotInMemory:
+                self.cold.append(wanted)
+                target.seen_changes = NEVER_SEEN
         if parameters.read_committed:
             aborted = self._aborted(hosted, records, limit)
         return PartitionData(

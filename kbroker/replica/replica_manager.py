@@ -33,6 +33,7 @@ from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.leadership import Key, Leadership
 from kbroker.replica.log_dir_moves import LogDirMoves
 from kbroker.replica.partition import AssignLeaderEpoch, HighWatermarkMoved, Instruction, Partition, StopFetching
+from kbroker.replica.read_ahead import ReadAhead
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
@@ -144,6 +145,7 @@ class ReplicaManager:
         self._hosted: dict[Key, HostedPartition] = {}
         self._waiting_followers: set[DelayedFetch] = set()
         self._followers_expected_until_ms = 0
+        self._read_ahead = ReadAhead(self.workers)
         self._appender = Appender(metadata, self.find, self.workers, clock)
         self.append = self._appender.append
         self.append_then = self._appender.append_then
@@ -335,13 +337,15 @@ class ReplicaManager:
         fetch = PartitionFetch(self, context, parameters, respond)
         answer = fetch.attempt(final=parameters.max_wait_ms <= 0)
         if answer is not None:
+            if fetch.cold:
+                self._read_ahead(fetch.cold)
             return answer
         patience_ms = fetch.patience_ms
         if not parameters.is_follower:
-            return DelayedFetch(fetch, fetch.hosted, patience_ms).future
+            return DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead).future
         if self.clock() < self._followers_expected_until_ms:
             patience_ms = min(patience_ms, EXPECTED_FOLLOWER_WAIT_MS)
-        delayed = DelayedFetch(fetch, fetch.hosted, patience_ms)
+        delayed = DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead)
         self._waiting_followers.add(delayed)
         delayed.future.add_done_callback(lambda _: self._waiting_followers.discard(delayed))
         return delayed.future

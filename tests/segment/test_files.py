@@ -1,11 +1,13 @@
 """The pool of open files."""
 
+import errno
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kbroker.segment.files import FilePool, Files, Folder, PooledFile
+from kbroker.segment.files import FilePool, Files, Folder, NotInMemory, PooledFile
 from tests.crash.faults import FaultyFiles
 
 
@@ -86,3 +88,48 @@ def test_a_small_file_is_replaced_whole(tmp_path: Path) -> None:
     files.sync_path(path)
     files.sync_path(path + "-gone")
     files.sync_filesystem(str(tmp_path))
+
+
+def test_what_is_not_in_the_page_cache_is_not_read_at_once(tmp_path: Path) -> None:
+    pool = FilePool()
+    file = make(pool, tmp_path, 1)[0]
+    file.write(bytes(1 << 20), 0)
+    file.sync()
+    assert file.read_at_once(1 << 20, 0) == bytes(1 << 20)
+    file.require_in_memory(1 << 20, 0)
+    with pytest.raises(NotInMemory):
+        file.read_at_once(2, (1 << 20) - 1)
+    os.posix_fadvise(pool.pin(file), 0, 0, os.POSIX_FADV_DONTNEED)
+    if not cannot_tell(file):
+        with pytest.raises(NotInMemory):
+            file.require_in_memory(1 << 20, 0)
+    file.read_ahead(1 << 20, 0)
+    file.require_in_memory(1 << 20, 0)
+
+
+def cannot_tell(file: PooledFile) -> bool:
+    """Whether the file system keeps everything in memory, or does not say what is there."""
+    try:
+        os.preadv(file.descriptor, [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def test_a_file_system_that_does_not_say_what_is_in_memory_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    preadv = os.preadv
+
+    def refuse(descriptor: int, buffers: Any, position: int, flags: int = 0) -> int:
+        if flags:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return preadv(descriptor, buffers, position)
+
+    monkeypatch.setattr(os, "preadv", refuse)
+    file = make(FilePool(), tmp_path, 1)[0]
+    file.write(b"abc", 0)
+    assert file.read_at_once(3, 0) == b"abc"
+    file.require_in_memory(3, 0)

@@ -8,10 +8,11 @@ from threading import Barrier
 import pytest
 
 from kbroker.segment.fetched import check_fetched
+from kbroker.segment.files import Files, NotInMemory
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_segment import LogSegment, check_batches
-from tests.segment.batches import batch, fill, new_log
+from tests.segment.batches import batch, fill, new_log, reopen
 from tests.segment.interleaving import at_each_line
 
 CONFIG = LogConfig(index_interval_bytes=300)
@@ -104,4 +105,29 @@ def test_what_is_appended_during_a_read_is_not_read_beyond_its_limit(tmp_path: P
     at_each_line(lambda: found.append(log.read(4, 1 << 20, 10)), Log.read.__code__, others)
     (records,) = found
     assert [header.base_offset for _, header in check_fetched(memoryview(records.read()), "")] == [4, 5, 6, 7, 8, 9]
+    log.close()
+
+
+def test_who_is_not_patient_checks_little_and_leaves_the_rest_to_others(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 8, size=100_000)
+    size = log.size // 8
+    log.close()
+    again = reopen(tmp_path, recovery_point=8, log_start_offset=0, clean=True)
+    assert again.read(7, 1 << 20, patient=False).size == size
+    with pytest.raises(NotInMemory):
+        again.read(0, 1 << 20, patient=False)
+    assert again.read(0, 1 << 20).size == 8 * size
+    assert again.read(0, 1 << 20, patient=False).size == 8 * size
+    again.close()
+
+
+def test_what_was_appended_a_moment_ago_is_in_memory_without_asking(tmp_path: Path) -> None:
+    class Silent(Files):
+        def read_at_once(self, descriptor: int, buffer: bytearray, position: int) -> bool:
+            raise AssertionError
+
+    log = new_log(tmp_path, files=Silent())
+    fill(log, 8, size=1000)
+    assert log.read(7, 1 << 20, patient=False).size == log.size // 8
     log.close()

@@ -63,13 +63,21 @@ class Played:
     def __init__(self, enough_at: int) -> None:
         self.enough_at = enough_at
         self.looks: list[list[Any]] = []
+        self.cold: list[Any] = []
 
     def is_enough(self, changed: Any) -> bool:
         self.looks.append(list(changed))
         return len(self.looks) >= self.enough_at
 
-    def answer(self) -> Any:
-        return "what there is"
+    def attempt(self, final: bool, patient: bool = False) -> Any:
+        if patient:
+            self.cold = []
+        return "what there is" if (final or patient) and not self.cold else None
+
+
+def reading(cold: list[Any]) -> Any:
+    """A disk that takes its time."""
+    return asyncio.ensure_future(asyncio.sleep(0.05))
 
 
 class Watched:
@@ -80,7 +88,7 @@ class Watched:
 
 async def test_many_events_of_one_turn_are_one_look_at_what_has_changed() -> None:
     fetch, watched = Played(1), [Watched() for _ in range(3)]
-    delayed: Any = DelayedFetch(fetch, watched, 1000)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, watched, 1000, reading)  # type: ignore[arg-type]
     assert all(delayed in each.consumers for each in watched)
     for _ in range(5):
         delayed.touch(watched[0])
@@ -92,7 +100,7 @@ async def test_many_events_of_one_turn_are_one_look_at_what_has_changed() -> Non
 
 async def test_looks_become_rarer_and_miss_nothing() -> None:
     fetch, watched = Played(99), Watched()
-    delayed: Any = DelayedFetch(fetch, [watched], 1000)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 1000, reading)  # type: ignore[arg-type]
     with suppress(TimeoutError):
         async with asyncio.timeout(0.2):
             while True:
@@ -106,7 +114,7 @@ async def test_looks_become_rarer_and_miss_nothing() -> None:
 
 async def test_when_its_time_is_over_a_fetch_is_answered_in_any_case() -> None:
     fetch, watched = Played(99), Watched()
-    delayed: Any = DelayedFetch(fetch, [watched], 20)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 20, reading)  # type: ignore[arg-type]
     delayed.touch(watched)
     assert await asyncio.wait_for(delayed.future, 1) == "what there is"
     assert len(fetch.looks) == 1
@@ -118,7 +126,7 @@ async def test_a_failing_look_is_the_answer() -> None:
             raise ZeroDivisionError
 
     watched = Watched()
-    delayed: Any = DelayedFetch(Failing(1), [watched], 1000)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(Failing(1), [watched], 1000, reading)  # type: ignore[arg-type]
     delayed.touch(watched)
     await asyncio.wait([delayed.future], timeout=1)
     assert isinstance(delayed.future.exception(), ZeroDivisionError)
@@ -126,7 +134,17 @@ async def test_a_failing_look_is_the_answer() -> None:
 
 async def test_a_cancelled_fetch_waits_for_nothing() -> None:
     watched = Watched()
-    delayed = DelayedFetch(Played(1), [watched], 1000)  # type: ignore[list-item]
+    delayed = DelayedFetch(Played(1), [watched], 1000, reading)  # type: ignore[list-item]
     delayed.future.cancel()
     await asyncio.sleep(0)
     assert not watched.consumers
+
+
+async def test_what_is_not_in_memory_is_waited_for_though_the_time_is_over() -> None:
+    fetch, watched = Played(1), Watched()
+    fetch.cold = ["cold"]
+    delayed: Any = DelayedFetch(fetch, [watched], 0, reading)  # type: ignore[arg-type]
+    delayed.touch(watched)
+    await asyncio.sleep(0.02)
+    assert not delayed.future.done()
+    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
