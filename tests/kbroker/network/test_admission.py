@@ -51,6 +51,7 @@ def test_the_rate_counts_what_was_accepted_in_a_second_but_not_brokers() -> None
     for _ in range(5):  # nobody was there: nothing is counted
         assert doors.pause_s("CLIENTS", 10.1) == 0
     fill(doors, 5, "BROKERS")
+    assert doors.pause_s("CLIENTS", 10.2) == 0
     fill(doors, 2)
     assert doors.pause_s("CLIENTS", 10.25) == 0.75
     assert doors.pause_s("BROKERS", 10.25) == 0
