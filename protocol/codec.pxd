@@ -44,9 +44,23 @@ cdef class EncodedArray:
     cdef readonly object parts
 
 
+
+@cython.final
+cdef class ElementWriter:
+    cdef object message_type
+    cdef object version
+    cdef readonly Py_ssize_t count
+    cdef Writer writer
+    cdef Plan plan
+
+    cpdef append(self, struct)
+    cpdef array(self)
+
+
 cdef Plan _plan(message_type, version)
-@cython.locals(plan=Plan)
 cpdef bytes encode_elements(structs, message_type, version)
+@cython.locals(plan=Plan)
+cdef Plan _element_plan(struct_type, message_type, version)
 @cython.locals(step=Step)
 cdef object _read_struct(Reader reader, Plan plan)
 @cython.locals(kind="int", code=int64_t)

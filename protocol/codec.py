@@ -40,7 +40,7 @@ M = TypeVar("M", bound=Message)
 
 _FIXED_SIZES = {BOOL: 1, INT8: 1, INT16: 2, INT32: 4, INT64: 8, FLOAT64: 8, UUID: 16, ERROR: 2}
 
-NUMBERS_PER_ELEMENT = 16
+NUMBERS_PER_ELEMENT = 4
 """So many plain numbers cost as much as one struct or text."""
 
 _ERRORS = [ErrorCode.of(code) for code in range(-1, max(ErrorCode) + 1)]
@@ -172,12 +172,38 @@ def encode_elements(structs: Iterable[Struct], message_type: type[Message], vers
     """Return the bytes of a message's structs as they stand in an array: a part for `EncodedArray`."""
     writer = Writer()
     for struct in structs:
-        key = type(struct), version
-        plan = _plans.get(key)
-        if plan is None:
-            plan = _plans[key] = Plan(type(struct), version, version in message_type.__schema__.flexible)
-        _write_struct(writer, struct, plan)
+        _write_struct(writer, struct, _element_plan(type(struct), message_type, version))
     return writer.to_bytes()
+
+
+def _element_plan(struct_type: type[Struct], message_type: type[Message], version: int) -> Plan:
+    key = struct_type, version
+    plan = _plans.get(key)
+    if plan is None:
+        plan = _plans[key] = Plan(struct_type, version, version in message_type.__schema__.flexible)
+    return plan
+
+
+class ElementWriter:
+    """Encodes an array's elements one by one, for what makes them one by one: `array()` stands for all of them."""
+
+    def __init__(self, message_type: type[Message], version: int) -> None:
+        self.message_type = message_type
+        self.version = version
+        self.count = 0
+        self.writer = Writer()
+        self.plan: Any = None
+
+    def append(self, struct: Struct) -> None:
+        """Add an element; all are of one type."""
+        if self.plan is None:
+            self.plan = _element_plan(type(struct), self.message_type, self.version)
+        _write_struct(self.writer, struct, self.plan)
+        self.count += 1
+
+    def array(self) -> Any:
+        """Return the array of all that was added."""
+        return EncodedArray(self.count, [self.writer.to_bytes()])
 
 
 def encode_parts(message: Message, version: int) -> list[Part]:

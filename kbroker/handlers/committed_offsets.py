@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any
 
 from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import in_turns
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
     OffsetCommitRequest,
@@ -22,6 +24,8 @@ from kbroker.protocol.messages.groups import (
 
 FIRST_BATCHED_VERSION = 8
 FIRST_TOP_LEVEL_ERROR = 2
+MOST_ANSWERED_AT_ONCE = 1000
+"""Partitions of a commit whose answer is made in one go."""
 
 # --- OffsetCommit ---------------------------------------------------------------------------------------------
 
@@ -31,6 +35,12 @@ def offset_commit(
     services: Services, ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     """Store offsets; each partition has its own error. Unknown partitions do not keep the others from being stored."""
+    return in_turns(_commit(services, ctx, request))
+
+
+def _commit(
+    services: Services, ctx: RequestContext, request: OffsetCommitRequest
+) -> Generator[None, None, OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
     offsets: list[tuple[Key, CommittedOffset]] = []
     refused: dict[Key, ErrorCode] = {}
     topics = services.metadata.topics
@@ -52,19 +62,21 @@ def offset_commit(
                     partition.committed_offset, partition.committed_leader_epoch, metadata, now, expires
                 )
                 offsets.append(((name, index), committed))
+            yield
+    is_large = len(refused) + len(offsets) > MOST_ANSWERED_AT_ONCE
     outcome = services.groups.commit(
         request.group_id,
         request.member_id,
         request.group_instance_id,
         request.generation_id_or_member_epoch,
         offsets,
-        lambda error: _committed(request, error, refused),
+        (lambda error: error) if is_large else lambda error: _committed(request, error, refused),
     )
     if isinstance(outcome, asyncio.Future):
-        return outcome
+        return _committed_later(ctx.api_version, request, outcome, refused) if is_large else outcome
     if outcome is not ErrorCode.NONE:  # about the member, so about all partitions there are
         refused = {key: code for key, code in refused.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    return _committed(request, outcome, refused)
+    return (yield from _committed_in_turns(ctx.api_version, request, outcome, refused))
 
 
 def _utf16_units(text: str) -> int:
@@ -89,100 +101,116 @@ def _committed(request: OffsetCommitRequest, error: ErrorCode, refused: dict[Key
     )
 
 
+def _committed_in_turns(
+    version: int, request: OffsetCommitRequest, error: ErrorCode, refused: dict[Key, ErrorCode]
+) -> Generator[None, None, OffsetCommitResponse]:
+    topics = []
+    for topic in request.topics:
+        answers = ElementWriter(OffsetCommitResponse, version)
+        for partition in topic.partitions:
+            index = partition.partition_index
+            code = refused.get((topic.name, index), error)
+            answers.append(OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=index, error_code=code))
+            yield
+        topics.append(OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=answers.array()))
+    return OffsetCommitResponse(topics=topics)
+
+
+async def _committed_later(
+    version: int, request: OffsetCommitRequest, outcome: Awaitable[ErrorCode], refused: dict[Key, ErrorCode]
+) -> OffsetCommitResponse:
+    answer = in_turns(_committed_in_turns(version, request, await outcome, refused))
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
 # --- OffsetFetch ----------------------------------------------------------------------------------------------
-
-
-class _Found(NamedTuple):
-    """One partition's answer."""
-
-    partition_index: int
-    committed: CommittedOffset
-    error: ErrorCode
 
 
 NOTHING = CommittedOffset(-1)
 
-Wanted = Iterable[tuple[str, Sequence[int]]]
+Work = Generator[None, None, Any]
 
 
 @handles(OffsetFetchRequest)
-def offset_fetch(services: Services, ctx: RequestContext, request: OffsetFetchRequest) -> OffsetFetchResponse:
+def offset_fetch(
+    services: Services, ctx: RequestContext, request: OffsetFetchRequest
+) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Return committed offsets: of one group, or from version 8 on of several; -1 where there is none."""
     if ctx.api_version >= FIRST_BATCHED_VERSION:
-        return OffsetFetchResponse(groups=[_fetch_group(services, group, request) for group in request.groups])
-    wanted = None if request.topics is None else [(topic.name, topic.partition_indexes) for topic in request.topics]
-    error, topics = _fetch(services, request.group_id, wanted, request.require_stable)
-    if error is not ErrorCode.NONE and ctx.api_version < FIRST_TOP_LEVEL_ERROR:
-        topics = {name: [_Found(index, NOTHING, error) for index in partitions] for name, partitions in (wanted or ())}
-    return OffsetFetchResponse(
-        error_code=error,
-        topics=_topics(
-            OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetFetchResponsePartition, topics
-        ),
-    )
+        return in_turns(_fetch_groups(services, ctx.api_version, request))
+    return in_turns(_fetch_group(services, ctx.api_version, request))
 
 
-def _fetch_group(
-    services: Services, group: OffsetFetchRequest.OffsetFetchRequestGroup, request: OffsetFetchRequest
-) -> OffsetFetchResponse.OffsetFetchResponseGroup:
-    wanted = None if group.topics is None else [(topic.name, topic.partition_indexes) for topic in group.topics]
-    error, topics = _fetch(services, group.group_id, wanted, request.require_stable)
-    if group.member_id is not None and group.member_epoch >= 0 and error is ErrorCode.NONE:
-        error = services.groups.read_error(group.group_id, group.member_id, group.member_epoch)
-        if error is not ErrorCode.NONE:
-            topics = {}
-    return OffsetFetchResponse.OffsetFetchResponseGroup(
-        group_id=group.group_id,
-        error_code=error,
-        topics=_topics(
-            OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions, topics
-        ),
-    )
-
-
-def _topics(of_topic: Any, of_partition: Any, topics: dict[str, list[_Found]]) -> list[Any]:
-    """Return what was found in structs of the version's kind: before version 8, or since then."""
-    return [
-        of_topic(
-            name=name,
-            partitions=[
-                of_partition(
-                    partition_index=each.partition_index,
-                    committed_offset=each.committed.offset,
-                    committed_leader_epoch=each.committed.leader_epoch,
-                    metadata=each.committed.metadata,
-                    error_code=each.error,
-                )
-                for each in found
-            ],
+def _fetch_groups(services: Services, version: int, request: OffsetFetchRequest) -> Work:
+    structs = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions
+    groups = ElementWriter(OffsetFetchResponse, version)
+    for group in request.groups:
+        yield
+        found, error = services.groups.committed(group.group_id)
+        if error is ErrorCode.NONE and group.member_id is not None and group.member_epoch >= 0:
+            error = services.groups.read_error(group.group_id, group.member_id, group.member_epoch)
+        topics = []
+        if error is ErrorCode.NONE:
+            topics = yield from _topics(found, group.topics, request.require_stable, version, structs, error)
+        groups.append(
+            OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=topics)
         )
-        for name, found in topics.items()
-    ]
+    return OffsetFetchResponse(groups=groups.array())
 
 
-def _fetch(
-    services: Services, group_id: str, wanted: Wanted | None, require_stable: bool
-) -> tuple[ErrorCode, dict[str, list[_Found]]]:
-    group, error = services.groups.committed(group_id)
-    if error is not ErrorCode.NONE:
-        return error, {}
-    topics: dict[str, list[_Found]] = {}
+def _fetch_group(services: Services, version: int, request: OffsetFetchRequest) -> Work:
+    structs = OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetFetchResponsePartition
+    found, error = services.groups.committed(request.group_id)
+    topics = []
+    if error is ErrorCode.NONE or version < FIRST_TOP_LEVEL_ERROR:
+        topics = yield from _topics(found, request.topics, request.require_stable, version, structs, error)
+    return OffsetFetchResponse(error_code=error, topics=topics)
+
+
+def _topics(
+    group: AnyGroup | None,
+    wanted: Sequence[Any] | None,
+    require_stable: bool,
+    version: int,
+    structs: tuple[Any, Any],
+    error: ErrorCode,
+) -> Work:
+    """Look offsets up and put them into structs of the version's kind: before version 8, or since then."""
+    asked: dict[str, list[int]] = {}
     if wanted is None:
-        for name, index in () if group is None else group.offsets.committed:
-            topics.setdefault(name, []).append(_look_up(group, (name, index), require_stable))
+        for name, index in () if group is None else list(group.offsets.committed):
+            asked.setdefault(name, []).append(index)
+            yield
     else:
-        for name, partitions in wanted:
-            found = topics.setdefault(name, [])
-            found += [_look_up(group, (name, index), require_stable) for index in partitions]
-    return ErrorCode.NONE, topics
+        for topic in wanted:
+            asked.setdefault(topic.name, []).extend(topic.partition_indexes)
+            yield
+    of_topic, of_partition = structs
+    topics = []
+    for name, indexes in asked.items():
+        answers = ElementWriter(OffsetFetchResponse, version)
+        for index in indexes:
+            committed, code = _look_up(group, (name, index), require_stable) if not error else (NOTHING, error)
+            answers.append(
+                of_partition(
+                    partition_index=index,
+                    committed_offset=committed.offset,
+                    committed_leader_epoch=committed.leader_epoch,
+                    metadata=committed.metadata,
+                    error_code=code,
+                )
+            )
+            yield
+        topics.append(of_topic(name=name, partitions=answers.array()))
+    return topics
 
 
-def _look_up(group: AnyGroup | None, key: Key, require_stable: bool) -> _Found:
+def _look_up(group: AnyGroup | None, key: Key, require_stable: bool) -> tuple[CommittedOffset, ErrorCode]:
     if group is None:
-        return _Found(key[1], NOTHING, ErrorCode.NONE)
+        return NOTHING, ErrorCode.NONE
     if require_stable and group.offsets.is_unstable(key):
-        return _Found(key[1], NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    return _Found(key[1], group.offsets.committed.get(key, NOTHING), ErrorCode.NONE)
+        return NOTHING, ErrorCode.UNSTABLE_OFFSET_COMMIT
+    return group.offsets.committed.get(key, NOTHING), ErrorCode.NONE
 
 
 # --- OffsetDelete ---------------------------------------------------------------------------------------------

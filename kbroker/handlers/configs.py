@@ -16,7 +16,7 @@ from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.handlers.turns import Turn, in_turns
-from kbroker.protocol.codec import EncodedArray, encode_elements
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.config_def import ConfigKey, ConfigType
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.configs import (
@@ -58,13 +58,11 @@ def _describe_all(
         else:  # null asks for all; kafkajs asks for all by an empty list
             asked[resource_key] = None
         yield
-    results = []
+    results = ElementWriter(DescribeConfigsResponse, ctx.api_version)
     for (kind, name), names in asked.items():
-        result = _describe(services, request, kind, name, names)
-        results.append(encode_elements([result], DescribeConfigsResponse, ctx.api_version))
+        results.append(_describe(services, request, kind, name, names))
         yield
-    shown: Any = EncodedArray(len(results), results)
-    return DescribeConfigsResponse(throttle_time_ms=0, results=shown)
+    return DescribeConfigsResponse(throttle_time_ms=0, results=results.array())
 
 
 def _describe(

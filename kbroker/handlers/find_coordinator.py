@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Sequence
-from typing import Any
 
 from kbroker.cluster.topic_creation import create_missing_topics
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.handlers.turns import in_turns
-from kbroker.protocol.codec import EncodedArray, encode_elements
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -61,12 +60,11 @@ def _answer(
     services: Services, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> Generator[None, None, FindCoordinatorResponse]:
     if ctx.api_version >= FIRST_BATCHED_VERSION:
-        found = []
+        found = ElementWriter(FindCoordinatorResponse, ctx.api_version)
         for key in request.coordinator_keys:
-            found.append(encode_elements([_locate(services, ctx, key)], FindCoordinatorResponse, ctx.api_version))
+            found.append(_locate(services, ctx, key))
             yield
-        coordinators: Any = EncodedArray(len(found), found)
-        return FindCoordinatorResponse(coordinators=coordinators)
+        return FindCoordinatorResponse(coordinators=found.array())
     only = _locate(services, ctx, request.key)
     return FindCoordinatorResponse(
         error_code=only.error_code,

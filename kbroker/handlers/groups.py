@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_coordinator import new_member_id
@@ -11,6 +11,8 @@ from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
 from kbroker.coordinator.group_life import GroupState
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import in_turns
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -159,14 +161,24 @@ def leave_group(services: Services, ctx: RequestContext, request: LeaveGroupRequ
 
 
 @handles(DescribeGroupsRequest)
-def describe_groups(services: Services, ctx: RequestContext, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+def describe_groups(
+    services: Services, ctx: RequestContext, request: DescribeGroupsRequest
+) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Describe state and members; a group that does not exist is Dead."""
-    described = [_describe(services, group_id) for group_id in request.groups]
-    if request.include_authorized_operations:
-        for group in described:
-            if group.error_code is ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
-    return DescribeGroupsResponse(groups=described)
+    return in_turns(_describe_all(services, ctx.api_version, request))
+
+
+def _describe_all(
+    services: Services, version: int, request: DescribeGroupsRequest
+) -> Generator[None, None, DescribeGroupsResponse]:
+    described = ElementWriter(DescribeGroupsResponse, version)
+    for group_id in dict.fromkeys(request.groups):  # one that is named often is described once
+        group = _describe(services, group_id)
+        if request.include_authorized_operations and group.error_code is ErrorCode.NONE:
+            group.authorized_operations = GROUP_OPERATIONS
+        described.append(group)
+        yield
+    return DescribeGroupsResponse(groups=described.array())
 
 
 def _describe(services: Services, group_id: str) -> DescribedGroup:
@@ -199,24 +211,32 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
 
 
 @handles(ListGroupsRequest)
-def list_groups(services: Services, ctx: RequestContext, request: ListGroupsRequest) -> ListGroupsResponse:
+def list_groups(
+    services: Services, ctx: RequestContext, request: ListGroupsRequest
+) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     """List the groups that this broker coordinates, with the states and types asked for."""
+    return in_turns(_list_groups(services, ctx.api_version, request))
+
+
+def _list_groups(
+    services: Services, version: int, request: ListGroupsRequest
+) -> Generator[None, None, ListGroupsResponse]:
     groups, error = services.groups.groups()
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
-    return ListGroupsResponse(
-        error_code=error,
-        groups=[
-            ListGroupsResponse.ListedGroup(
-                group_id=group.group_id,
-                protocol_type=group.protocol_type or "",
-                group_state=group.state_name,
-                group_type=group.kind,
+    listed = ElementWriter(ListGroupsResponse, version)
+    for group in groups:
+        if (not states or group.state_name.lower() in states) and (not types or group.kind in types):
+            listed.append(
+                ListGroupsResponse.ListedGroup(
+                    group_id=group.group_id,
+                    protocol_type=group.protocol_type or "",
+                    group_state=group.state_name,
+                    group_type=group.kind,
+                )
             )
-            for group in groups
-            if (not states or group.state_name.lower() in states) and (not types or group.kind in types)
-        ],
-    )
+        yield
+    return ListGroupsResponse(error_code=error, groups=listed.array())
 
 
 @handles(DeleteGroupsRequest)

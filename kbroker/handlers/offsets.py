@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Container, Sequence
+from collections.abc import Awaitable, Container, Generator, Sequence
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import in_turns
+from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import (
     DeleteRecordsRequest,
@@ -36,31 +38,53 @@ DeletedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
 @handles(ListOffsetsRequest)
-def list_offsets(services: Services, ctx: RequestContext, request: ListOffsetsRequest) -> ListOffsetsResponse:
+def list_offsets(
+    services: Services, ctx: RequestContext, request: ListOffsetsRequest
+) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Find offsets by timestamp, or one of the special ones (replication.md 9)."""
-    times = Counter((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    return in_turns(_list_offsets(services, ctx.api_version, request))
+
+
+def _list_offsets(
+    services: Services, version: int, request: ListOffsetsRequest
+) -> Generator[None, None, ListOffsetsResponse]:
+    times: Counter[tuple[str, int]] = Counter()
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            times[topic.name, wanted.partition_index] += 1
+            yield
     topics = []
     for topic in request.topics:
-        answers = []
+        answers = ElementWriter(ListOffsetsResponse, version)
         for wanted in topic.partitions:
-            try:
-                if times[topic.name, wanted.partition_index] > 1:
-                    raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
-                found = _find_offset(services, ctx.api_version, request, topic.name, wanted)
-            except KafkaError as error:
-                answers.append(ListedPartition(partition_index=wanted.partition_index, error_code=error.code))
-                continue
-            answers.append(
-                ListedPartition(
-                    partition_index=wanted.partition_index,
-                    error_code=ErrorCode.NONE,
-                    timestamp=found.timestamp_ms,
-                    offset=found.offset,
-                    leader_epoch=found.leader_epoch if ctx.api_version >= FIRST_VERSION_WITH_EPOCH else -1,
-                )
-            )
-        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+            asked_twice = times[topic.name, wanted.partition_index] > 1
+            answers.append(_listed(services, version, request, topic.name, wanted, asked_twice))
+            yield
+        topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers.array()))
     return ListOffsetsResponse(topics=topics)
+
+
+def _listed(
+    services: Services,
+    version: int,
+    request: ListOffsetsRequest,
+    topic: str,
+    wanted: ListOffsetsRequest.ListOffsetsPartition,
+    asked_twice: bool,
+) -> ListedPartition:
+    try:
+        if asked_twice:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
+        found = _find_offset(services, version, request, topic, wanted)
+    except KafkaError as error:
+        return ListedPartition(partition_index=wanted.partition_index, error_code=error.code)
+    return ListedPartition(
+        partition_index=wanted.partition_index,
+        error_code=ErrorCode.NONE,
+        timestamp=found.timestamp_ms,
+        offset=found.offset,
+        leader_epoch=found.leader_epoch if version >= FIRST_VERSION_WITH_EPOCH else -1,
+    )
 
 
 def _find_offset(
@@ -116,24 +140,31 @@ def _hosted(
 @handles(OffsetForLeaderEpochRequest)
 def offset_for_leader_epoch(
     services: Services, ctx: RequestContext, request: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
     """Say where the leader's records of an epoch end (replication.md 5)."""
+    return in_turns(_ends_of_epochs(services, ctx.api_version, request))
+
+
+def _ends_of_epochs(
+    services: Services, version: int, request: OffsetForLeaderEpochRequest
+) -> Generator[None, None, OffsetForLeaderEpochResponse]:
     topics = []
     for topic in request.topics:
-        answers = []
+        answers = ElementWriter(OffsetForLeaderEpochResponse, version)
         for wanted in topic.partitions:
             try:
                 hosted = _hosted(services, topic.topic, wanted.partition, wanted.current_leader_epoch, leader_only=True)
                 epoch, end_offset = hosted.log.offset_for_leader_epoch(wanted.leader_epoch)
-            except KafkaError as error:
-                answers.append(EpochEndOffset(partition=wanted.partition, error_code=error.code))
-                continue
-            answers.append(
-                EpochEndOffset(
+                answer = EpochEndOffset(
                     partition=wanted.partition, error_code=ErrorCode.NONE, leader_epoch=epoch, end_offset=end_offset
                 )
-            )
-        topics.append(OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers))
+            except KafkaError as error:
+                answer = EpochEndOffset(partition=wanted.partition, error_code=error.code)
+            answers.append(answer)
+            yield
+        topics.append(
+            OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic, partitions=answers.array())
+        )
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
@@ -142,19 +173,37 @@ def delete_records(
     services: Services, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:
     """Move log starts up; answered when every live replica has done so."""
+    return in_turns(_delete_records(services, ctx.api_version, request))
+
+
+def _delete_records(
+    services: Services, version: int, request: DeleteRecordsRequest
+) -> Generator[None, None, DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]]:
     metadata = services.metadata
-    answer = DelayedAnswer(request.timeout_ms, lambda results: _deletion_answer(request, results, metadata.brokers))
+    waiting = DelayedAnswer(request.timeout_ms, lambda results: results)
+    results: list[KafkaError | HostedPartition] = waiting.results
     for topic in request.topics:
         for wanted in topic.partitions:
+            yield
             try:
-                hosted = _delete(services, topic.name, wanted.partition_index, wanted.offset)
+                results.append(_delete(services, topic.name, wanted.partition_index, wanted.offset))
             except KafkaError as error:
-                answer.results.append(error)
-                continue
-            answer.results.append(hosted)
-            if hosted.low_watermark(metadata.brokers) < hosted.log.log_start_offset:
-                answer.wait_for(len(answer.results) - 1, hosted.deletions, hosted.log.log_start_offset)
-    return answer.future or _deletion_answer(request, answer.results, metadata.brokers)
+                results.append(KafkaError(error.code))  # without a traceback: there may be many
+    for place, result in enumerate(results):  # in one go: what was waited for so far must not be all there is
+        if not isinstance(result, KafkaError) and result.low_watermark(metadata.brokers) < result.log.log_start_offset:
+            waiting.wait_for(place, result.deletions, result.log.log_start_offset)
+    answer = _deletion_answer(request, version, results, metadata.brokers)
+    if waiting.future is not None:
+        return _when_deleted(waiting.future, answer)
+    return (yield from answer)
+
+
+async def _when_deleted(
+    future: Awaitable[object], answer: Generator[None, None, DeleteRecordsResponse]
+) -> DeleteRecordsResponse:
+    await future
+    found = in_turns(answer)
+    return await found if isinstance(found, Awaitable) else found
 
 
 def _delete(services: Services, topic: str, partition: int, offset: int) -> HostedPartition:
@@ -167,15 +216,16 @@ def _delete(services: Services, topic: str, partition: int, offset: int) -> Host
 
 
 def _deletion_answer(
-    request: DeleteRecordsRequest, results: Sequence[KafkaError | HostedPartition], alive: Container[int]
-) -> DeleteRecordsResponse:
+    request: DeleteRecordsRequest,
+    version: int,
+    results: Sequence[KafkaError | HostedPartition],
+    alive: Container[int],
+) -> Generator[None, None, DeleteRecordsResponse]:
     topics = []
-    place = 0
+    remaining = iter(results)
     for topic in request.topics:
-        answers = []
-        for wanted in topic.partitions:
-            result = results[place]
-            place += 1
+        answers = ElementWriter(DeleteRecordsResponse, version)
+        for wanted, result in zip(topic.partitions, remaining, strict=False):
             if isinstance(result, KafkaError):
                 low_watermark, error = -1, result.code
             else:
@@ -183,5 +233,6 @@ def _deletion_answer(
             answers.append(
                 DeletedPartition(partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error)
             )
-        topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers))
+            yield
+        topics.append(DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name, partitions=answers.array()))
     return DeleteRecordsResponse(topics=topics)

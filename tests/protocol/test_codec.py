@@ -108,7 +108,7 @@ def test_tagged_fields_and_numbers_count_as_elements(form: Any) -> None:
     assert form.decode(HeartbeatRequest, tagged, 4, 0, 100).member_id == "m"
     with pytest.raises(MalformedMessage, match="elements more"):
         form.decode(HeartbeatRequest, tagged, 4, 0, 99)
-    numbers = FetchRequest.ForgottenTopic(topic="t", partitions=list(range(1600)))
+    numbers = FetchRequest.ForgottenTopic(topic="t", partitions=list(range(400)))
     forgotten = codec.encode(FetchRequest(max_wait_ms=1, min_bytes=1, topics=[], forgotten_topics_data=[numbers]), 7)
     form.decode(FetchRequest, forgotten, 7, 0, 101)
     with pytest.raises(MalformedMessage, match="elements more"):
@@ -122,9 +122,14 @@ def test_elements_encoded_beforehand_are_written_as_they_are(form: Any, version:
     parts = [form.encode_elements([topic], MetadataRequest, version) for topic in topics[:2]]
     parts.append(form.encode_elements(topics[2:], MetadataRequest, version))
     beforehand: Any = form.EncodedArray(3, parts)
-    assert form.encode(MetadataRequest(topics=beforehand), version) == codec.encode(
-        MetadataRequest(topics=topics), version
-    )
+    expected = codec.encode(MetadataRequest(topics=topics), version)
+    assert form.encode(MetadataRequest(topics=beforehand), version) == expected
+    one_by_one = form.ElementWriter(MetadataRequest, version)
+    for topic in topics:
+        one_by_one.append(topic)
+    assert form.encode(MetadataRequest(topics=one_by_one.array()), version) == expected
+    none: Any = form.ElementWriter(MetadataRequest, version).array()
+    assert form.encode(MetadataRequest(topics=none), version) == codec.encode(MetadataRequest(topics=[]), version)
 
 
 def test_bad_text_and_null_are_malformed() -> None:

@@ -4,11 +4,20 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kbroker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.kbroker.asking import told
 from tests.kbroker.handlers.test_fetch import ask, fetch_request
+
+
+@pytest.fixture(autouse=True)
+def _long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these tests ask is answered at once, also where they have to share a processor."""
+    monkeypatch.setattr("kbroker.handlers.turns.TURN_S", 10)
 
 
 def list_one(played: Played, timestamp: int, version: int = 9, times: int = 1, **arguments: Any) -> Any:
@@ -16,7 +25,7 @@ def list_one(played: Played, timestamp: int, version: int = 9, times: int = 1, *
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=[wanted] * times)]
     )
-    return list_offsets(played.services, played.ctx(version), request).topics[0].partitions[0]
+    return told(list_offsets(played.services, played.ctx(version), request), version).topics[0].partitions[0]
 
 
 def fill(played: Played, *timestamps: int) -> None:
@@ -83,7 +92,8 @@ async def test_the_end_of_a_leader_epoch(played: Played) -> None:
                 )
             ]
         )
-        found = offset_for_leader_epoch(played.services, played.ctx(4), request).topics[0].partitions[0]
+        answer = offset_for_leader_epoch(played.services, played.ctx(4), request)
+        found = told(answer, 4).topics[0].partitions[0]
         return found.error_code, found.leader_epoch, found.end_offset
 
     assert [end_of(epoch) for epoch in (0, 3, 5, 6)] == [(0, 0, 2), (0, 0, 2), (0, 5, 3), (0, -1, -1)]
@@ -97,8 +107,7 @@ def deletion(offset: int, timeout_ms: int = 1000, topic: str = TOPIC) -> Any:
 
 
 def delete(played: Played, offset: int) -> Any:
-    answer: Any = delete_records(played.services, played.ctx(2), deletion(offset))
-    return answer.topics[0].partitions[0]
+    return told(delete_records(played.services, played.ctx(2), deletion(offset)), 2).topics[0].partitions[0]
 
 
 async def test_records_are_deleted_up_to_an_offset_or_the_high_watermark(played: Played) -> None:
@@ -124,7 +133,9 @@ async def test_deletion_is_answered_when_the_followers_have_done_it_too(played: 
     follower: dict[str, Any] = {"replica_id": 2, "current_leader_epoch": 0}
     ask(played, fetch_request((0, 2), log_start_offset=0, **follower))
     waiting: Any = delete_records(played.services, played.ctx(2), deletion(1, timeout_ms=5_000))
-    assert asyncio.isfuture(waiting)
+    task = asyncio.ensure_future(waiting)
+    await asyncio.sleep(0.01)
+    assert not task.done()
     ask(played, fetch_request((0, 2), log_start_offset=1, **follower))
-    (topic,) = (await asyncio.wait_for(waiting, 2)).topics
+    (topic,) = told(await asyncio.wait_for(task, 2), 2).topics
     assert (topic.partitions[0].error_code, topic.partitions[0].low_watermark) == (0, 1)
