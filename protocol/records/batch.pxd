@@ -5,6 +5,7 @@ from kbroker.protocol.records cimport raw
 from kbroker.protocol.records.reader cimport RecordReader
 
 cdef int64_t _LAST_BASE_OFFSET, _LARGE
+cdef Py_ssize_t _MAGIC
 cdef list _ZEROS
 
 cdef object _INT64, _INT32, _UINT32, _INT16, _PRODUCER, _LENGTH_TO_MAGIC
@@ -57,6 +58,9 @@ cpdef unsigned int followed_by(unsigned int crc, Py_ssize_t count)
 
 @cython.locals(product=cython.uint, bit=cython.uint)
 cdef unsigned int _product(unsigned int a, unsigned int b)
+
+@cython.locals(view=memoryview, data="const unsigned char*", batch_length=int64_t, position=Py_ssize_t, length=Py_ssize_t)
+cpdef bint holds_messages(object buffer) except -1
 
 cdef int _check_magic_and_length(int magic, int batch_length, Py_ssize_t position) except -1
 

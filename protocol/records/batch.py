@@ -17,6 +17,7 @@ Positions are those of the batch's first byte in the buffer. Lengths are checked
 """
 
 from struct import Struct
+from zlib import crc32
 
 from crc32c import crc32c
 
@@ -32,6 +33,7 @@ LOG_OVERHEAD = 12
 """baseOffset and batchLength: what batchLength does not count."""
 
 CRC_START = 21
+_MAGIC = 16
 COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
@@ -218,9 +220,14 @@ def check_batch(buffer: BytesLike, position: int = 0, size: int = -1) -> tuple[B
 
 
 def verify_crc(buffer: BytesLike, position: int, size: int) -> bool:
-    """Whether the CRC of the batch in buffer[position : position + size] is right."""
+    """Whether the CRC of the batch in buffer[position : position + size] is right (or a message of magic 0 or 1)."""
     view = memoryview(buffer)
-    if position < 0 or size < HEADER_SIZE or size > len(view) - position:
+    if position < 0 or size <= _MAGIC or size > len(view) - position:
+        return False
+    if raw.address(view)[position + _MAGIC] < 2:
+        expected = memory.load_int32(raw.address(view), position + 12) & 0xFFFFFFFF
+        return crc32(view[position + _MAGIC : position + size]) == expected
+    if size < HEADER_SIZE:
         return False
     return (
         _crc(view, position + CRC_START, position + size)
@@ -351,6 +358,22 @@ def split_batches(buffer: BytesLike) -> list[tuple[int, int]]:
         found.append((position, size))
         position += size
     return found
+
+
+def holds_messages(buffer: BytesLike) -> bool:
+    """Whether there are messages of magic 0 or 1 (message_set.py) among the batches."""
+    view = memoryview(buffer)
+    data = raw.address(view)
+    length = len(view)
+    position = 0
+    while length - position > _MAGIC:
+        if data[position + _MAGIC] < 2:
+            return True
+        batch_length = memory.load_int32(data, position + 8)
+        if batch_length < HEADER_SIZE - LOG_OVERHEAD:
+            return False
+        position += batch_length + LOG_OVERHEAD
+    return False
 
 
 def _check_magic_and_length(magic: int, batch_length: int, position: int) -> None:
