@@ -25,7 +25,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 try:
     import pyarrow as pa
@@ -35,9 +35,6 @@ except ImportError as error:  # the plain install has no pyarrow
 
 from kbroker.client.errors import RowTooLarge
 from kbroker.protocol.records.buffers import BinaryColumn, Buffer, Columns, HeadersColumn
-
-if TYPE_CHECKING:
-    from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
@@ -78,14 +75,6 @@ class RecordBatches:
         if columns.headers is None:
             return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
         return pa.RecordBatch.from_arrays([*arrays, _headers(columns.headers, rows)], schema=SCHEMA_WITH_HEADERS)
-
-
-def typed_values(value_format: ValueFormat, schema: Any, malformed: Malformed) -> TypedValues | None:
-    """Return what parses the values of batches, None where they stay bytes; ConfigurationError for wrong arguments."""
-    from kbroker.client.typed_values import TypedValues
-
-    found = TypedValues(value_format, schema, malformed)
-    return None if value_format == "binary" else found
 
 
 def joined_lines(texts: pa.Array) -> pa.Buffer:

@@ -14,9 +14,11 @@ from kbroker.client import consumer as asyncio_consumer
 from kbroker.client import producer as asyncio_producer
 from kbroker.client.accumulator import Delivery, OnDelivery
 from kbroker.client.blocking_client import Client, call
+from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.errors import BufferFull, ClientClosed, UnknownTopicOrPartitionError
 from kbroker.client.group.group_consumer import OnCommit
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
+from kbroker.client.reader import typed_values
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import AHEAD_BYTES, PAUSE_S, TableJob
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, OffsetAndTimestamp, RecordMetadata, TopicPartition
@@ -157,6 +159,12 @@ class Consumer(Client):
 
     def __enter__(self) -> Consumer:
         return self
+
+    @property
+    def config(self) -> ConsumerConfig:
+        """Its arguments."""
+        result: ConsumerConfig = self._client.config
+        return result
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         """Close it; what the last call gave is not done when an exception leads out."""
@@ -308,6 +316,11 @@ class Consumer(Client):
         self._check_open()
         self._client.wakeup()
 
+    def statistics(self) -> dict[str, Any]:
+        """Return counters, rates, positions, lags and the group's state: see kbroker.client.consumer_statistics."""
+        result: dict[str, Any] = self.run(call(self._client.statistics))
+        return result
+
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
         self._check()
@@ -329,16 +342,14 @@ class Consumer(Client):
         value_format: ValueFormat = "binary",
         value_schema: pyarrow.Schema | pyarrow.StructType | None = None,
         malformed: Malformed = "raise",
-    ) -> Iterator[Any]:
+    ) -> Iterator[pyarrow.RecordBatch]:
         """Yield pyarrow.RecordBatch of one partition each; see kbroker.client.consumer.Consumer.batches."""
-        from kbroker.client.arrow import typed_values
-
         self._check()
         return self._batches(max_rows, timeout, headers, typed_values(value_format, value_schema, malformed))
 
     def _batches(
         self, max_rows: int, timeout: float | None, headers: bool, values: TypedValues | None
-    ) -> Iterator[Any]:
+    ) -> Iterator[pyarrow.RecordBatch]:
         while True:
             batch = self._handed_over(self._client.next_batch(max_rows, timeout, headers=headers, values=values))
             if batch is None:

@@ -165,12 +165,19 @@ class ConsumerConfig(ClientConfig):
     prefetch_bytes: int = 67_108_864
     """Of answers that wait to be delivered: no more is asked for beyond this (one of each leader may overshoot it)."""
     check_crcs: bool = True
+    key_deserializer: Callable[[bytes], Any] | None = None
+    value_deserializer: Callable[[bytes], Any] | None = None
+    """Of the records of poll and of iterators; a key or value that is null stays None. Not asked by batches()."""
     client_rack: str = ""
     """Where this consumer stands: brokers with a rack-aware `replica.selector.class` let it read from that rack."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_group()
+        for name in ("key_deserializer", "value_deserializer"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise ConfigurationError(f"{name} is a function of bytes, such as json.loads, not {function!r}")
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
             raise ConfigurationError(f"auto_offset_reset is earliest, latest or none, not {self.auto_offset_reset!r}")
         if self.isolation_level not in ("read_uncommitted", "read_committed"):

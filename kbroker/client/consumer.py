@@ -25,7 +25,7 @@ from kbroker.client.group.group_consumer import GroupConsumer, OnCommit
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.partition_state import COMMITTED, RESETS, PartitionState
-from kbroker.client.reader import Reader
+from kbroker.client.reader import Reader, typed_values
 from kbroker.client.types import (
     EARLIEST,
     LATEST,
@@ -277,6 +277,10 @@ class Consumer:
             raise ValueError(f"max_records is at least 1, not {limit}")
         return await self.reader.poll(timeout, limit)
 
+    def statistics(self) -> dict[str, Any]:
+        """Return counters, rates, positions, lags and the group's state: see kbroker.client.consumer_statistics."""
+        return self.reader.statistics()
+
     def wakeup(self) -> None:
         """End the call that waits for records, or the next one, with WokenUp; from any thread."""
         self._loop.call_soon_threadsafe(self.reader.wakeup)
@@ -301,21 +305,19 @@ class Consumer:
         value_format: ValueFormat = "binary",
         value_schema: pyarrow.Schema | pyarrow.StructType | None = None,
         malformed: Malformed = "raise",
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncIterator[pyarrow.RecordBatch]:
         """Yield pyarrow.RecordBatch, each of one partition; ends after `timeout` s without a record (None: never).
 
         `value_format="string"` makes values text, "json" structs of JSON objects' fields: those of `value_schema`, else
         those in the topic's first batch. A value that does not fit raises MalformedValue, after the records before it;
         with malformed="null" what does not fit is null.
         """
-        from kbroker.client.arrow import typed_values
-
         values = typed_values(value_format, value_schema, malformed)
         return self._batches(max_rows, timeout, headers, values)
 
     async def _batches(
         self, max_rows: int, timeout: float | None, headers: bool, values: TypedValues | None
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncIterator[pyarrow.RecordBatch]:
         while True:
             batch = await self.next_batch(max_rows, timeout, headers=headers, values=values)
             if batch is None:
@@ -329,7 +331,7 @@ class Consumer:
         *,
         headers: bool = True,
         values: TypedValues | None = None,
-    ) -> Any:
+    ) -> pyarrow.RecordBatch | None:
         """Return the next pyarrow.RecordBatch of 1 to max_rows rows, None after `timeout` s without a record."""
         return await self.reader.next_batch(max_rows, timeout, headers=headers, values=values)
 

@@ -126,6 +126,23 @@ class MalformedValue(ValueError):
         return MalformedValue, (self.topic, self.partition, self.offset, self.reason)
 
 
+class DeserializationError(ValueError):
+    """A key or value that its deserializer does not take; `__cause__` is what that raised."""
+
+    def __init__(self, topic: str, partition: int, offset: int, part: str, reason: str) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.part = part
+        self.reason = reason
+        super().__init__(
+            f"{topic}-{partition} at offset {offset}: the {part}: {reason}; seek to {offset + 1} to skip it"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DeserializationError, (self.topic, self.partition, self.offset, self.part, self.reason)
+
+
 AFTER_FORK = "this client was made before a fork: make another one in the child process"
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.chunk_decoder import decode_columns, decode_records
 from kbroker.client.client_config import ConsumerConfig
-from kbroker.client.errors import ClientClosed, MalformedValue, WokenUp
+from kbroker.client.consumer_statistics import Meter, of_partitions, seconds_ago
+from kbroker.client.errors import ClientClosed, DeserializationError, MalformedValue, WokenUp
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer
 from kbroker.client.partition_state import PartitionState
@@ -27,7 +28,9 @@ from kbroker.protocol.records.columns import ColumnDecoder
 from kbroker.protocol.records.record import Record
 
 if TYPE_CHECKING:
-    from kbroker.client.typed_values import TypedValues
+    import pyarrow
+
+    from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat
 
 BATCH_BYTES = 4 << 20
 """Of a record batch, about: what stays in the processor's cache is decoded faster, and memory is used again."""
@@ -38,18 +41,36 @@ class Reader:
     """Lives on the loop of its consumer."""
 
     def __init__(self, config: ConsumerConfig, fetcher: Fetcher, group: GroupConsumer | None, pool: BufferPool) -> None:
-        self.records = 0
+        self._records = 0
         """Decoded so far."""
+        self._called_at: float | None = None
         self._config = config
         self._fetcher = fetcher
         self._assignment = fetcher.assignment
         self._background = fetcher.background
         self._group = group
         self._pool = pool
+        pairs = (("key", config.key_deserializer), ("value", config.value_deserializer))
+        self._deserializers = [(part, function) for part, function in pairs if function is not None]
         self._decoder: ColumnDecoder | None = None
         self._wrappers: dict[str, Any] = {}
         self._is_woken = self._is_closing = False
         self._loop = asyncio.get_running_loop()
+        self._meter = Meter(self._loop.time(), self._totals())
+
+    def _totals(self) -> tuple[int, int, int]:
+        return self._records, self._fetcher.fetched_bytes, self._fetcher.fetches
+
+    def statistics(self) -> dict[str, Any]:
+        """Return what consumer_statistics.py names."""
+        now, totals = self._loop.time(), self._totals()
+        names = ("records_consumed", "bytes_consumed", "fetch")
+        found: dict[str, Any] = {f"{name}_total": total for name, total in zip(names, totals, strict=True)}
+        rates = self._meter.rates(now, totals)
+        found |= {f"{name}_rate": rate for name, rate in zip(names, rates, strict=True)}
+        found |= {"last_poll_seconds_ago": seconds_ago(self._called_at, now)}
+        found |= of_partitions(self._assignment)
+        return found if self._group is None else found | self._group.statistics(now)
 
     def wakeup(self) -> None:
         """Have the call that waits, or else the next, raise WokenUp."""
@@ -81,6 +102,8 @@ class Reader:
         try:
             yield
         finally:
+            self._called_at = now = self._loop.time()
+            self._meter.note(now, self._totals())
             if self._group is not None:
                 self._group.polling(False)
 
@@ -115,12 +138,12 @@ class Reader:
             while state is not None and left > 0:
                 try:
                     records = self._decode(state, left)
-                except KafkaError:
+                except (KafkaError, DeserializationError):
                     if assignment.records_ahead:
                         break  # what is before the bad batch is delivered first
                     raise
                 left -= len(records)
-                self.records += len(records)
+                self._records += len(records)
                 assignment.put_ahead(state, records)
                 state = assignment.next_ready(with_problems=False)
             self._background.wake()
@@ -128,7 +151,19 @@ class Reader:
                 return
 
     def _decode(self, state: PartitionState, limit: int) -> list[Record]:
-        return decode_records(state, limit, self._config.check_crcs)
+        records = decode_records(state, limit, self._config.check_crcs)
+        for part, function in self._deserializers:
+            for row, record in enumerate(records):
+                try:
+                    if (data := getattr(record, part)) is not None:
+                        setattr(record, part, function(data))
+                except Exception as error:
+                    state.go_back(record.offset)
+                    if row == 0:
+                        raise DeserializationError(*state.key, record.offset, part, repr(error)) from error
+                    del records[row:]  # what is before it is delivered first
+                    break
+        return records
 
     async def _next(self, deadline: float | None, *, is_enough: bool = False) -> PartitionState | None:
         """Wait for a partition to deliver; raises what went wrong in the background. None when the time is over.
@@ -163,7 +198,7 @@ class Reader:
 
     async def next_batch(
         self, max_rows: int, timeout: float | None, *, headers: bool, values: TypedValues | None
-    ) -> Any:
+    ) -> pyarrow.RecordBatch | None:
         """Return the next pyarrow.RecordBatch of 1 to max_rows rows, None after `timeout` s without a record."""
         from kbroker.client.arrow import RecordBatches
 
@@ -179,13 +214,22 @@ class Reader:
                 self._background.wake()
                 if decoder.rows:
                     self._assignment.gives(state, first)
-                    self.records += decoder.rows
+                    self._records += decoder.rows
                     topic = state.key.topic
                     if topic not in self._wrappers:
                         self._wrappers[topic] = RecordBatches(topic)
                     batch = self._wrappers[topic].wrap(decoder.finish())
                     return batch if values is None else _typed(batch, state, values)
         return None
+
+
+def typed_values(value_format: ValueFormat, schema: Any, malformed: Malformed) -> TypedValues | None:
+    """Return what parses the values of batches, None where they stay bytes; ConfigurationError for wrong arguments."""
+    import kbroker.client.arrow  # noqa: F401 - first: where pyarrow is missing it says what to install
+    from kbroker.client.typed_values import TypedValues
+
+    found = TypedValues(value_format, schema, malformed)
+    return None if value_format == "binary" else found
 
 
 def _typed(batch: Any, state: PartitionState, values: TypedValues) -> Any:

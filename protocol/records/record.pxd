@@ -16,8 +16,8 @@ cdef class Record:
     cdef public int64_t timestamp
     cdef public int timestamp_type
     cdef public int partition
-    cdef public bytes key
-    cdef public bytes value
+    cdef public object key
+    cdef public object value
     cdef public tuple headers
     cdef public str topic
 

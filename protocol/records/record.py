@@ -25,7 +25,10 @@ _WHOLE_BATCH = 0x7FFFFFFF
 
 
 class Record:
-    """One record. `timestamp` is in ms (-1 none), of the sender or, with timestamp_type 1, of the broker."""
+    """One record. `timestamp` is in ms (-1 none), of the sender or, with timestamp_type 1, of the broker.
+
+    Key and value are bytes, or what a consumer's deserializers have made of them.
+    """
 
     __slots__ = ("headers", "key", "offset", "partition", "timestamp", "timestamp_type", "topic", "value")
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
+from kbroker.client.consumer_statistics import seconds_ago
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.assignors import ASSIGNORS
@@ -62,6 +63,8 @@ class GroupConsumer:
         self._commit_timer: asyncio.TimerHandle | None = None
         self._is_commit_due = False
         self._is_closed = False
+        self._rebalances = self._commit_count = 0
+        self._rebalanced_at: float | None = None
         self._look_in: asyncio.TimerHandle | None = None
         fetcher.places.committed = self.committed
         cluster.refreshed.append(self._see_metadata)
@@ -140,6 +143,16 @@ class GroupConsumer:
                 await self.driver.leave("the consumer unsubscribed", self.config.request_timeout_ms / 1000)
                 self.topics, self.pattern = (), None
 
+    def statistics(self, now: float) -> dict[str, Any]:
+        """Return what consumer_statistics.py names of a group."""
+        state = self.driver.member.state.value if self.driver is not None and self.is_subscribed else "out"
+        return {
+            "group_state": state,
+            "rebalance_total": self._rebalances,
+            "last_rebalance_seconds_ago": seconds_ago(self._rebalanced_at, now),
+            "commit_total": self._commit_count,
+        }
+
     # --- inside poll ------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -187,6 +200,8 @@ class GroupConsumer:
         if isinstance(work, GiveUp):
             await self._let_go(work.partitions, work.lost)
             return
+        self._rebalances += 1
+        self._rebalanced_at = self._loop.time()
         problem: Exception | None = None
         try:
             await self._let_go(work.revoked, lost=False)
@@ -290,6 +305,7 @@ class GroupConsumer:
             self._identity()
             self._check_owned(offsets)
             await self._commits.commit(offsets, timeout_ms)
+            self._commit_count += 1
 
     def commit_async(self, given: Mapping[Any, Any] | None, on_commit: OnCommit | None) -> None:
         """Commit without waiting; once, without trying again: the next commit says more."""
@@ -314,6 +330,7 @@ class GroupConsumer:
                 self._identity()
                 self._check_owned(offsets)
                 await self._commits.commit_once(offsets, self.config.request_timeout_ms)
+                self._commit_count += 1
         except (OSError, BrokerError) as error:
             problem = error
         if on_commit is not None:

@@ -10,6 +10,7 @@ from kbroker.client.partition_state import Chunk, PartitionState
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.control import AbortedTransactions, ControlType, control_batch
 
 KEY = TopicPartition("t", 3)
 
@@ -59,6 +60,51 @@ def test_columns_before_a_poisoned_batch_are_delivered_first(poisoned: Partition
     decoder.finish()
     with pytest.raises(CorruptMessageError, match="offset 5 cannot be read"):
         decode_columns(poisoned, decoder, True)
+
+
+def transactional(base_offset: int, count: int, producer_id: int) -> bytes:
+    builder = BatchBuilder(1 << 16)
+    for number in range(count):
+        assert builder.append(None, b"%d" % (base_offset + number), [], 1)
+    return bytes(builder.build(base_offset=base_offset, producer_id=producer_id, producer_epoch=0, transactional=True))
+
+
+def marker(kind: ControlType, offset: int, producer_id: int) -> bytes:
+    return bytes(control_batch(kind, producer_id, 0, 0, 1, base_offset=offset))
+
+
+@pytest.mark.parametrize("begins", [0, 3, 6])
+def test_a_read_committed_reader_sees_what_was_committed_wherever_it_begins(begins: int) -> None:
+    data = (
+        transactional(0, 2, 7)
+        + transactional(2, 3, 8)
+        + batch(5, 1)
+        + marker(ControlType.ABORT, 6, 8)
+        + transactional(7, 1, 8)
+        + marker(ControlType.COMMIT, 8, 7)
+        + marker(ControlType.COMMIT, 9, 8)
+    )
+    wanted = [offset for offset in (0, 1, 5, 7) if offset >= begins]
+
+    def state() -> PartitionState:
+        found = PartitionState(KEY, begins)
+        found.add(Chunk(data, AbortedTransactions([(8, 2)])))
+        return found
+
+    assert [record.offset for record in decode_records(state(), 100, True)] == wanted
+    columns, one_by_one = ColumnDecoder(100, 1 << 20, False), ColumnDecoder(1, 1 << 20, False)
+    decode_columns(state(), columns, True)
+    assert offsets_of(columns) == wanted
+    slowly, left = [], state()
+    while left.chunks:
+        decode_columns(left, one_by_one, True)
+        slowly += offsets_of(one_by_one)
+    assert slowly == wanted
+    assert left.offset == 10
+
+
+def offsets_of(decoder: ColumnDecoder) -> list[int]:
+    return list(decoder.finish().offset.cast("q"))
 
 
 def test_a_batch_is_decoded_once_and_whole() -> None:

@@ -1,6 +1,7 @@
 """What a consumer hands over of what was fetched, without a broker."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 
 import pytest
@@ -100,3 +101,23 @@ async def test_waking_up_ends_one_call_and_only_one(consumer: Consumer) -> None:
     with pytest.raises(errors.WokenUp):
         await consumer.poll(1)
     assert await polled(consumer, 1) == [(0, 0)]
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+async def test_what_a_deserializer_does_not_take_is_told_behind_what_is_before_it(part: str) -> None:
+    builder = BatchBuilder(1 << 16)
+    for data in (b"[1]", None, b"[", b"[2]"):
+        assert builder.append(*((data, b"v") if part == "key" else (b"k", data)), [], 1)
+    records = bytes(builder.build())
+    functions = {f"{part}_deserializer": json.loads}
+    async with Consumer("127.0.0.1:1", **functions) as consumer:
+        state = filled(consumer, A, records)
+        assert [getattr(record, part) for record in await consumer.poll(1)] == [[1], None]
+        for _ in range(2):
+            state.add(Chunk(records))
+            with pytest.raises(errors.DeserializationError, match=f"t-0 at offset 2: the {part}: .*seek to 3") as told:
+                await consumer.poll(1)
+            assert isinstance(told.value.__cause__, json.JSONDecodeError)
+        consumer.seek(A, 3)
+        state.add(Chunk(records))
+        assert [getattr(record, part) for record in await consumer.poll(1)] == [[2]]
