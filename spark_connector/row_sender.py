@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import WriterCommitMessage
 
-from kbroker.spark_connector.options import OptionError
+from kbroker.spark_connector.producers import borrowed
 from kbroker.spark_connector.sink_layout import SinkLayout
 from kbroker.spark_connector.worker_heap import keep_loaded
 from kbroker.spark_connector.write_options import WriteOptions
@@ -49,33 +49,23 @@ class RowsNotWritten(RuntimeError):
 
 def send_rows(options: WriteOptions, layout: SinkLayout, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
     """Send all rows and wait until they are acknowledged; raises RowsNotWritten."""
-    from kbroker import Producer
-
     keep_loaded()
     written = RowsWritten()
     waiting: deque[TableDelivery] = deque()
-    try:
-        producer = Producer(options.bootstrap, **_producer_arguments(options))
-    except ValueError as error:
-        raise OptionError(f"one of the options kafka.* is wrong: {error}") from error
-    with producer:
+    schemas = AvroSchemas(options)
+    with borrowed(options) as producer:
+        sent_before = producer.statistics()["bytes"]
         for table in _gathered(batches, layout):
             for topic, partition, rows in _by_target(table, options, layout):
-                waiting.append(_send(producer, topic, partition, _records(topic, rows, options, layout), layout))
+                records = _records(topic, rows, options, layout, schemas)
+                waiting.append(_send(producer, topic, partition, records, layout))
             while waiting and waiting[0].done():
                 _take_result(waiting.popleft(), written)
         producer.flush()
         for delivery in waiting:
             _take_result(delivery, written)
-        written.bytes = producer.statistics()["bytes"]
+        written.bytes = producer.statistics()["bytes"] - sent_before
     return written
-
-
-def _producer_arguments(options: WriteOptions) -> dict[str, object]:
-    from kbroker.client.client_config import ProducerConfig
-
-    given = ProducerConfig.read({"bootstrap": options.bootstrap, "client_id": "kbroker-spark", **options.client})
-    return {name: getattr(given, name) for name in given.__dataclass_fields__ if name != "bootstrap"}
 
 
 def _gathered(batches: Iterable[pa.RecordBatch], layout: SinkLayout) -> Iterator[pa.Table]:
@@ -119,7 +109,7 @@ def _by_topic(table: pa.Table, options: WriteOptions, layout: SinkLayout) -> Ite
         yield name, table if len(names) == 1 else table.filter(pc.equal(table[layout.topic], name))
 
 
-def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayout) -> pa.Table:
+def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayout, schemas: AvroSchemas) -> pa.Table:
     """Return the columns as they are sent: key and value are bytes or text now."""
     from kbroker.client.arrow import json_column
 
@@ -130,7 +120,7 @@ def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayo
     if options.value_format == "json":
         columns["value"] = json_column(rows[layout.value] if layout.value else rows.select(list(layout.fields)))
     elif options.value_format == "avro":
-        columns["value"] = _avro(topic, rows, options, layout)
+        columns["value"] = _avro(topic, rows, layout, schemas)
     else:
         columns["value"] = rows[layout.value]
     for name in (layout.headers, layout.partition):
@@ -139,22 +129,38 @@ def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayo
     return pa.table(columns)
 
 
-def _avro(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayout) -> pa.ChunkedArray:
+def _avro(topic: str, rows: pa.Table, layout: SinkLayout, schemas: AvroSchemas) -> pa.ChunkedArray:
     from kbroker.spark_connector.avro import AvroError
     from kbroker.spark_connector.avro_columns import encode_column
-    from kbroker.spark_connector.schema_registry import registry_at
 
     values = rows[layout.value] if layout.value else rows.select(list(layout.fields)).to_struct_array()
-    schema = options.value_schema
-    schema_id: int | None = None
     try:
-        if options.registry and (options.avro_is_framed or not schema):
-            registered, newest = registry_at(options.registry).latest(f"{topic}-value")
-            schema = schema or newest
-            schema_id = registered if options.avro_is_framed else None
-        return encode_column(values, schema, schema_id)
+        return encode_column(values, *schemas.of(topic))
     except AvroError as error:
         raise RowsNotWritten(f"topic {topic}: {error}") from error
+
+
+class AvroSchemas:
+    """What a task writes its topics' values with; the registry is asked once for each topic."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+        self._known: dict[str, tuple[str, int | None]] = {}
+
+    def of(self, topic: str) -> tuple[str, int | None]:
+        """Return the schema, and its id where values are framed; raises RegistryError."""
+        if topic not in self._known:
+            self._known[topic] = self._find(topic)
+        return self._known[topic]
+
+    def _find(self, topic: str) -> tuple[str, int | None]:
+        from kbroker.spark_connector.schema_registry import registry_at
+
+        given, framed = self._options.value_schema, self._options.avro_is_framed
+        if not self._options.registry or (given and not framed):
+            return given, None
+        schema_id, newest = registry_at(self._options.registry).latest(f"{topic}-value")
+        return given or newest, schema_id if framed else None
 
 
 def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import create, read
+from tests.spark_connector.test_producers import producer_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
@@ -37,6 +38,16 @@ def test_a_frame_with_sparks_columns_arrives_and_copies_to_another_topic(
     columns = ("key", "value", "partition", "headers")
     assert copy.select(*columns).exceptAll(rows.select(*columns)).count() == 0
     assert copy.count() == 3_000
+
+
+def test_many_tasks_leave_few_producers_in_a_partitions_state(
+    spark: Any, broker: BrokerProcess, topic_name: str
+) -> None:
+    create(broker, topic_name, partitions=1)
+    for _ in range(3):
+        write(spark.range(64, numPartitions=16).selectExpr("CAST(id AS STRING) AS value"), broker, topic=topic_name)
+    ids = set(producer_ids(broker, topic_name))
+    assert 1 <= len(ids) <= 4, "two workers at a time, and never 48"
 
 
 def test_typed_frames_become_json(spark: Any, broker: BrokerProcess, topic_name: str) -> None:

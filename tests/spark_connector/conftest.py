@@ -1,4 +1,4 @@
-"""Connections that tasks leave open for the next ones are closed after each test."""
+"""Connections and producers that tasks leave open for the next ones are closed after each test."""
 
 from collections.abc import Iterator
 
@@ -12,6 +12,9 @@ def _no_connections_are_left() -> Iterator[None]:
         from kbroker.spark_connector.tasks import CLUSTERS
     except ImportError:
         return
+    from kbroker.spark_connector.producers import close_all
+
+    close_all()
     for cluster in CLUSTERS.values():
         cluster.close()
     CLUSTERS.clear()

@@ -9,6 +9,7 @@ from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.kbroker.client.topics import create_topic
+from tests.spark_connector.registries import serving
 
 pa = pytest.importorskip("pyarrow")
 row_sender = pytest.importorskip("kbroker.spark_connector.row_sender")
@@ -83,6 +84,22 @@ def test_rows_that_are_not_taken_are_an_error_with_place_and_reason(broker: Brok
         send(broker, {"value": ["v", "v"], "topic": [topic_name, None]}, {"value": "value", "topic": "topic"})
     with pytest.raises(row_sender.RowsNotWritten, match="row 0 has 2000000 bytes"):
         send(broker, {"value": [b"x" * 2_000_000]}, {"value": "value"}, topic=topic_name)
+
+
+def test_a_task_asks_the_registry_once_for_a_topics_schema(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sender, "GATHERED_BYTES", 1)
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    schema = '{"type":"record","name":"V","fields":[{"name":"a","type":"long"}]}'
+    layout = sink_layout.SinkLayout(names=("a",), fields=("a",))
+    with serving({f"/subjects/{topic_name}-value/versions/latest": {"id": 7, "schema": schema}}) as fake:
+        options = WriteOptions(
+            broker.bootstrap, topic=topic_name, value_format="avro", registry=fake.url, avro_is_framed=True
+        )
+        row_sender.send_rows(options, layout, [pa.record_batch({"a": pa.array([0])})] * 2)
+        assert len(fake.asked) == 1
+    assert [row["value"] for row in rows_of(broker, topic_name, 0, 2)] == [b"\0\0\0\0\x07\0"] * 2
 
 
 def test_what_the_broker_refuses_is_told_with_its_reason(broker: BrokerProcess, topic_name: str) -> None:
