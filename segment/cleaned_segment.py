@@ -38,8 +38,8 @@ class CleanedSegment:
         return file
 
     def append(self, batches: Buffer, offset_entries: bytes, time_entries: bytes) -> None:
-        """Add batches and their index entries. No lock is held while the kernel takes them."""
-        self._write(self._log, batches, self.size)
+        """Add batches and their index entries."""
+        self._log.write(batches, self.size)
         self.size += len(batches)
         self._contents[INDEX] += offset_entries
         self._contents[TIME_INDEX] += time_entries
@@ -48,19 +48,12 @@ class CleanedSegment:
         """Keep an entry of the transaction index; in the order of the markers."""
         self._contents[TRANSACTION_INDEX] += ENTRY.pack(0, *transaction)
 
-    def _write(self, file: PooledFile, data: Buffer, position: int) -> None:
-        descriptor = self.pool.pin(file)
-        try:
-            self.pool.files.write_all(descriptor, data, position)
-        finally:
-            self.pool.unpin(file)
-
     def finish(self, last_time_entry: bytes, modified_ns: int) -> None:
         """Write the indexes, give all the time of the newest segment replaced, let everything reach the disk."""
         self._contents[TIME_INDEX] += last_time_entry
         for suffix, content in self._contents.items():
             if content or suffix != TRANSACTION_INDEX:
-                self._write(self._make(suffix), content, 0)
+                self._make(suffix).write(content, 0)
         for file in self._files.values():
             file.sync()
             self.pool.files.set_modified(file.path, modified_ns)

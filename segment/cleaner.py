@@ -182,7 +182,7 @@ class LogCleaner:
                 self._give_up(plan.log, error)
         else:
             self.last_stats = stats
-            self._logs.checkpoint_first_dirty_offsets()
+            self._logs.checkpoints.write_first_dirty_offsets()
             self._report(plan.log, stats)
 
     def _give_up(self, failed: Log, error: Exception) -> None:

@@ -127,8 +127,10 @@ class Cleaning:
             self._clean_group(group, filtering, transactions)
         self.stats.records_read, self.stats.records_kept = filtering.records_read, filtering.records_kept
         self.stats.null_keys = filtering.null_keys
-        if not self.log.note_cleaned(end, self._truncations):
-            raise CleaningAborted
+        with self.log.changing("note what is compacted"):
+            if self.log.truncations != self._truncations:
+                raise CleaningAborted
+            self.log.first_dirty_offset = end
         self.stats.seconds = time.monotonic() - begun
         return self.stats
 
@@ -207,9 +209,23 @@ class Cleaning:
             cleaned.discard()
             raise
         self.stats.bytes_kept += cleaned.size
-        if not self.log.replace_segments(group, cleaned, self._truncations, self.now_ms):
+        if not self._swap_in(group, cleaned):
             cleaned.discard()
             raise CleaningAborted
+
+    def _swap_in(self, group: Sequence[LogSegment], cleaned: CleanedSegment) -> bool:
+        """Put it in the group's place, unless the log was truncated, moved or shortened meanwhile."""
+        log = self.log
+        with log.changing("swap compacted segments in"):
+            if log.truncations != self._truncations:
+                return False
+            if not log.disk.replace(group, cleaned, log.config, self.now_ms):
+                return False
+        try:
+            cleaned.pool.files.sync_folder(cleaned.folder.path)
+        except OSError as error:
+            log.fail(error, "swap compacted segments in")
+        return True
 
     def _decide(
         self,

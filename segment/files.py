@@ -35,6 +35,10 @@ class NotInMemory(Exception):
     """Reading this now would wait for the disk, or take long: a worker thread should do it."""
 
 
+class FileRemoved(FileNotFoundError):
+    """The file was removed by us, under a reader that had found it a moment ago: nothing is wrong with the disk."""
+
+
 class Files:
     """The operating system, call by call. The small wrappers exist so that tests can fail each of them."""
 
@@ -42,7 +46,6 @@ class Files:
 
     pwrite: Callable[[int, Buffer, int], int] = staticmethod(os.pwrite)
     pread: Callable[[int, int, int], bytes] = staticmethod(os.pread)
-    sync: Callable[[int], None] = staticmethod(os.fdatasync)
     truncate: Callable[[int, int], None] = staticmethod(os.ftruncate)
 
     def read_at_once(self, descriptor: int, buffer: bytearray, position: int) -> bool:
@@ -55,6 +58,10 @@ class Files:
             if error.errno not in _CANNOT_TELL:
                 raise
             return os.preadv(descriptor, (buffer,), position) == len(buffer)
+
+    def sync(self, descriptor: int) -> None:
+        """Let a file's bytes reach the disk."""
+        os.fdatasync(descriptor)
 
     def open(self, path: str, flags: int) -> int:
         """Open a file, readable by its group as Kafka's are."""
@@ -133,16 +140,20 @@ class Files:
         except FileNotFoundError:
             return None
 
-    def replace_file(self, path: str, data: bytes, sync: bool) -> None:
-        """Write a small file whole or not at all: `<path>.tmp`, then rename."""
-        temporary = path + ".tmp"
-        descriptor = self.open(temporary, CREATE | os.O_TRUNC)
+    def write_file(self, path: str, data: bytes, sync: bool) -> None:
+        """Write a file; one that is there is overwritten."""
+        descriptor = self.open(path, CREATE | os.O_TRUNC)
         try:
             self.write_all(descriptor, data, 0)
             if sync:
                 self.sync(descriptor)
         finally:
             self.close(descriptor)
+
+    def replace_file(self, path: str, data: bytes, sync: bool) -> None:
+        """Write a small file whole or not at all: `<path>.tmp`, then rename."""
+        temporary = path + ".tmp"
+        self.write_file(temporary, data, sync)
         self.rename(temporary, path)
         if sync:
             self.sync_folder(os.path.dirname(path))
@@ -169,7 +180,7 @@ class FilePool:
         self.files = files or Files()
         self.capacity = capacity or default_capacity()
         self.lock = threading.RLock()
-        """Guards all descriptors and maps; held for a look-up in a map, too, never while syncing."""
+        """Guards all descriptors and maps; held for a look-up in a map, too, never while bytes move."""
         self._open: OrderedDict[PooledFile, None] = OrderedDict()
         self.is_full = False
         """Whether another file cannot be opened without closing one; only then it matters who was used last."""
@@ -197,6 +208,8 @@ class FilePool:
                 self._close_file(file)
 
     def _open_file(self, file: PooledFile) -> int:
+        if file.is_removed:
+            raise FileRemoved(errno.ENOENT, "it was removed", file.path)
         if len(self._open) >= self.capacity:
             self._evict()
         flags = CREATE if file.create else os.O_RDWR | os.O_CLOEXEC
@@ -264,7 +277,7 @@ class Folder:
 class PooledFile:
     """A file that is open only while it is used, or lately was."""
 
-    __slots__ = ("closing", "create", "descriptor", "folder", "map", "name", "pins", "pool")
+    __slots__ = ("closing", "create", "descriptor", "folder", "is_removed", "map", "name", "pins", "pool")
 
     def __init__(self, pool: FilePool, folder: Folder, name: str, create: bool = False) -> None:
         self.pool = pool
@@ -275,6 +288,8 @@ class PooledFile:
         self.descriptor = -1
         self.pins = 0
         self.closing = False
+        self.is_removed = False
+        """Never to be opened again: another file may have its name by now."""
         self.map: mmap.mmap | None = None
 
     @property
@@ -283,16 +298,13 @@ class PooledFile:
         return f"{self.folder.path}/{self.name}"
 
     def write(self, data: Buffer, position: int) -> None:
-        """Write all of data at position (into the page cache: quick enough to do it with the pool's lock held)."""
+        """Write all of data at position. A disk that is behind makes writers wait: nobody else waits with them."""
         pool = self.pool
-        with pool.lock:
-            descriptor = self.descriptor
-            if descriptor < 0 or pool.is_full:
-                descriptor = pool.pin(self)
-                self.pins -= 1
-            written = pool.files.pwrite(descriptor, data, position)
-            if written != len(data):
-                pool.files.write_all(descriptor, memoryview(data)[written:], position + written)
+        descriptor = pool.pin(self)
+        try:
+            pool.files.write_all(descriptor, data, position)
+        finally:
+            pool.unpin(self)
 
     def change_time_ns(self) -> int:
         """When the file was last changed, by whomever."""
@@ -356,10 +368,10 @@ class PooledFile:
             self.pool.unpin(self)
 
     def sync(self) -> None:
-        """fdatasync; a file that is deleted meanwhile needs none. Nobody holds a lock while waiting."""
+        """fdatasync; a file that we removed meanwhile needs none. Nobody holds a lock while waiting."""
         try:
             descriptor = self.pool.pin(self)
-        except FileNotFoundError:
+        except FileRemoved:
             return
         try:
             self.pool.files.sync(descriptor)
@@ -393,6 +405,8 @@ class PooledFile:
         self.pool.close(self)
 
     def remove(self) -> None:
-        """Delete the file; slices that are pinned can still be read."""
-        self.close()
+        """Delete the file; slices that are pinned can still be read. It may be gone already, with its folder."""
+        with self.pool.lock:
+            self.is_removed = True
+            self.pool.close(self)
         self.pool.files.unlink(self.path)

@@ -1,37 +1,38 @@
 """One partition's log: the list of segments; append, read, roll, truncate.
 
 Threads. Every method may be called from any thread. What changes the log takes its lock, and nobody holds that while
-waiting for the disk to sync, so the appender (the broker's loop) is never held up by a flush. Reads take no lock: they
-see the list of segments as it was, for it is replaced, never changed. Meant for worker threads, because they wait for
-the disk: flush, retention, close. Opening a log is in recovery.py, answering by timestamp in offset_lookup.py.
+waiting for the disk to sync, so the appender (the broker's loop) is never held up by a flush. Reads take no lock
+(log_reading.py). Meant for worker threads, because they wait for the disk: flush, retention, close. Opening a log is in
+recovery.py, its files in log_disk.py, answering by timestamp in offset_lookup.py.
 
-An operating system's error means that the log directory has failed: it is told to `on_failure`, and from then on every
-method raises KAFKA_STORAGE_ERROR. What was half written lies beyond the known size and is cut at the next start.
+An operating system's error means that the log directory has failed: the owner is told (log_health.py), and from then on
+every method raises KAFKA_STORAGE_ERROR. What was half written lies beyond the known size and is cut at the next start.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
-from collections.abc import Sequence
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import BatchHeader, stamp
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE
 from kbroker.segment import checkpoints, names
-from kbroker.segment.cleaned_segment import CleanedSegment
 from kbroker.segment.fetched import Lot, check_fetched, cut_into_lots
 from kbroker.segment.file_records import FileRecords
-from kbroker.segment.files import Buffer
+from kbroker.segment.files import Buffer, FileRemoved
+from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_disk import Flush, LogDisk
+from kbroker.segment.log_health import LogHealth, LogOwner
+from kbroker.segment.log_producers import LogProducers
+from kbroker.segment.log_reading import look_up, read_slice, wait_for_change
 from kbroker.segment.log_segment import LogSegment
-from kbroker.segment.log_state import LogState, roll_jitter_ms
-from kbroker.segment.names import SWAP
 from kbroker.segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
-from kbroker.segment.producer_snapshots import recall
-from kbroker.segment.producer_state import CachedBatch, Marker, marker_of
+from kbroker.segment.producer_state import marker_of
 from kbroker.segment.retention import deletable_count
 from kbroker.segment.transaction_index import AbortedTransaction
 from kbroker.segment.validator import AppendOrigin, Batch, RecordErrors, ValidBatch, validate
@@ -52,25 +53,133 @@ class AppendResult(NamedTuple):
     log_start_offset: int
     duplicate: bool = False
     """An idempotent batch that was here already: the offsets are the original ones, nothing was written."""
-    rolled: bool = False
 
 
-class Flush(NamedTuple):
-    """A flush under way."""
-
-    target: int
-    segments: list[LogSegment]
-    active: LogSegment
-    small_files: list[str]
-    names: int
-    """As LogState's _unsynced_names."""
-    truncations: int
-
-
-class Log(LogState):
+class Log:
     """The log of one partition on this broker."""
 
-    __slots__ = ()
+    __slots__ = (
+        "_health",
+        "_lock",
+        "_owner",
+        "_truncations",
+        "config",
+        "disk",
+        "first_dirty_offset",
+        "high_watermark",
+        "leader_epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "name",
+        "partition",
+        "producers",
+        "promised_offset",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self, disk: LogDisk, topic: str, partition: int, config: LogConfig, owner: LogOwner | None = None
+    ) -> None:
+        """A log that ends where its last segment begins; recovery.py sets the rest."""
+        self.topic = topic
+        self.partition = partition
+        self.name = names.folder_name(topic, partition)
+        """`orders-3`."""
+        self.config = config
+        self.topic_id = ZERO_UUID
+        self.log_start_offset = disk.segments[0].base_offset
+        self.log_end_offset = disk.segments[-1].base_offset
+        self.high_watermark = self.log_start_offset
+        """Exclusive. log_start_offset <= high_watermark <= log_end_offset."""
+        self.promised_offset = 0
+        """Exclusive. What checkpoints say a log holds that came back with less; 0 once it was filled, or leads."""
+        self.first_dirty_offset: int | None = None
+        """Where the last compaction ended, None when there was none."""
+        self.leader_epochs = LeaderEpochs()
+        self.producers = LogProducers()
+        self.disk = disk
+        self._owner = owner
+        self._health = LogHealth(self, owner)
+        self._lock = self._health.lock
+        self._truncations = 0
+        disk.apply_config(config)
+
+    def __repr__(self) -> str:
+        return f"Log({self.name}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def directory(self) -> Path:
+        """The partition's folder."""
+        return Path(self.disk.folder.path)
+
+    @property
+    def log_dir(self) -> str:
+        """The log directory (an entry of log.dirs) it lives in."""
+        return self.disk.log_dir
+
+    @property
+    def segments(self) -> tuple[LogSegment, ...]:
+        """Ascending, never empty; the last is the active one."""
+        return self.disk.segments
+
+    @property
+    def active_segment(self) -> LogSegment:
+        """The one that grows."""
+        return self.disk.segments[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes in all .log files."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """min(high watermark, first offset of the earliest undecided transaction), but not below the log's start."""
+        unstable = self.producers.state.transactions.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the log came back with less than it had, and has not been filled since."""
+        return self.promised_offset > 0
+
+    @property
+    def offset_to_checkpoint(self) -> int:
+        """The high watermark; that of a short log stays what it was, so that the next start finds it short, too."""
+        return self.promised_offset if self.is_short else self.high_watermark
+
+    @property
+    def latest_epoch(self) -> int:
+        """Latest known leader epoch, -1 when there is none."""
+        return self.leader_epochs.latest_epoch
+
+    @property
+    def truncations(self) -> int:
+        """Changes when the log's end moves back or the log into another directory: what was read may not hold."""
+        return self._truncations
+
+    @property
+    def unflushed_messages(self) -> int:
+        """Records that are not known to be on disk (compare with flush.messages)."""
+        return self.log_end_offset - self.disk.recovery_point
+
+    @property
+    def needs_flush(self) -> bool:
+        """Whether a flush has anything to do, be it a small file."""
+        return self.unflushed_messages > 0 or self.disk.has_unsynced
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below is on disk."""
+        return self.disk.recovery_point
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log cannot be used any more, None while it can."""
+        return self._health.failure
 
     # ------------------------------------------------------------------ appending
 
@@ -94,8 +203,7 @@ class Log(LogState):
     ) -> AppendResult:
         """Give a checked batch its offsets and append it; raises KafkaError 6 when a later leader epoch is known."""
         with self._lock:
-            if self._failure is not None:
-                raise self._unusable()
+            self.check_usable()
             try:
                 return self._append_valid(valid, leader_epoch, now_ms, origin == 0)
             except OSError as error:
@@ -110,11 +218,9 @@ class Log(LogState):
         marker = None
         if has_producer:
             marker = marker_of(header, batch)
-            if marker is not None:
-                self.producer_state.check_marker(header, marker.coordinator_epoch)
-            repeated = self._check_producer(header, from_client)
+            repeated = self.producers.check(header, marker, from_client, self.segments)
             if repeated is not None:
-                return self._duplicate(repeated)
+                return AppendResult(*repeated.place, self.log_start_offset, duplicate=True)
         if size > self.config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE, f"{size} bytes exceed segment.bytes = {self.config.segment_bytes}"
@@ -122,41 +228,14 @@ class Log(LogState):
         if leader_epoch != self.leader_epochs.latest_epoch:
             self.leader_epochs.begin(leader_epoch, base_offset)
         stamp(batch, 0, base_offset, leader_epoch)
-        segment = self.segments[-1]
-        rolled = segment.should_roll(self.config, size, max_timestamp, last_offset, now_ms, self._jitter_ms)
-        if rolled:
+        segment = self.disk.segments[-1]
+        if segment.should_roll(self.config, size, max_timestamp, last_offset, now_ms, self.disk.jitter_ms):
             segment = self._roll(base_offset, now_ms)
         segment.append(batch, base_offset, last_offset, max_timestamp, last_offset)
         self.log_end_offset = last_offset + 1
         if has_producer:
-            self._note_producer(header, base_offset, max_timestamp, marker)
-        return AppendResult(base_offset, last_offset, append_time, self.log_start_offset, False, rolled)
-
-    def _check_producer(self, header: BatchHeader, from_client: bool) -> CachedBatch | None:
-        try:
-            return self.producer_state.check(header, from_client)
-        except KafkaError as error:
-            entry = self.producer_state.producers[header.producer_id]
-            if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not entry.is_from_snapshot:
-                raise
-            recall(self.producer_state, self.segments)
-            return self.producer_state.check(header, from_client)
-
-    def _duplicate(self, batch: CachedBatch) -> AppendResult:
-        return AppendResult(
-            batch.first_offset,
-            batch.last_offset,
-            batch.timestamp,  # as in Kafka, with CreateTime too
-            self.log_start_offset,
-            duplicate=True,
-        )
-
-    def _note_producer(self, header: BatchHeader, base_offset: int, max_timestamp: int, marker: Marker | None) -> None:
-        aborted = self.producer_state.append(header, base_offset, max_timestamp, marker)
-        if aborted is not None:
-            index = self.segments[-1].transaction_index(create=True)
-            assert index is not None
-            index.append(aborted)
+            self.producers.note(header, base_offset, max_timestamp, marker, segment)
+        return AppendResult(base_offset, last_offset, append_time, self.log_start_offset)
 
     def append_as_follower(self, records: Buffer, now_ms: int = 0) -> AppendResult:
         """Append the leader's batches as they are; a batch cut short at the end is left out.
@@ -166,23 +245,21 @@ class Log(LogState):
         view = memoryview(records)
         headers = check_fetched(view, self.name)
         with self._lock:
-            if self._failure is not None:
-                raise self._unusable()
+            self.check_usable()
             if not headers:
                 return AppendResult(self.log_end_offset, self.log_end_offset - 1, -1, self.log_start_offset)
             first, last = headers[0][1], headers[-1][1]
             try:
                 if first.base_offset < self.log_end_offset:
                     self._restart_empty_log(first, last)
-                rolled = False
                 for lot in cut_into_lots(headers, self.config.segment_bytes):
-                    rolled |= self._append_fetched(view, lot, now_ms)
+                    self._append_fetched(view, lot, now_ms)
             except OSError as error:
                 self.fail(error, "append")
             if self.promised_offset and self.log_end_offset >= self.promised_offset:
                 log.info("%s: filled again up to %d", self.name, self.log_end_offset)
                 self.promised_offset = 0
-            return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset, False, rolled)
+            return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset)
 
     def _restart_empty_log(self, first: BatchHeader, last: BatchHeader) -> None:
         """The first batch may span the start of an empty log: the leader's log start lies inside of it."""
@@ -193,15 +270,14 @@ class Log(LogState):
             )
         self._restart_at(first.base_offset)
 
-    def _append_fetched(self, view: memoryview, lot: Lot, now_ms: int) -> bool:
+    def _append_fetched(self, view: memoryview, lot: Lot, now_ms: int) -> None:
         start, first = lot[0]
         position, last = lot[-1]
         data = view[start : position + last.size]
         newest = max(header.max_timestamp for _, header in lot)
         markers = {place: marker_of(header, view, place) for place, header in lot if header.is_control}
-        segment = self.segments[-1]
-        rolled = segment.should_roll(self.config, len(data), newest, last.last_offset, now_ms, self._jitter_ms)
-        if rolled:
+        segment = self.disk.segments[-1]
+        if segment.should_roll(self.config, len(data), newest, last.last_offset, now_ms, self.disk.jitter_ms):
             segment = self._roll(first.base_offset, now_ms)
         segment.append_many(data, lot)
         self.log_end_offset = last.last_offset + 1
@@ -209,22 +285,15 @@ class Log(LogState):
             if header.partition_leader_epoch > self.leader_epochs.latest_epoch:
                 self.leader_epochs.assign(header.partition_leader_epoch, header.base_offset)
             if header.producer_id >= 0:
-                self._note_producer(header, header.base_offset, header.max_timestamp, markers.get(place))
-        return rolled
+                self.producers.note(header, header.base_offset, header.max_timestamp, markers.get(place), segment)
 
     def _roll(self, base_offset: int, now_ms: int) -> LogSegment:
         """Close the active segment and start the next one at base_offset."""
-        self.segments[-1].finish()
-        snapshot = self.snapshots.take(self.producer_state, base_offset)
-        if snapshot is not None:
-            self._unsynced.append(snapshot)
-        self._write_small_files()
-        segment = LogSegment(self._pool, self._folder, base_offset, self.config, now_ms)
-        segment.create()
-        self._unsynced_names |= 1
-        self.segments = (*self.segments, segment)
-        self._jitter_ms = roll_jitter_ms(self.config)
+        self.disk.write_epochs(self.leader_epochs)
+        segment = self.disk.roll(base_offset, self.config, self.producers.state, now_ms)
         log.debug("%s: rolled at %d", self.name, base_offset)
+        if self._owner is not None:
+            self._owner.log_rolled(self)
         return segment
 
     # ------------------------------------------------------------------ reading
@@ -238,52 +307,25 @@ class Log(LogState):
         short at the end is legal. Raises KafkaError OFFSET_OUT_OF_RANGE, and CORRUPT_MESSAGE when the first batch is
         damaged; unless patient NotInMemory, where that would wait for the disk.
         """
-        segments, active_size, end_offset = self._extent()
-        if not self.log_start_offset <= offset <= end_offset:
-            message = f"{self.name}: offset {offset} is not in [{self.log_start_offset}, {end_offset}]"
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
-        if self._failure is not None:
-            raise self._unusable()
-        if limit is None or limit > end_offset:
-            limit = end_offset
-        number = len(segments) - 1
-        if offset < segments[number].base_offset:
-            number = max(bisect_right(segments, offset, key=_base_offset) - 1, 0)
-        try:
-            while offset < limit and number < len(segments):
-                segment = segments[number]
-                number += 1
-                end = segment.size if number < len(segments) else active_size
-                following = segments[number].base_offset if number < len(segments) else end_offset
-                if limit < following:
-                    end = segment.find(limit, patient) if limit > segment.base_offset else 0
-                records = segment.slice(offset, end, max_bytes, min_one_batch, patient)
-                if records is not None:
-                    return records
-        except OSError as error:
-            self.fail(error, "read")
-        active = segments[-1]
-        return FileRecords(active.file, active.size, 0, active.base_offset, offset)
-
-    def _extent(self) -> tuple[tuple[LogSegment, ...], int, int]:
-        """The segments, how far the active one is filled, and the end offset, as of one moment.
-
-        Another thread may append: the bytes come first, the end offset last. So all of that size lies below that end.
-        """
+        self.check_usable()
         while True:
-            segments = self.segments
-            size = segments[-1].size
-            end_offset = self.log_end_offset
-            if segments is self.segments:
-                return segments, size, end_offset
+            try:
+                return read_slice(self, offset, max_bytes, limit, min_one_batch, patient)
+            except FileRemoved:
+                wait_for_change(self)
+            except OSError as error:
+                self.fail(error, "read")
 
     def aborted_transactions(self, records: FileRecords, upper: int | None = None) -> list[AbortedTransaction]:
         """Aborted transactions that overlap what `read` returned (for read_committed); upper: exclusive, if known."""
-        return find_aborted(self.segments, records, upper, self.log_end_offset)
+        found = look_up(self, lambda: find_aborted(self.segments, records, upper, self.log_end_offset))
+        if records.offset < self.log_start_offset:  # what is known of them went with their segments
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.name}: offset {records.offset} was just removed")
+        return found
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampOffset | None:
         """First record at or after the time (or what ListOffsets' special values -1 to -4 stand for)."""
-        return find_timestamp(self, timestamp_ms)
+        return look_up(self, lambda: find_timestamp(self, timestamp_ms))
 
     def offset_for_leader_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset) of the largest epoch <= the one asked for; (-1, -1) when undefined."""
@@ -291,7 +333,7 @@ class Log(LogState):
 
     def legacy_segment_offsets(self, max_offsets: int, timestamp_ms: int) -> list[int]:
         """ListOffsets v0: base offsets, newest first, of segments changed at or before a time (-1, -2: as usual)."""
-        return find_segment_offsets(self, max_offsets, timestamp_ms)
+        return look_up(self, lambda: find_segment_offsets(self, max_offsets, timestamp_ms))
 
     # ------------------------------------------------------------------ offsets that move
 
@@ -310,7 +352,7 @@ class Log(LogState):
             offset = self.log_start_offset
         if offset > self.log_end_offset:
             offset = self.log_end_offset
-        if self.producer_state.transactions.has_decided:
+        if self.producers.state.transactions.has_decided:
             with self._lock:
                 self._set_high_watermark(offset)
         else:
@@ -320,7 +362,7 @@ class Log(LogState):
     def _set_high_watermark(self, offset: int) -> None:
         """The lock is held."""
         self.high_watermark = offset
-        self.producer_state.transactions.replicated(offset)
+        self.producers.state.transactions.replicated(offset)
 
     def update_log_start_offset(self, offset: int) -> bool:
         """Move the log start up (a follower: to its leader's); True when it moved. Segments go with the retention."""
@@ -361,9 +403,8 @@ class Log(LogState):
             if offset < self.segments[0].base_offset:
                 self._restart_at(offset)
                 return True
-            kept = tuple(segment for segment in self.segments if segment.base_offset <= offset)
-            self._drop(self.segments[len(kept) :], kept, now_ms)
-            kept[-1].truncate_to(offset, now_ms)
+            self._promise_no_more_than(offset)
+            self.disk.truncate(offset, self.config, now_ms)
             self._end_at(offset, now_ms)
             return True
 
@@ -372,15 +413,18 @@ class Log(LogState):
         with self.changing("truncate"):
             self._restart_at(offset)
 
+    def _promise_no_more_than(self, offset: int) -> None:
+        """Before the end moves back: what comes there is not on disk, nor replicated, whatever checkpoints say."""
+        is_lower = offset < max(self.disk.recovery_point, self.high_watermark)
+        self.disk.recovery_point = min(self.disk.recovery_point, offset)
+        self.high_watermark = min(self.high_watermark, offset)
+        if is_lower and self._owner is not None:
+            self._owner.log_cut(self, offset)
+
     def _restart_at(self, offset: int) -> None:
-        old = self.segments
-        fresh = LogSegment(self._pool, self._folder, offset, self.config, old[-1].created_ms)
-        for segment in old:
-            self._trash.discard(segment.files())
-        fresh.create()
-        self._unsynced_names |= 1
-        self.segments = (fresh,)
-        self.snapshots.remove_all()
+        self._promise_no_more_than(offset)
+        self.disk.restart(offset, self.config)
+        self.disk.recovery_point = offset
         self.leader_epochs.clear()
         self.log_start_offset = offset
         self._end_at(offset, 0)
@@ -390,25 +434,14 @@ class Log(LogState):
         self._truncations += 1
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
-        self.high_watermark = min(self.high_watermark, offset)
-        self.recovery_point = min(self.recovery_point, offset)
         if self.first_dirty_offset is not None:
-            self.first_dirty_offset = min(self.first_dirty_offset, self.segments[-1].base_offset)
+            self.first_dirty_offset = min(self.first_dirty_offset, self.disk.segments[-1].base_offset)
         self.leader_epochs.truncate_from_end(offset)
-        self.snapshots.rebuild(
-            self.producer_state, self.segments, self.log_start_offset, offset, now_ms, self.producer_expiration_ms
-        )
-        self.producer_state.transactions.replicated(self.high_watermark)
-
-    def _drop(self, dropped: Sequence[LogSegment], kept: tuple[LogSegment, ...], now_ms: int) -> None:
-        """Take segments out of the log; their files go file.delete.delay.ms later: slices may still be on their way."""
-        self.segments = kept
-        for segment in dropped:
-            self._trash.bury(segment.files(), now_ms + self.config.file_delete_delay_ms)
-            self.snapshots.remove(segment.base_offset)
+        self.producers.rebuild(self.disk.snapshots, self.segments, self.log_start_offset, offset, now_ms)
+        self.producers.state.transactions.replicated(self.high_watermark)
 
     def retention(self, now_ms: int) -> int:
-        """Remove the segments that may go; return how many."""
+        """Remove the segments that may go; return how many. The lock is not held while their files are renamed."""
         with self.changing("retention"):
             segments = self.segments
             count = deletable_count(
@@ -418,82 +451,40 @@ class Log(LogState):
                 return 0
             if count == len(segments):
                 self._roll(self.log_end_offset, now_ms)
-            self._drop(segments[:count], self.segments[count:], now_ms)
-            start = max(self.log_start_offset, self.segments[0].base_offset)
-            log.info("%s: retention removed %d segment(s), the log starts at %d now", self.name, count, start)
+            disk = self.disk
+            start = max(self.log_start_offset, disk.segments[count].base_offset)
+            log.info("%s: retention removes %d segment(s), the log starts at %d now", self.name, count, start)
             self._set_log_start_offset(start)
-            return count
-
-    # ------------------------------------------------------------------ compaction
+            disk.segments = disk.segments[count:]
+        try:
+            disk.bury(segments[:count], self.config, now_ms)
+        except OSError as error:
+            self.fail(error, "retention")
+        return count
 
     def newest_batches(self) -> dict[int, tuple[int, int]]:
         """Producer id -> last offset of its newest data batch (-1: only a marker is known), and its epoch."""
         with self._lock:
-            producers = list(self.producer_state.producers.values())
-            return {
-                entry.producer_id: (entry.batches[-1].last_offset if entry.batches else -1, entry.epoch)
-                for entry in producers
-            }
-
-    def replace_segments(
-        self, replaced: Sequence[LogSegment], cleaned: CleanedSegment, truncations: int, now_ms: int
-    ) -> bool:
-        """Put a compacted segment in the place of those it was made of.
-
-        False, and nothing done, when they are not the log's any more, or it was truncated or moved since.
-        """
-        with self.changing("swap compacted segments in"):
-            segments = self.segments
-            first = segments.index(replaced[0]) if replaced[0] in segments else len(segments)
-            behind = first + len(replaced)
-            if truncations != self._truncations or segments[first:behind] != tuple(replaced):
-                return False
-            cleaned.rename(SWAP)
-            for segment in replaced:
-                self._trash.bury(segment.files(), now_ms + self.config.file_delete_delay_ms)
-            cleaned.rename("")
-            fresh = cleaned.to_segment(self.config, replaced[0].created_ms)
-            self.segments = (*segments[:first], fresh, *segments[behind:])
-            for segment in replaced[1:]:
-                self.snapshots.remove(segment.base_offset)
-        try:
-            self._pool.files.sync_folder(self._folder.path)
-        except OSError as error:
-            with self._lock:
-                self.fail(error, "swap compacted segments in")
-        return True
-
-    def note_cleaned(self, end_offset: int, truncations: int) -> bool:
-        """Note that everything below an offset is compacted, unless the log was truncated or moved meanwhile."""
-        with self._lock:
-            if truncations != self._truncations:
-                return False
-            self.first_dirty_offset = end_offset
-            return True
+            return self.producers.newest_batches()
 
     # ------------------------------------------------------------------ durability
 
     def flush(self, up_to: int | None = None) -> None:
         """fsync everything below `up_to` (default: the end) and move the recovery point. For worker threads."""
         while (begun := self.begin_flush(up_to)) is not None:
-            self._sync(begun)
+            try:
+                begun.disk.sync(begun)
+            except OSError as error:
+                with self._lock:
+                    if not isinstance(error, FileNotFoundError) or begun.truncations == self._truncations:
+                        self.fail(error, "flush")
             if self.end_flush(begun):
                 return
 
-    def _sync(self, begun: Flush) -> None:
-        try:
-            for segment in begun.segments:
-                segment.sync(with_indexes=segment is not begun.active)
-            for name in begun.small_files:
-                self._pool.files.sync_path(f"{self._folder.path}/{name}")
-            if begun.names or begun.small_files:
-                self._pool.files.sync_folder(self._folder.path)
-            if begun.names > 1:
-                self._pool.files.sync_folder(self.log_dir)
-        except OSError as error:
-            with self._lock:
-                if begun.truncations == self._truncations:  # else the files may be gone by right
-                    self.fail(error, "flush")
+    def flush_rolled(self) -> None:
+        """Flush what lies below the active segment, and the producer snapshots. For a thread in the background."""
+        self._write_snapshots()
+        self.flush(self.active_segment.base_offset)
 
     def begin_flush(self, up_to: int | None = None) -> Flush | None:
         """Write out what waits in memory and say what has to reach the disk; None when everything is there.
@@ -501,38 +492,31 @@ class Log(LogState):
         Between this and end_flush the caller syncs: these files, or the whole file system at once.
         """
         with self.changing("flush"):
+            self.disk.write_epochs(self.leader_epochs)
             target = self.log_end_offset if up_to is None else min(up_to, self.log_end_offset)
-            if target <= self.recovery_point:
-                return None
-            segments = self.segments
-            first = max(bisect_right(segments, self.recovery_point, key=_base_offset) - 1, 0)
-            dirty = [segment for segment in segments[first:] if segment.base_offset < target]
-            for segment in dirty:
-                if segment is not segments[-1]:
-                    segment.write_out()
-            self._write_small_files()
-            small_files, self._unsynced = self._unsynced, []
-            names_made, self._unsynced_names = self._unsynced_names, 0
-            return Flush(target, dirty, segments[-1], small_files, names_made, self._truncations)
+            return self.disk.begin_flush(target, self._truncations)
 
     def end_flush(self, begun: Flush) -> bool:
         """Everything below the flush's target is on disk now; False when the log was truncated or moved meanwhile."""
         with self._lock:
             if begun.truncations != self._truncations:
+                begun.disk.give_up_flush(begun)
                 return False
-            self.recovery_point = max(self.recovery_point, begun.target)
+            begun.disk.end_flush(begun)
             return True
 
     def write_pending(self) -> None:
-        """Let index entries and small files that wait in memory reach their files (no sync)."""
+        """Let index entries, small files and snapshots that wait in memory reach their files (no sync)."""
         with self.changing("write"):
-            self.segments[-1].write_out()
-            self._write_small_files()
+            self.disk.segments[-1].write_out()
+            self.disk.write_epochs(self.leader_epochs)
+        self._write_snapshots()
 
-    def _write_small_files(self) -> None:
-        if self.leader_epochs.dirty:
-            self.leader_epochs.dirty = False
-            self._replace_file(names.LEADER_EPOCHS, checkpoints.leader_epochs_text(self.leader_epochs.entries))
+    def _write_snapshots(self) -> None:
+        try:
+            self.disk.snapshots.write_waiting()
+        except OSError as error:
+            self.fail(error, "write a producer snapshot")
 
     def set_topic_id(self, topic_id: bytes) -> None:
         """Give the log its topic's id (partition.metadata); one that has another id keeps it and raises."""
@@ -542,55 +526,73 @@ class Log(LogState):
             raise KafkaError(ErrorCode.INCONSISTENT_TOPIC_ID, f"{self.name} belongs to another topic of that name")
         with self.changing("write partition.metadata"):
             self.topic_id = topic_id
-            self._replace_file(names.PARTITION_METADATA, checkpoints.topic_id_text(topic_id))
-
-    def _replace_file(self, name: str, data: bytes) -> None:
-        self._pool.files.replace_file(f"{self._folder.path}/{name}", data, sync=False)
-        self._unsynced.append(name)
+            self.disk.replace_file(names.PARTITION_METADATA, checkpoints.topic_id_text(topic_id))
 
     def remove_expired_producers(self, steady_ms: int) -> None:
         """Forget producers that were silent for producer.id.expiration.ms of a clock that nobody sets."""
-        if self.producer_state.producers:
+        if self.producers.state.producers:
             with self._lock:
-                self.producer_state.remove_expired(steady_ms, self.producer_expiration_ms)
+                self.producers.remove_expired(steady_ms)
 
     def apply_config(self, config: LogConfig) -> None:
         """Use new topic settings from now on."""
         with self._lock:
             self.config = config
-            self._jitter_ms = roll_jitter_ms(config)
-            for segment in self.segments:
-                segment.apply_config(config)
+            self.disk.apply_config(config)
+
+    def finish(self) -> None:
+        """Write what a clean stop leaves: the producers' state, the last index entries. A flush brings it to disk."""
+        with self.changing("close"):
+            self.disk.write_epochs(self.leader_epochs)
+            self.disk.finish(self.producers.state, self.log_end_offset)
 
     def close(self) -> None:
-        """Write what a clean shutdown leaves (producer snapshot, last time index entry) and close the files."""
-        with self._lock:
-            try:
-                if self._failure is None:
-                    self.segments[-1].finish()
-                    self.snapshots.take(self.producer_state, self.log_end_offset)
-                    self._write_small_files()
-            finally:
-                self._failure = self._failure or "it is closed"
-                for segment in self.segments:
-                    segment.close()
+        """Finish and close the files. Raises KafkaError when the disk fails."""
+        try:
+            if self._health.failure is None:
+                self.finish()
+        finally:
+            self.discard()
 
     def discard(self) -> None:
         """Close the files and write nothing: the log was deleted, or a test plays a crash."""
-        self.mark_failed("it is closed")
+        self._health.end("it is closed")
         for segment in self.segments:
             segment.discard()
 
     @property
     def has_pending(self) -> bool:
         """Whether write_pending has something to write."""
-        return self.leader_epochs.dirty or self.segments[-1].has_pending
+        disk = self.disk
+        return self.leader_epochs.dirty or disk.segments[-1].has_pending or disk.snapshots.has_waiting
 
-    def rename_folder(self, path: str) -> None:
-        """Move the folder, with files that may be open."""
+    def rename_folder(self, path: str, sync: bool = False) -> None:
+        """Move the folder, with files that may be open; with `sync` its new name survives a power loss."""
         with self.changing("rename"):
-            self._pool.move_folder(self._folder, path)
+            self.disk.rename_folder(path, sync)
 
+    def exchange(self, other: Log) -> None:
+        """Change places on disk with a copy that ends where this log does; its lock is held by the caller."""
+        self.disk, other.disk = other.disk, self.disk
+        self.producers.state.last_snapshot_offset = other.producers.state.last_snapshot_offset
+        self.leader_epochs.dirty = True  # the copy's file has no epoch without a batch
+        self._truncations += 1  # a flush that overlaps this proves nothing
 
-def _base_offset(segment: LogSegment) -> int:
-    return segment.base_offset
+    # ------------------------------------------------------------------ failure
+
+    def check_usable(self) -> None:
+        """Raise KAFKA_STORAGE_ERROR when the log cannot be used any more."""
+        if self._health.failure is not None:
+            raise self._health.unusable()
+
+    def changing(self, doing: str) -> AbstractContextManager[None]:
+        """Hold the lock of a log that can be used; an operating system's error fails the log."""
+        return self._health.changing(doing)
+
+    def fail(self, error: OSError, doing: str) -> NoReturn:
+        """Tell that the directory has failed; from now on the log refuses everything."""
+        self._health.fail(error, doing)
+
+    def mark_failed(self, reason: str) -> None:
+        """Refuse everything from now on: the directory has failed elsewhere."""
+        self._health.end(reason)

@@ -117,10 +117,16 @@ class LogDir:
     def read_offsets(self, name: str) -> OffsetTable:
         """A checkpoint's entries; a damaged file counts as empty, which costs time, not data."""
         try:
-            return checkpoints.read_offsets(self.files, self._file(name))
+            found = checkpoints.read_offsets(self.files, self._file(name))
         except MalformedCheckpoint as error:
             log.warning("%s; treated as empty", error)
             return {}
+        self._written[name] = found
+        return dict(found)
+
+    def written_offsets(self, name: str) -> OffsetTable:
+        """What a checkpoint says; to be read only."""
+        return self._written.get(name, {})
 
     def write_offsets(self, name: str, table: Mapping[tuple[str, int], int]) -> None:
         """Replace a checkpoint, unless it says this already."""

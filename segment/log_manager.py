@@ -1,30 +1,37 @@
 """All logs of all log directories: find and open them at the start, make and delete them, look after them.
 
-A directory that fails goes offline with its logs, and the rest serves on. Nothing here starts a thread that outlives a
-call: whoever owns the manager calls `run_due` from a worker thread when it says so. Methods may be called from any
-thread. Which logs there are, and in which directories, is log_table.py.
+A directory that fails goes offline with its logs, and the rest serves on. Whoever owns the manager calls `run_due` from
+a worker thread when it says so; only what a roll has closed is flushed by threads of its own. Methods may be called
+from any thread.
+
+    log_table.py            which logs there are, in which directories; what becomes of them when one fails
+    log_loading.py          the start
+    offset_checkpoints.py   what directories say of their logs
+    background_flush.py     closed segments reach the disk
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.segment import checkpoints, names
-from kbroker.segment.files import FilePool, Files
-from kbroker.segment.log import Flush, Log
+from kbroker.segment import names
+from kbroker.segment.background_flush import BackgroundFlush
+from kbroker.segment.files import FilePool, Files, default_capacity
+from kbroker.segment.log import Log
 from kbroker.segment.log_config import MAX_LONG, LogConfig
-from kbroker.segment.log_dir import LogDir, LogDirError
-from kbroker.segment.log_move import copy_portion, finish_copy, is_same_log
+from kbroker.segment.log_dir import LogDirError
+from kbroker.segment.log_disk import Flush
+from kbroker.segment.log_loading import LogLoading
+from kbroker.segment.log_move import copy_portion, finish_copy
 from kbroker.segment.log_table import Key, LogDirDescription, LogTable
-from kbroker.segment.recovery import KnownOffsets, LogSetup, create_log, open_log
+from kbroker.segment.offset_checkpoints import OffsetCheckpoints
+from kbroker.segment.recovery import LogSetup, create_log
 from kbroker.segment.trash import Trash
 
 __all__ = ["LogDirDescription", "LogDirError", "LogManager", "LogManagerSettings"]
@@ -66,7 +73,7 @@ class _Task:
         """-1: not planned yet."""
 
 
-class LogManager(LogTable):
+class LogManager:
     """Owns every log of the broker."""
 
     def __init__(
@@ -79,18 +86,81 @@ class LogManager(LogTable):
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         """Nothing is touched on disk before open(). `clock` gives milliseconds."""
-        super().__init__(log_dirs, files or Files(), on_offline_dir)
         self.default_config = default_config or LogConfig()
         self.settings = settings or LogManagerSettings()
-        self._pool = FilePool(self._files, self.settings.max_open_files)
+        self._files = files or Files()
+        self.table = LogTable(log_dirs, self._files, on_offline_dir)
+        self.checkpoints = OffsetCheckpoints(self.table)
+        self.background = BackgroundFlush()
+        capacity = (self.settings.max_open_files or default_capacity()) // len(self.table.dirs)
+        self._pools = {path: FilePool(self._files, max(capacity, 16)) for path in self.table.dirs}
+        """One for each directory, so that a disk that hangs does not hold up the others."""
         self._trash = Trash(self._files)
         self._clock = clock
+        self._creating = threading.Lock()
+        """Held while a log is made. Taken before any log's lock."""
         self._preferred_dirs: dict[Key, str] = {}
         """Where logs are to be made that do not exist yet."""
         self._move_lock = threading.Lock()
         """Held while a copy takes a log's place, and while a log or a copy is taken away."""
         self._last_flush: dict[Key, int] = {}
         self._tasks = self._plan()
+
+    # ------------------------------------------------------------------ what there is (log_table.py)
+
+    @property
+    def logs(self) -> Mapping[Key, Log]:
+        """(topic, partition) -> log, of live directories only."""
+        return self.table.logs
+
+    def get(self, topic: str, partition: int) -> Log | None:
+        """The log, if this broker has it in a live directory."""
+        return self.table.get(topic, partition)
+
+    def future(self, topic: str, partition: int) -> Log | None:
+        """The copy of a log that is on its way into another directory."""
+        return self.table.future(topic, partition)
+
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether the log lies in a directory that went offline."""
+        return self.table.is_offline(topic, partition)
+
+    @property
+    def directories(self) -> list[str]:
+        """All of log.dirs, as absolute paths."""
+        return list(self.table.dirs)
+
+    @property
+    def live_dirs(self) -> list[str]:
+        """Directories in use."""
+        return self.table.live_dirs
+
+    @property
+    def offline_dirs(self) -> dict[str, str]:
+        """Directory -> why it is offline."""
+        return self.table.offline_dirs
+
+    def mark_offline(self, log_dir: str, error: Exception) -> list[Key]:
+        """Take a failing directory out of service; the partitions that went with it."""
+        return self.table.mark_offline(log_dir, error)
+
+    def describe(self) -> list[LogDirDescription]:
+        """Size of each directory's disk and logs."""
+        return self.table.describe()
+
+    # ------------------------------------------------------------------ what logs tell (log_health.py)
+
+    def log_failed(self, failed: Log, error: OSError) -> None:
+        """Its directory has failed."""
+        self.table.mark_offline(failed.log_dir, error)
+
+    def log_rolled(self, rolled: Log) -> None:
+        """What is closed is to reach the disk."""
+        self.background.add(rolled)
+
+    def log_cut(self, cut: Log, offset: int) -> None:
+        """Its end moves back below what a checkpoint may say."""
+        self.checkpoints.lower(cut, offset)
 
     # ------------------------------------------------------------------ start
 
@@ -105,7 +175,7 @@ class LogManager(LogTable):
 
     def _stored(self, name: str) -> str | None:
         found: dict[str, str] = {}
-        for path, directory in self._dirs.items():
+        for path, directory in self.table.dirs.items():
             try:
                 value = directory.read_identity().get(name)
             except OSError:
@@ -123,7 +193,7 @@ class LogManager(LogTable):
         Raises LogDirError when a directory belongs to somebody else, or none can be used; one whose disk fails goes
         offline.
         """
-        for directory in self._dirs.values():
+        for directory in self.table.dirs.values():
             try:
                 directory.open()
                 directory.claim(broker_id, cluster_id)
@@ -143,15 +213,15 @@ class LogManager(LogTable):
     def load(self, topic_configs: Mapping[str, LogConfig] | Callable[[str], LogConfig] | None = None) -> None:
         """Open (and recover) every log, in parallel threads per directory; blocking. Raises LogDirError."""
         started = self._clock()
-        directories = [directory for directory in self._dirs.values() if directory.failure is None]
-        with ThreadPoolExecutor(len(directories), "log-loading") as pool:
-            config_of = self._config_lookup(topic_configs)
-            for loading in [pool.submit(self._load_dir, directory, config_of) for directory in directories]:
-                loading.result()
+        threads = self.settings.num_recovery_threads_per_data_dir
+        LogLoading(self.table, self._setup, self._bury, self._config_lookup(topic_configs), threads).run()
         if not self.live_dirs:
             raise self._none_left()
+        if not all(self.table.dirs[path].was_clean for path in self.live_dirs):
+            self.checkpoints.write_high_watermarks()  # first: of a log that came back short nothing must be forgotten
+            self.checkpoints.write_recovery_points()  # what was cut, and is appended anew, is not on disk
         self._trash.run_due(MAX_LONG)  # what an earlier life had marked for deletion
-        log.info("loaded %d log(s) in %d ms", len(self._logs), self._clock() - started)
+        log.info("loaded %d log(s) in %d ms", len(self.logs), self._clock() - started)
 
     def _config_lookup(
         self, configs: Mapping[str, LogConfig] | Callable[[str], LogConfig] | None
@@ -163,73 +233,9 @@ class LogManager(LogTable):
         table = configs
         return lambda topic: table.get(topic, self.default_config)
 
-    def _load_dir(self, directory: LogDir, config_of: Callable[[str], LogConfig]) -> None:
-        try:
-            clean = directory.take_clean_marker()
-            tables = [
-                directory.read_offsets(name)
-                for name in (
-                    checkpoints.RECOVERY_POINTS,
-                    checkpoints.LOG_START_OFFSETS,
-                    checkpoints.HIGH_WATERMARKS,
-                    checkpoints.FIRST_DIRTY_OFFSETS,
-                )
-            ]
-            folders = [entry.name for entry in os.scandir(directory.path) if entry.is_dir()]
-            with ThreadPoolExecutor(self.settings.num_recovery_threads_per_data_dir, "log-recovery") as pool:
-                loads = [pool.submit(self._load_log, directory, name, clean, tables, config_of) for name in folders]
-                for load in loads:
-                    load.result()
-            directory.loaded = True
-        except OSError as error:
-            self.mark_offline(directory.path, error)
-
-    def _load_log(
-        self,
-        directory: LogDir,
-        folder: str,
-        clean: bool,
-        tables: Sequence[Mapping[Key, int]],
-        config_of: Callable[[str], LogConfig],
-    ) -> None:
-        parsed = names.parse_folder_name(folder)
-        path = f"{directory.path}/{folder}"
-        if parsed is None:
-            log.warning("%s: not a partition's folder, left alone", path)
-            return
-        if parsed.mark == "delete":
-            self._trash.bury_folder(path, 0)
-            return
-        if parsed.mark == "stray":
-            log.warning("%s: a stray partition, left alone", path)
-            return
-        key = (parsed.topic, parsed.partition)
-        points, starts, watermarks, dirty = tables
-        known = KnownOffsets(clean, points.get(key, 0), starts.get(key, 0), watermarks.get(key), dirty.get(key))
-        opened = open_log(self._setup(), path, *key, config_of(parsed.topic), known)
-        with self._lock:
-            table = self._future_logs if parsed.mark else self._logs
-            if key in table:
-                self._settle_duplicate(table[key], opened, bool(parsed.mark))
-                return
-            table[key] = opened
-            self._counts[directory.path] += 1
-
-    def _settle_duplicate(self, known: Log, other: Log, is_future: bool) -> None:
-        """A crash between the two renames at the end of a move leaves two logs that are the same: either will do.
-
-        Of two copies on their way, which a directory that was away may bring back, either can be given up.
-        """
-        if not is_future and not is_same_log(known, other):
-            places = f"{other.directory} and {known.directory}"
-            raise LogDirError(f"{places} hold the same partition; remove the one that is not wanted")
-        log.warning("%s goes: %s is the same, or another copy on its way", other.directory, known.directory)
-        self._bury(other, 0)
-
-    def _setup(self) -> LogSetup:
-        return LogSetup(
-            self._pool, self._trash, self._clock(), self.settings.producer_id_expiration_ms, self._on_log_failure
-        )
+    def _setup(self, log_dir: str) -> LogSetup:
+        pool, expiration_ms = self._pools[log_dir], self.settings.producer_id_expiration_ms
+        return LogSetup(pool, self._trash, self._clock(), expiration_ms, self)
 
     # ------------------------------------------------------------------ logs
 
@@ -242,20 +248,23 @@ class LogManager(LogTable):
         nobody has asked for the next one is tried.
         """
         key = (topic, partition)
-        with self._lock:
-            existing = self._logs.get(key)
-            if existing is not None:
-                existing.set_topic_id(topic_id)
-                return existing
-            wanted = log_dir or self._preferred_dirs.get(key)
-            live = sorted(self.live_dirs, key=self._counts.__getitem__)
-            candidates = live if wanted is None else [path for path in live if path == wanted]
-            if key in self._offline_logs or not candidates:
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline")
-            created = self._create_in(candidates, names.folder_name(topic, partition), key, config, topic_id)
-            self._logs[key] = created
-            self._preferred_dirs.pop(key, None)
-            return created
+        with self._creating:
+            existing = self.logs.get(key)
+            if existing is None:
+                wanted = log_dir or self._preferred_dirs.get(key)
+                candidates = [path for path in self.table.by_load() if wanted in (None, path)]
+                if self.is_offline(*key) or not candidates:
+                    raise KafkaError(
+                        ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic}-{partition} is offline"
+                    )
+                created = self._create_in(candidates, names.folder_name(topic, partition), key, config, topic_id)
+                self.table.add(key, created)
+                self.table.check_not_offline(created.log_dir)
+                created.check_usable()
+                self._preferred_dirs.pop(key, None)
+                return created
+        existing.set_topic_id(topic_id)
+        return existing
 
     def _create_in(
         self, candidates: Sequence[str], folder: str, key: Key, config: LogConfig | None, topic_id: bytes
@@ -264,25 +273,20 @@ class LogManager(LogTable):
         problem = ""
         for path in candidates:
             try:
-                setup = self._setup()
-                created = create_log(setup, f"{path}/{folder}", *key, config or self.default_config, topic_id)
+                self.checkpoints.forget(path, key)
+                return create_log(self._setup(path), f"{path}/{folder}", *key, config or self.default_config, topic_id)
             except OSError as error:
                 problem = f"cannot create {path}/{folder}: {error.strerror or error}"
                 self.mark_offline(path, error)
-                continue
-            self._counts[path] += 1
-            return created
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, problem)
 
     def delete(self, topic: str, partition: int) -> None:
         """Take the log away: its folder is renamed `-delete` at once and removed after file.delete.delay.ms."""
         self.drop_future(topic, partition)
         with self._move_lock:
-            with self._lock:
-                gone = self._logs.pop((topic, partition), None)
-                if gone is None:
-                    return
-                self._counts[gone.log_dir] -= 1
+            gone = self.table.remove((topic, partition))
+            if gone is None:
+                return
             self._bury(gone, gone.config.file_delete_delay_ms)
         log.info("%s-%d: deleted, its files go in %d ms", topic, partition, gone.config.file_delete_delay_ms)
 
@@ -298,7 +302,7 @@ class LogManager(LogTable):
 
     def update_config(self, topic: str, config: LogConfig) -> None:
         """Give every log of a topic its new settings."""
-        for each in self._all_logs():
+        for each in self.table.all_logs():
             if each.topic == topic:
                 each.apply_config(config)
 
@@ -314,13 +318,12 @@ class LogManager(LogTable):
         A copy on its way elsewhere is given up. Raises KafkaError KAFKA_STORAGE_ERROR.
         """
         key = (topic, partition)
-        with self._lock:
-            present = self._future_logs.get(key)
-            if present is not None and present.log_dir == log_dir:
-                return present
+        present = self.future(topic, partition)
+        if present is not None and present.log_dir == log_dir:
+            return present
         self.drop_future(topic, partition)
-        with self._lock:
-            current = self._logs.get(key)
+        with self._creating:
+            current = self.logs.get(key)
             if current is None or self.offline_dirs:  # the log, or an older copy, may lie in what is offline
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: a log directory is offline")
             if current.log_dir == log_dir:
@@ -328,59 +331,50 @@ class LogManager(LogTable):
             folder = names.marked_folder_name(topic, partition, "future")
             created = self._create_in([log_dir], folder, key, current.config, current.topic_id)
             created.first_dirty_offset = current.first_dirty_offset
-            self._future_logs[key] = created
+            self.table.add(key, created, is_future=True)
+            self.table.check_not_offline(log_dir)
             return created
 
     def drop_future(self, topic: str, partition: int) -> None:
         """Give up a copy, if there is one."""
         with self._move_lock:
-            with self._lock:
-                gone = self._future_logs.pop((topic, partition), None)
-                if gone is None:
-                    return
-                self._counts[gone.log_dir] -= 1
+            gone = self.table.remove((topic, partition), is_future=True)
+            if gone is None:
+                return
             self._bury(gone, gone.config.file_delete_delay_ms)
 
     def finish_move(self, topic: str, partition: int, future: Log, max_bytes: int) -> bool:
         """Let the copy take the log's place; False when it lacks more than `max_bytes`. Raises KafkaError."""
         key = (topic, partition)
-        current = self._logs.get(key)
+        current = self.logs.get(key)
         if current is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: there is nothing to move")
         future.flush()
         copy_portion(current, future, max_bytes)
         with self._move_lock:
-            if self._logs.get(key) is not current or self._future_logs.get(key) is not future:
+            if self.logs.get(key) is not current or self.future(topic, partition) is not future:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic}-{partition}: the move was given up")
             source, destination = current.log_dir, future.log_dir
             if not finish_copy(current, future):
                 return False
-            with self._lock:
-                self._future_logs.pop(key, None)
-                self._counts[source] -= 1
+            self.table.moved(key, source)
             self._discard(future, future.config.file_delete_delay_ms)
         current.flush()
-        self.checkpoint_recovery_points()  # what they say of the log in its former directory must not outlive it
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_first_dirty_offsets()
-        self.check_not_offline(destination)
+        self.checkpoints.write_all()  # what they say of the log in its former directory must not outlive it
+        self.table.check_not_offline(destination)
         return True
 
     # ------------------------------------------------------------------ regular work
 
     def _plan(self) -> list[_Task]:
-        settings = self.settings
+        settings, files = self.settings, self.checkpoints
         self._writing_pending = _Task(_WRITE_PENDING_INTERVAL_MS, self._write_pending)
+        watermarks_ms = settings.replica_high_watermark_checkpoint_interval_ms
         return [
             self._writing_pending,
-            _Task(
-                settings.replica_high_watermark_checkpoint_interval_ms, lambda now: self.checkpoint_high_watermarks()
-            ),
-            _Task(settings.log_flush_offset_checkpoint_interval_ms, lambda now: self.checkpoint_recovery_points()),
-            _Task(
-                settings.log_flush_start_offset_checkpoint_interval_ms,
-                lambda now: self.checkpoint_log_start_offsets(),
-            ),
+            _Task(watermarks_ms, lambda now: files.write_high_watermarks()),
+            _Task(settings.log_flush_offset_checkpoint_interval_ms, lambda now: files.write_recovery_points()),
+            _Task(settings.log_flush_start_offset_checkpoint_interval_ms, lambda now: files.write_log_start_offsets()),
             _Task(settings.log_retention_check_interval_ms, self.retention),
             _Task(settings.log_flush_scheduler_interval_ms, self.flush_due),
             _Task(settings.producer_id_expiration_check_interval_ms, self._expire_producers),
@@ -394,35 +388,42 @@ class LogManager(LogTable):
                 delay = min(task.interval_ms, self.settings.log_initial_task_delay_ms)
                 task.due_ms = now_ms + delay
             elif task.due_ms <= now_ms or task.due_ms > now_ms + task.interval_ms:  # the latter: a clock set back
+                task.due_ms = now_ms + task.interval_ms  # before, so that one that raises lets the others have a turn
                 task.run(now_ms)
-                task.due_ms = now_ms + task.interval_ms
+                task.due_ms = now_ms + task.interval_ms  # and after, for the work may say how soon it comes again
         due = min(task.due_ms for task in self._tasks)
         trash_due = self._trash.next_due_ms
         return due if trash_due is None else min(due, trash_due)
 
-    def _each(self, logs: Iterable[Log], what: Callable[[Log], object]) -> None:
-        """Do something with each log; one that fails has told so, and the others are not to suffer."""
+    def _each(self, logs: Iterable[Log], what: Callable[[Log], object]) -> list[Log]:
+        """Do something with each log; the others are not to suffer from those, returned, where it fails."""
+        failed = []
         for each in logs:
             try:
                 what(each)
-            except KafkaError as error:
+            except KafkaError as error:  # it has told so
                 log.warning("%s", error.message)
+                failed.append(each)
+            except Exception:
+                log.exception("%s: regular work failed", each.name)
+                failed.append(each)
+        return failed
 
     def _write_pending(self, now_ms: int) -> None:
-        logs = self._all_logs()
+        logs = self.table.all_logs()
         self._each([each for each in logs if each.has_pending], Log.write_pending)
         interval_ms = len(logs) * _WRITE_PENDING_MS_PER_LOG
-        self.checkpoint_first_dirty_offsets()  # soon after a truncation: what is new is not to count as compacted
+        self.checkpoints.write_first_dirty_offsets()  # what came after a truncation is not to count as compacted
         self._writing_pending.interval_ms = max(_WRITE_PENDING_INTERVAL_MS, interval_ms)
 
     def retention(self, now_ms: int) -> None:
         """Remove the segments of all logs that may go."""
-        self._each(list(self._logs.values()), lambda each: each.retention(now_ms))
+        self._each(list(self.logs.values()), lambda each: each.retention(now_ms))
 
     def flush_due(self, now_ms: int) -> None:
         """Flush the logs whose flush.ms has passed."""
         due = []
-        for key, each in list(self._logs.items()):
+        for key, each in list(self.logs.items()):
             if each.unflushed_messages and now_ms - self._last_flush.get(key, 0) >= each.config.flush_ms:
                 self._last_flush[key] = now_ms
                 due.append(each)
@@ -430,29 +431,33 @@ class LogManager(LogTable):
 
     def _expire_producers(self, _now_ms: int) -> None:
         steady_ms = time.monotonic_ns() // 1_000_000
-        self._each(self._all_logs(), lambda each: each.remove_expired_producers(steady_ms))
+        self._each(self.table.all_logs(), lambda each: each.remove_expired_producers(steady_ms))
 
     # ------------------------------------------------------------------ stop
 
     def shutdown(self) -> None:
-        """Flush and close every log, write the checkpoints and .kafka_cleanshutdown, release the locks."""
-        self._flush_all()
-        self._each(self._all_logs(), Log.close)
-        self.checkpoint_recovery_points()
-        self.checkpoint_log_start_offsets()
-        self.checkpoint_first_dirty_offsets()
-        self.checkpoint_high_watermarks()
-        for directory in self._dirs.values():
-            try:
-                if directory.failure is None and directory.loaded:
-                    directory.write_clean_marker()
-            except OSError as error:
-                self.mark_offline(directory.path, error)
-        self._unlock()
+        """Flush and close every log, write the checkpoints and .kafka_cleanshutdown, release the locks.
 
-    def _flush_all(self) -> None:
-        """Flush the logs that need it: a few one by one, many with one sync of each directory's file system."""
-        dirty = [each for each in self._all_logs() if each.unflushed_messages]
+        A directory where any of it fails counts as left by a crash; the others do not suffer.
+        """
+        self.background.close()
+        try:
+            logs = self.table.all_logs()
+            unfinished = {each.log_dir for each in self._each(logs, Log.finish)}
+            self._flush_all([each for each in logs if each.failure is None and each.needs_flush])
+            self._each(logs, Log.close)
+            self.checkpoints.write_all()
+            for directory in self.table.dirs.values():
+                try:
+                    if directory.failure is None and directory.loaded and directory.path not in unfinished:
+                        directory.write_clean_marker()
+                except OSError as error:
+                    self.mark_offline(directory.path, error)
+        finally:
+            self._unlock()
+
+    def _flush_all(self, dirty: Sequence[Log]) -> None:
+        """Flush the logs: a few one by one, many with one sync of each directory's file system."""
         if len(dirty) <= _FEW_LOGS:
             self._each(dirty, Log.flush)
             return
@@ -476,10 +481,11 @@ class LogManager(LogTable):
 
     def abandon(self) -> None:
         """Close all files without writing anything, as a crash would leave them (tests)."""
-        for each in self._all_logs():
+        self.background.close()
+        for each in self.table.all_logs():
             each.discard()
         self._unlock()
 
     def _unlock(self) -> None:
-        for directory in self._dirs.values():
+        for directory in self.table.dirs.values():
             directory.unlock()

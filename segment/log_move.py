@@ -83,14 +83,26 @@ def finish_copy(current: Log, future: Log) -> bool:
             return False
         if current.config.flush_messages < MAX_LONG and future.recovery_point < current.recovery_point:
             future.flush()
-        future.rename_folder(f"{future.log_dir}/{names.folder_name(current.topic, current.partition)}")
+        # On disk before the other loses its name: of two names that are not, a power loss may take the wrong one.
+        future.rename_folder(f"{future.log_dir}/{names.folder_name(current.topic, current.partition)}", sync=True)
+        clean_up_to = _clean_part_of_copy(current, future)
         current.exchange(future)
+        current.first_dirty_offset = clean_up_to
         try:
             marked = names.marked_folder_name(current.topic, current.partition, "delete")
             future.rename_folder(f"{future.log_dir}/{marked}")
         except KafkaError as error:
             log.warning("%s; what it moved from stays behind: remove that folder before the next start", error.message)
         return True
+
+
+def _clean_part_of_copy(current: Log, future: Log) -> int | None:
+    """What was copied before a compaction is dirty still; the copy's segments begin at offsets of their own."""
+    mine, theirs = current.first_dirty_offset, future.first_dirty_offset
+    if mine is None or theirs is None:
+        return None
+    starts = [each.base_offset for each in future.segments]
+    return max((start for start in starts if start <= min(mine, theirs)), default=starts[0])
 
 
 def is_same_log(one: Log, other: Log) -> bool:

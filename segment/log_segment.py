@@ -32,7 +32,7 @@ from kbroker.segment.log_config import LogConfig
 from kbroker.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from kbroker.segment.time_index import TimeIndex
-from kbroker.segment.transaction_index import TransactionIndex
+from kbroker.segment.transaction_index import AbortedTransaction, TransactionIndex
 
 log = logging.getLogger(__name__)
 
@@ -144,6 +144,12 @@ class LogSegment:
                 if self._transaction_index is None and (create or os.path.exists(path)):
                     self._transaction_index = TransactionIndex(self.pool, self.folder, self.base_offset)
         return self._transaction_index
+
+    def add_aborted(self, transaction: AbortedTransaction) -> None:
+        """Note an aborted transaction whose marker lies here."""
+        index = self.transaction_index(create=True)
+        assert index is not None
+        index.append(transaction)
 
     # ------------------------------------------------------------------ appending
 
@@ -528,6 +534,11 @@ class LogSegment:
             if os.path.exists(f"{self.folder.path}/{name}"):
                 files.append(known_file or PooledFile(self.pool, self.folder, name))
         return files
+
+    def leave(self) -> list[PooledFile]:
+        """The files of a segment that leaves its log: who reads it still must find these, not a successor's."""
+        _ = self.index, self.time_index
+        return self.files()
 
     @property
     def has_pending(self) -> bool:

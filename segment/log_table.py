@@ -1,7 +1,8 @@
-"""Which logs a broker has, in which of its directories; what becomes of them when one fails; their checkpoints.
+"""Which logs a broker has, in which of its directories, and which it lost with a directory that failed.
 
-Methods may be called from any thread. `on_offline_dir` is called from whichever thread met the failure, possibly with
-a log's lock held: it must only pass it on.
+Methods may be called from any thread. The lock guards the tables alone: nobody opens, changes or flushes a log while
+holding it, for a log that fails comes here with its own lock held. `on_offline_dir` is called from whichever thread
+met the failure, possibly with a log's lock held: it must only pass it on.
 """
 
 from __future__ import annotations
@@ -9,15 +10,13 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kbroker.segment import checkpoints
 from kbroker.segment.files import Files
 from kbroker.segment.log import Log
 from kbroker.segment.log_dir import LogDir
-from kbroker.segment.log_state import LogState
 
 log = logging.getLogger(__name__)
 
@@ -38,35 +37,28 @@ class LogDirDescription:
 
 
 class LogTable:
-    """The logs and the directories; `LogManager` is what one does with them."""
+    """The logs and the directories."""
 
     def __init__(
         self, log_dirs: Sequence[str | Path], files: Files, on_offline_dir: Callable[[str, Exception], None] | None
     ) -> None:
         self.on_offline_dir = on_offline_dir
-        self._files = files
-        self._dirs = {path: LogDir(path, files) for path in (os.path.abspath(path) for path in log_dirs)}
-        self._logs: dict[Key, Log] = {}
-        self._future_logs: dict[Key, Log] = {}
+        self.dirs = {path: LogDir(path, files) for path in (os.path.abspath(path) for path in log_dirs)}
+        """By absolute path; never changed."""
+        self.logs: dict[Key, Log] = {}
+        """(topic, partition) -> log, of live directories only."""
+        self.future_logs: dict[Key, Log] = {}
         """Copies on their way into another directory (log_move.py)."""
+        self.lock = threading.RLock()
         self._offline_logs: dict[Key, str] = {}
-        self._counts = dict.fromkeys(self._dirs, 0)
+        self._counts = dict.fromkeys(self.dirs, 0)
         """Logs and copies per directory."""
-        self._lock = threading.RLock()
-        """Guards which logs and directories there are; not held while a log is opened or flushed."""
-        self._checkpoint_lock = threading.Lock()
-        """Held while checkpoint files are written."""
 
     # ------------------------------------------------------------------ logs
 
-    @property
-    def logs(self) -> Mapping[Key, Log]:
-        """(topic, partition) -> log, of live directories only."""
-        return self._logs
-
     def get(self, topic: str, partition: int) -> Log | None:
         """The log, if this broker has it in a live directory."""
-        return self._logs.get((topic, partition))
+        return self.logs.get((topic, partition))
 
     def is_offline(self, topic: str, partition: int) -> bool:
         """Whether the log lies in a directory that went offline."""
@@ -74,36 +66,55 @@ class LogTable:
 
     def future(self, topic: str, partition: int) -> Log | None:
         """The copy of a log that is on its way into another directory."""
-        return self._future_logs.get((topic, partition))
+        return self.future_logs.get((topic, partition))
 
-    def _all_logs(self) -> list[Log]:
+    def all_logs(self) -> list[Log]:
         """Every log, and every copy that is on its way."""
-        return [*self._logs.values(), *self._future_logs.values()]
+        return [*self.logs.values(), *self.future_logs.values()]
+
+    def add(self, key: Key, added: Log, is_future: bool = False) -> Log:
+        """Add a log, or a copy; the one that is there already, if there is one."""
+        with self.lock:
+            table = self.future_logs if is_future else self.logs
+            present = table.setdefault(key, added)
+            if present is added:
+                self._counts[added.log_dir] += 1
+            return present
+
+    def remove(self, key: Key, is_future: bool = False) -> Log | None:
+        """Take a log, or a copy, away."""
+        with self.lock:
+            gone = (self.future_logs if is_future else self.logs).pop(key, None)
+            if gone is not None:
+                self._counts[gone.log_dir] -= 1
+            return gone
+
+    def moved(self, key: Key, source: str) -> None:
+        """A copy has taken the place of its log, which was in `source`."""
+        with self.lock:
+            self.future_logs.pop(key, None)
+            self._counts[source] -= 1
 
     # ------------------------------------------------------------------ directories
 
     @property
-    def directories(self) -> list[str]:
-        """All of log.dirs, as absolute paths."""
-        return list(self._dirs)
-
-    @property
     def live_dirs(self) -> list[str]:
         """Directories in use."""
-        return [path for path, directory in self._dirs.items() if directory.failure is None]
+        return [path for path, directory in self.dirs.items() if directory.failure is None]
 
     @property
     def offline_dirs(self) -> dict[str, str]:
         """Directory -> why it is offline."""
-        return {path: directory.failure for path, directory in self._dirs.items() if directory.failure is not None}
+        return {path: directory.failure for path, directory in self.dirs.items() if directory.failure is not None}
 
-    def _on_log_failure(self, failed: LogState, error: OSError) -> None:
-        self.mark_offline(failed.log_dir, error)
+    def by_load(self) -> list[str]:
+        """Directories in use, that with the fewest logs first."""
+        return sorted(self.live_dirs, key=self._counts.__getitem__)
 
     def mark_offline(self, log_dir: str, error: Exception) -> list[Key]:
         """Take a failing directory out of service; the partitions that went with it. Calls on_offline_dir once."""
-        with self._lock:
-            directory = self._dirs[log_dir]
+        with self.lock:
+            directory = self.dirs[log_dir]
             if directory.failure is not None:
                 return []
             reason = getattr(error, "strerror", None) or str(error)
@@ -117,13 +128,13 @@ class LogTable:
     def _lose_logs(self, log_dir: str, reason: str) -> list[Key]:
         """Take the logs of a directory that went offline out of service."""
         problem = f"its directory is offline: {reason}"
-        with self._lock:
-            gone = [key for key, each in self._logs.items() if each.log_dir == log_dir]
+        with self.lock:
+            gone = [key for key, each in self.logs.items() if each.log_dir == log_dir]
             for key in gone:
-                self._logs.pop(key).mark_failed(problem)
+                self.logs.pop(key).mark_failed(problem)
                 self._offline_logs[key] = log_dir
-            for key in [key for key, each in self._future_logs.items() if each.log_dir == log_dir]:
-                self._future_logs.pop(key).mark_failed(problem)
+            for key in [key for key, each in self.future_logs.items() if each.log_dir == log_dir]:
+                self.future_logs.pop(key).mark_failed(problem)
             return gone
 
     def check_not_offline(self, log_dir: str) -> None:
@@ -135,54 +146,17 @@ class LogTable:
     def describe(self) -> list[LogDirDescription]:
         """Size of each directory's disk and logs."""
         descriptions = []
-        for path, directory in self._dirs.items():
+        for path, directory in self.dirs.items():
             if directory.failure is not None:
                 descriptions.append(LogDirDescription(path, directory.failure, -1, -1, []))
                 continue
             usage = os.statvfs(path)
             sizes = [
                 (topic, partition, each.size, future)
-                for future, table in ((False, self._logs), (True, self._future_logs))
+                for future, table in ((False, self.logs), (True, self.future_logs))
                 for (topic, partition), each in list(table.items())
                 if each.log_dir == path
             ]
             total, usable = usage.f_blocks * usage.f_frsize, usage.f_bavail * usage.f_frsize
             descriptions.append(LogDirDescription(path, None, total, usable, sizes))
         return descriptions
-
-    # ------------------------------------------------------------------ checkpoints
-
-    def _checkpoint(self, name: str, value_of: Callable[[Log], int | None]) -> None:
-        """Write one checkpoint of each live directory; a directory where that fails goes offline."""
-        with self._checkpoint_lock:
-            tables: dict[str, dict[Key, int]] = {path: {} for path in self.live_dirs}
-            for each in self._all_logs():
-                value = value_of(each)
-                table = tables.get(each.log_dir)
-                if value is not None and table is not None:
-                    table[each.topic, each.partition] = value
-            for path, table in tables.items():
-                try:
-                    self._dirs[path].write_offsets(name, table)
-                except OSError as error:
-                    self.mark_offline(path, error)
-
-    def checkpoint_high_watermarks(self) -> None:
-        """Write replication-offset-checkpoint of each directory, where it changed."""
-        self._checkpoint(checkpoints.HIGH_WATERMARKS, lambda each: each.offset_to_checkpoint)
-
-    def checkpoint_recovery_points(self) -> None:
-        """Write recovery-point-offset-checkpoint, where it changed."""
-        self._checkpoint(checkpoints.RECOVERY_POINTS, lambda each: each.recovery_point)
-
-    def checkpoint_first_dirty_offsets(self) -> None:
-        """Write cleaner-offset-checkpoint (logs that were compacted), where it changed."""
-        self._checkpoint(checkpoints.FIRST_DIRTY_OFFSETS, lambda each: each.first_dirty_offset)
-
-    def checkpoint_log_start_offsets(self) -> None:
-        """Write log-start-offset-checkpoint (logs that start inside their first segment), where it changed."""
-        self._checkpoint(checkpoints.LOG_START_OFFSETS, _start_to_keep)
-
-
-def _start_to_keep(each: Log) -> int | None:
-    return each.log_start_offset if each.log_start_offset > each.segments[0].base_offset else None

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
+import threading
 from collections.abc import Sequence
 
 from kbroker.protocol.records.batch import BatchHeader
-from kbroker.segment.files import CREATE, Files, Folder
+from kbroker.segment.files import Files, Folder
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.names import SNAPSHOT, file_name, parse_file_name
 from kbroker.segment.producer_state import (
@@ -41,8 +41,9 @@ def recall(state: ProducerState, segments: Sequence[LogSegment]) -> None:
     first of them first: who knows only the last one takes that for a gap.
     """
     wanted: dict[int, tuple[ProducerEntry, list[CachedBatch]]] = {}
-    for entry in state.producers.values():
-        if entry.is_from_snapshot and entry.batches:
+    for producer_id in [each.producer_id for each in state.producers.values() if each.is_from_snapshot]:
+        entry = state.changeable(producer_id)
+        if entry.batches:
             entry.is_from_snapshot = False
             wanted[entry.producer_id] = (entry, [])
     end = max((entry.batches[0].first_offset for entry, _ in wanted.values()), default=0)
@@ -72,38 +73,87 @@ def _is_earlier(header: BatchHeader, entry: ProducerEntry) -> bool:
 
 
 class ProducerSnapshots:
-    """The snapshot files in a log's folder."""
+    """The snapshot files in a log's folder, and those that wait to be written.
 
-    __slots__ = ("_files", "_folder", "offsets")
+    With 100,000 producers a file takes a while: a roll only captures the state, a worker writes it.
+    """
+
+    __slots__ = ("_files", "_folder", "_lock", "_waiting", "_writing", "offsets")
 
     def __init__(self, files: Files, folder: Folder, offsets: Sequence[int] = ()) -> None:
         self._files = files
         self._folder = folder
         self.offsets = sorted(offsets)
-        """Offsets of the snapshots there are."""
+        """Offsets of the snapshots there are, written or not."""
+        self._waiting: dict[int, list[ProducerEntry]] = {}
+        """What is to be written, by offset."""
+        self._lock = threading.Lock()
+        """Guards both; never held while a snapshot is packed or written."""
+        self._writing = threading.Lock()
+        """Held by who writes."""
 
     def _path(self, offset: int) -> str:
         return f"{self._folder.path}/{file_name(offset, SNAPSHOT)}"
 
-    def take(self, state: ProducerState, offset: int) -> str | None:
-        """Write the state as of offset, unless there is such a snapshot; the file's name, which waits for a sync."""
+    def take(self, state: ProducerState, offset: int) -> None:
+        """Capture the state as of offset, unless there is such a snapshot; write_waiting makes the file."""
         if offset <= state.last_snapshot_offset:
-            return None
-        path = self._path(offset)
-        descriptor = self._files.open(path, CREATE | os.O_TRUNC)
-        try:
-            self._files.write_all(descriptor, snapshot_bytes(state.producers.values()), 0)
-        finally:
-            self._files.close(descriptor)
+            return
         state.last_snapshot_offset = offset
-        self.offsets.append(offset)
-        return file_name(offset, SNAPSHOT)
+        with self._lock:
+            self._waiting[offset] = state.capture()
+            self.offsets.append(offset)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether write_waiting has something to do."""
+        return bool(self._waiting)
+
+    def write_waiting(self, sync: bool = True) -> list[str]:
+        """Write what waits, without the log's lock; with sync=False somebody else has to sync the files named.
+
+        Raises OSError.
+        """
+        written = []
+        with self._writing:
+            while self._waiting:
+                with self._lock:
+                    offset, entries = min(self._waiting.items(), default=(-1, []))
+                if offset >= 0 and self._write(offset, entries, sync):
+                    written.append(file_name(offset, SNAPSHOT))
+            if written and sync:
+                self._files.sync_folder(self._folder.path)
+        return written
+
+    def _write(self, offset: int, entries: list[ProducerEntry], sync: bool) -> bool:
+        """Write one snapshot; False when it was removed meanwhile, or its folder got another name."""
+        data = snapshot_bytes(entries)
+        path = self._path(offset)
+        try:
+            self._files.write_file(f"{path}.tmp", data, sync)
+            with self._lock:
+                if self._waiting.get(offset) is entries:
+                    self._files.rename(f"{path}.tmp", path)
+                    del self._waiting[offset]
+                    return True
+        except FileNotFoundError:
+            if path == self._path(offset):
+                raise
+        self._files.unlink(f"{self._path(offset)}.tmp")
+        return False
 
     def remove(self, offset: int) -> None:
         """Remove one snapshot, if it is there."""
-        if offset in self.offsets:
-            self.offsets.remove(offset)
-            self._files.unlink(self._path(offset))
+        with self._lock:
+            if offset in self.offsets:
+                self.offsets.remove(offset)
+                if self._waiting.pop(offset, None) is None:
+                    self._files.unlink(self._path(offset))
+
+    def _read(self, offset: int) -> list[ProducerEntry]:
+        with self._lock:
+            waiting = self._waiting.get(offset)
+        return waiting if waiting is not None else read_snapshot(self._files.read_file(self._path(offset)) or b"")
 
     def remove_above(self, offset: int) -> None:
         """Remove the snapshots that show more than what is below offset."""
@@ -120,7 +170,7 @@ class ProducerSnapshots:
         while self.offsets and self.offsets[-1] > log_start:
             offset = self.offsets[-1]
             try:
-                entries = read_snapshot(self._files.read_file(self._path(offset)) or b"")
+                entries = self._read(offset)
             except ValueError as error:
                 log.warning("%s: damaged, trying an older one (%s)", self._path(offset), error)
                 self.remove(offset)

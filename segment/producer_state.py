@@ -54,6 +54,11 @@ class CachedBatch(NamedTuple):
         """Offset of its first record."""
         return self.last_offset - self.offset_delta
 
+    @property
+    def place(self) -> tuple[int, int, int]:
+        """First and last offset, and the timestamp, with CreateTime too: what who sends it again is told."""
+        return self.first_offset, self.last_offset, self.timestamp
+
 
 class ProducerEntry:
     """One producer id as this partition knows it."""
@@ -62,6 +67,7 @@ class ProducerEntry:
         "batches",
         "coordinator_epoch",
         "epoch",
+        "generation",
         "is_from_snapshot",
         "last_timestamp",
         "next_sequence",
@@ -70,8 +76,10 @@ class ProducerEntry:
         "transaction_first_offset",
     )
 
-    def __init__(self, producer_id: int) -> None:
+    def __init__(self, producer_id: int, generation: int = 0) -> None:
         self.producer_id = producer_id
+        self.generation = generation
+        """Of the ProducerState: it is not changed any more when that has a later one, for a snapshot may hold it."""
         self.epoch = -1
         self.coordinator_epoch = -1
         self.last_timestamp = -1
@@ -85,6 +93,15 @@ class ProducerEntry:
         """Whether the log may hold more of the last five: a snapshot keeps the last one only."""
         self.quiet_since = -1
         """When it was first noticed that nothing more came (ms of a steady clock); -1: something came since."""
+
+    def copy(self, generation: int) -> ProducerEntry:
+        """The same, to be changed."""
+        copied = ProducerEntry(self.producer_id, generation)
+        for name in self.__slots__:
+            if name not in ("generation", "batches"):
+                setattr(copied, name, getattr(self, name))
+        copied.batches = self.batches.copy()
+        return copied
 
     def begin_epoch(self, epoch: int) -> None:
         """Forget the batches of another epoch."""
@@ -132,13 +149,15 @@ def marker_of(header: BatchHeader, buffer: BytesLike, position: int = 0) -> Mark
 class ProducerState:
     """All producers of one log. Methods that change it belong to the log's appender (under the log's lock)."""
 
-    __slots__ = ("last_snapshot_offset", "producers", "transactions")
+    __slots__ = ("_generation", "last_snapshot_offset", "producers", "transactions")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self.transactions = UndecidedTransactions()
         self.last_snapshot_offset = -1
         """Offset of the newest snapshot, -1 when there is none."""
+        self._generation = 0
+        """How often the state was captured."""
 
     # ------------------------------------------------------------------ appending
 
@@ -195,7 +214,10 @@ class ProducerState:
 
         Returns the entry for the transaction index if it aborts a transaction that had data.
         """
-        entry = self._entry(header)
+        entry = self.changeable(header.producer_id)
+        if entry.epoch != header.producer_epoch:
+            entry.begin_epoch(header.producer_epoch)
+        entry.quiet_since = -1
         if not header.is_control:
             self._note_data(entry, header, base_offset, max_timestamp)
             return None
@@ -203,14 +225,19 @@ class ProducerState:
             return None
         return self._note_marker(entry, marker, base_offset + header.last_offset_delta, max_timestamp)
 
-    def _entry(self, header: BatchHeader) -> ProducerEntry:
-        entry = self.producers.get(header.producer_id)
+    def changeable(self, producer_id: int) -> ProducerEntry:
+        """A producer's entry, made when it is missing, that no snapshot holds."""
+        entry = self.producers.get(producer_id)
         if entry is None:
-            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
-        if entry.epoch != header.producer_epoch:
-            entry.begin_epoch(header.producer_epoch)
-        entry.quiet_since = -1
+            entry = self.producers[producer_id] = ProducerEntry(producer_id, self._generation)
+        elif entry.generation != self._generation:
+            entry = self.producers[producer_id] = entry.copy(self._generation)
         return entry
+
+    def capture(self) -> list[ProducerEntry]:
+        """All producers as they are now, for good: what comes is noted in copies. Quick, however many there are."""
+        self._generation += 1
+        return list(self.producers.values())
 
     def _note_data(self, entry: ProducerEntry, header: BatchHeader, base_offset: int, max_timestamp: int) -> None:
         delta = header.last_offset_delta
@@ -270,6 +297,7 @@ class ProducerState:
         """Start from a snapshot taken at offset, without those that had expired when its last records came."""
         self.clear()
         self.last_snapshot_offset = offset
+        self._generation += 1
         found = list(entries)
         newest = min(now_ms, max((entry.last_timestamp for entry in found), default=now_ms))
         for entry in found:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kbroker.protocol.errors import KafkaError
@@ -21,8 +21,10 @@ from kbroker.segment.files import FilePool, Folder
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_disk import LogDisk
+from kbroker.segment.log_health import LogOwner
+from kbroker.segment.log_producers import EXPIRATION_MS
 from kbroker.segment.log_segment import LogSegment
-from kbroker.segment.log_state import PRODUCER_EXPIRATION_MS, LogState
 from kbroker.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
 from kbroker.segment.producer_snapshots import ProducerSnapshots, replay, snapshot_offsets
 from kbroker.segment.producer_state import ProducerState
@@ -40,8 +42,8 @@ class LogSetup:
     pool: FilePool
     trash: Trash
     now_ms: int = 0
-    producer_expiration_ms: int = PRODUCER_EXPIRATION_MS
-    on_failure: Callable[[LogState, OSError], None] | None = None
+    producer_expiration_ms: int = EXPIRATION_MS
+    owner: LogOwner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,9 @@ def create_log(setup: LogSetup, folder: str, topic: str, partition: int, config:
     place = Folder(folder)
     segment = LogSegment(setup.pool, place, 0, config, setup.now_ms)
     segment.create()
-    created = Log(setup.pool, place, topic, partition, config, (segment,), setup.trash, setup.on_failure)
-    created.producer_expiration_ms = setup.producer_expiration_ms
+    disk = LogDisk(setup.pool, place, (segment,), setup.trash)
+    created = Log(disk, topic, partition, config, setup.owner)
+    created.producers.expiration_ms = setup.producer_expiration_ms
     created.set_topic_id(topic_id)
     return created
 
@@ -79,11 +82,12 @@ def open_log(
     opening.read_epochs()
     opening.recover()
     segments = opening.segments
-    opened = Log(setup.pool, opening.folder, topic, partition, config, segments, setup.trash, setup.on_failure)
+    disk = LogDisk(setup.pool, opening.folder, segments, setup.trash)
+    opened = Log(disk, topic, partition, config, setup.owner)
     end = opening.end
     start = min(max(known.log_start_offset, segments[0].base_offset), end)
     opened.log_start_offset, opened.log_end_offset = start, end
-    opened.recovery_point = end if known.clean else min(max(known.recovery_point, start), end)
+    disk.recovery_point = end if known.clean else min(max(known.recovery_point, start), end)
     opened.high_watermark = min(max(known.high_watermark or 0, start), end)
     promised = max(known.high_watermark or 0, known.recovery_point)
     if end < promised:
@@ -93,11 +97,11 @@ def open_log(
     opened.leader_epochs = opening.epochs
     opened.leader_epochs.truncate_from_end(end)
     opened.leader_epochs.truncate_from_start(start)
-    opened.producer_expiration_ms = setup.producer_expiration_ms
+    opened.producers.expiration_ms = setup.producer_expiration_ms
     opening.finish_producers(start)
-    opened.producer_state = opening.state
-    opened.producer_state.transactions.replicated(opened.high_watermark)
-    opened.snapshots = opening.snapshots
+    opened.producers.state = opening.state
+    opened.producers.state.transactions.replicated(opened.high_watermark)
+    disk.snapshots = opening.snapshots
     opened.topic_id = _read_topic_id(opening)
     return opened
 
@@ -263,6 +267,8 @@ class _Opening:
             if number >= first or segment.base_offset in self._without_index
         ]
         if suspects and any(segment.size for segment in self.segments[suspects[0] :]):
+            if not self.known.clean:  # the file may show epochs that were cut since: the batches tell
+                self.epochs.truncate_from_end(self.segments[first].base_offset)
             self._recover_segments(suspects)
         last = self.segments[-1]
         self.end = self._end_of(last)
@@ -416,6 +422,4 @@ def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, heade
     if header.producer_id >= 0:
         aborted = replay(state, header, segment, position)
         if aborted is not None:
-            index = segment.transaction_index(create=True)
-            assert index is not None
-            index.append(aborted)
+            segment.add_aborted(aborted)

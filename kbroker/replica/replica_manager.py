@@ -162,7 +162,7 @@ class ReplicaManager:
     async def start(self) -> None:
         """Start the chores: checkpoints, retention, timed flushes. The caller has loaded the logs."""
         loop = asyncio.get_running_loop()
-        before = self.logs.on_offline_dir
+        before = self.logs.table.on_offline_dir
 
         def offline(log_dir: str, error: Exception) -> None:
             if before is not None:
@@ -170,7 +170,7 @@ class ReplicaManager:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(self._log_dir_failed, log_dir)
 
-        self.logs.on_offline_dir = offline
+        self.logs.table.on_offline_dir = offline
         self._chores = asyncio.create_task(self._do_chores(), name="log-chores")
         self._schedule_isr_check()
 

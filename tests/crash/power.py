@@ -1,15 +1,61 @@
-"""An operating system whose power fails: what was not synced is gone, contents and names alike.
+"""A disk whose power fails: what was not synced is gone, contents and names alike.
 
 The strictest reading of POSIX: a file holds what it held at its last fsync; a name (new, replaced or removed) counts
 once its folder was synced. Real file systems keep more, which recovery must cope with as well: `power_loss` can be
 told to keep a part of what was not synced.
+
+`PowerFailing` takes the place of Files. `Platter` lies below it, in the place of the kernel's calls, and so notices a
+Files that says it has synced and has not.
 """
 
 import os
+import stat
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from kbroker.segment.files import Files
+
+
+class Platter:
+    """What has reached the disk, by inode."""
+
+    def __init__(self) -> None:
+        self.contents: dict[int, bytes] = {}
+        self.names: dict[int, dict[str, tuple[int, bool]]] = {}
+        """Folder -> name -> inode, and whether it is a folder."""
+
+    @classmethod
+    def below(cls, monkeypatch: pytest.MonkeyPatch) -> "Platter":
+        """One that notes what the kernel is asked to sync."""
+        platter = cls()
+        monkeypatch.setattr(os, "fsync", platter.note)
+        monkeypatch.setattr(os, "fdatasync", platter.note)
+        return platter
+
+    def note(self, descriptor: int) -> None:
+        """A file or a folder is synced."""
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            self.names[status.st_ino] = {
+                entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(descriptor)
+            }
+        else:
+            self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+
+    def restore(self, folder: Path, target: Path) -> None:
+        """Write to `target` what is in a folder when the power is back."""
+        target.mkdir()
+        self._restore(folder.stat().st_ino, target)
+
+    def _restore(self, folder: int, target: Path) -> None:
+        for name, (inode, is_folder) in self.names.get(folder, {}).items():
+            if is_folder:
+                (target / name).mkdir()
+                self._restore(inode, target / name)
+            else:
+                (target / name).write_bytes(self.contents.get(inode, b""))
 
 
 class PowerFailing(Files):

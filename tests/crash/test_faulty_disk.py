@@ -75,7 +75,6 @@ def test_every_call_may_fail_and_nothing_acknowledged_is_lost(tmp_path: Path, co
 
 def test_a_failure_is_told_once_with_the_directory(tmp_path: Path) -> None:
     from kbroker.segment.files import FilePool
-    from kbroker.segment.log_state import LogState
     from kbroker.segment.recovery import LogSetup, create_log
     from kbroker.segment.trash import Trash
 
@@ -83,10 +82,14 @@ def test_a_failure_is_told_once_with_the_directory(tmp_path: Path) -> None:
     pool = FilePool(files)
     told: list[tuple[str, int | None]] = []
 
-    def on_failure(log: LogState, error: OSError) -> None:
-        told.append((log.log_dir, error.errno))
+    class Owner:
+        def log_failed(self, failed: Log, error: OSError) -> None:
+            told.append((failed.log_dir, error.errno))
 
-    setup = LogSetup(pool, Trash(files), NOW, on_failure=on_failure)
+        def log_rolled(self, rolled: Log) -> None: ...
+        def log_cut(self, cut: Log, offset: int) -> None: ...
+
+    setup = LogSetup(pool, Trash(files), NOW, owner=Owner())
     log = create_log(setup, str(tmp_path / "orders-0"), "orders", 0, SMALL, bytes(15) + b"1")
     run_until_failure(log)
     assert told == [(str(tmp_path), errno.ENOSPC)]

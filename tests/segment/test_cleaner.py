@@ -190,7 +190,7 @@ def test_a_truncated_log_is_compacted_anew_from_where_it_was_cut(tmp_path: Path)
         fill(log)
     cleaner.clean_dirtiest()
     log.truncate_to(30)
-    manager.checkpoint_first_dirty_offsets()
+    manager.checkpoints.write_first_dirty_offsets()
     assert (tmp_path / "cleaner-offset-checkpoint").read_text() == f"0\n1\norders 0 {log.first_dirty_offset}\n"
     log.append_as_leader(batch(3, key=b"a"), 0, NOW)
     log.update_high_watermark(log.log_end_offset)

@@ -47,7 +47,7 @@ def test_a_gap_of_offsets_that_no_segment_spans_starts_the_next_one(tmp_path: Pa
     log = new_log(tmp_path, LogConfig(index_interval_bytes=0))
     data = at(0) + at(1) + at(gap, 3) + at(2 * gap)
     result = log.append_as_follower(data, NOW)
-    assert (result.base_offset, result.last_offset, result.rolled) == (0, 2 * gap, True)
+    assert (result.base_offset, result.last_offset) == (0, 2 * gap)
     assert [segment.base_offset for segment in log.segments] == [0, gap, 2 * gap]
     assert b"".join(segment.file.read(segment.size, 0) for segment in log.segments) == data
     assert log.read(gap + 1, 1 << 20).read() == at(gap, 3)

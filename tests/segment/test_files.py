@@ -2,12 +2,13 @@
 
 import errno
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker.segment.files import FilePool, Files, Folder, NotInMemory, PooledFile
+from kbroker.segment.files import Buffer, FilePool, FileRemoved, Files, Folder, NotInMemory, PooledFile
 from tests.crash.faults import FaultyFiles
 
 
@@ -67,6 +68,54 @@ def test_files_move_with_their_folder(tmp_path: Path) -> None:
     pool.rename(file, "g")
     assert (tmp_path / "b" / "g").exists()
     file.close()
+
+
+class Stalling(Files):
+    """A disk that is behind: writes to one file wait."""
+
+    __slots__ = ("goes_on", "is_asked")
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.is_asked = threading.Event()
+
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:  # type: ignore[override]
+        if data == b"slow":
+            self.is_asked.set()
+            assert self.goes_on.wait(20)
+        return os.pwrite(descriptor, data, position)
+
+
+def test_a_write_that_waits_for_its_disk_holds_up_no_other_file(tmp_path: Path) -> None:
+    stalling = Stalling()
+    pool = FilePool(stalling, capacity=4)
+    slow, quick = make(pool, tmp_path, 2)
+    writer = threading.Thread(target=slow.write, args=(b"slow", 0))
+    writer.start()
+    assert stalling.is_asked.wait(20)
+    done = threading.Thread(target=lambda: (quick.write(b"quick", 0), quick.read(5, 0), quick.close()))
+    done.start()
+    done.join(20)
+    assert not done.is_alive()
+    slow.remove()
+    stalling.goes_on.set()
+    writer.join()
+    assert (len(pool), quick.file_size(), slow.file_size()) == (0, 5, 0)
+
+
+def test_a_removed_file_is_never_opened_again(tmp_path: Path) -> None:
+    pool = FilePool(capacity=4)
+    first, again = make(pool, tmp_path, 1) + make(pool, tmp_path, 1)
+    first.write(b"former", 0)
+    first.remove()
+    again.write(b"successor", 0)
+    with pytest.raises(FileRemoved):
+        first.read(3, 0)
+    first.sync()  # and needs no syncing
+    again.close()
+    os.unlink(again.path)
+    with pytest.raises(FileNotFoundError):
+        again.sync()
 
 
 def test_short_writes_are_continued(tmp_path: Path) -> None:

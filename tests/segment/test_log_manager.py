@@ -1,14 +1,19 @@
 """All logs of all directories: start, stop, failure, deletion."""
 
+import contextlib
+import errno
 import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.segment import checkpoints
+from kbroker.segment.files import Buffer, Files
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
 from tests.segment.batches import NOW, TOPIC_ID, batch, fill
@@ -225,4 +230,100 @@ def test_a_log_that_came_back_short_is_found_so_at_every_start_until_it_is_fille
     manager = start(tmp_path)
     filled = manager.logs["orders", 0]
     assert (filled.log_end_offset, filled.is_short) == (10, False)
+    manager.shutdown()
+
+
+class FullDisk(Files):
+    """Takes nothing more in one directory, once it is full."""
+
+    __slots__ = ("full",)
+
+    def __init__(self) -> None:
+        self.full = ""
+
+    def _check(self, path: str) -> None:
+        if self.full and path.startswith(self.full):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    def open(self, path: str, flags: int) -> int:
+        if flags & os.O_CREAT:
+            self._check(path)
+        return super().open(path, flags)
+
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:  # type: ignore[override]
+        self._check(os.readlink(f"/proc/self/fd/{descriptor}"))
+        return os.pwrite(descriptor, data, position)
+
+
+@pytest.mark.parametrize("logs", [4, 40], ids=["a few logs", "many"])
+def test_a_disk_that_is_full_at_shutdown_spoils_no_other_directorys_clean_stop(tmp_path: Path, logs: int) -> None:
+    files = FullDisk()
+    offline: list[str] = []
+    manager = LogManager([tmp_path / "a", tmp_path / "b"], files=files, clock=Clock())
+    manager.table.on_offline_dir = lambda path, _: offline.append(path)
+    manager.open(1, CLUSTER)
+    manager.load()
+    for partition in range(logs):
+        fill(manager.create("orders", partition, TOPIC_ID), 5)
+    files.full = str(tmp_path / "b")
+    manager.shutdown()
+    assert offline == [str(tmp_path / "b")]
+    assert not (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+    for name in (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS):
+        found = checkpoints.read_offsets(Files(), str(tmp_path / "a" / name))
+        assert sorted(found.values()) == [5] * (logs // 2)
+    files.full = ""
+    again = start(tmp_path / "a", tmp_path / "b")
+    assert len(again.logs) == logs
+    again.shutdown()
+
+
+def test_a_log_that_fails_while_it_is_asked_for_blocks_nobody(tmp_path: Path) -> None:
+    """Who creates waits for the log's lock; who fails with it goes for the table's."""
+    manager = start(tmp_path / "a", tmp_path / "b")
+    log = manager.create("orders", 0, bytes(16))
+    asked: list[object] = []
+
+    def ask() -> None:
+        try:
+            asked.append(manager.create("orders", 0, TOPIC_ID))
+        except KafkaError as error:
+            asked.append(error.code)
+
+    asking = threading.Thread(target=ask, daemon=True)
+
+    def fail() -> None:
+        with contextlib.suppress(KafkaError), log.changing("append"):
+            asking.start()
+            asking.join(0.3)
+            raise OSError(errno.EIO, "Input/output error")
+
+    failing = threading.Thread(target=fail, daemon=True)
+    failing.start()
+    failing.join(20)
+    asking.join(20)
+    assert not failing.is_alive()
+    assert asked == [ErrorCode.KAFKA_STORAGE_ERROR]
+    assert list(manager.offline_dirs) == [log.log_dir]
+    manager.shutdown()
+
+
+def test_regular_work_that_fails_lets_the_rest_have_its_turn(tmp_path: Path) -> None:
+    clock = Clock()
+    manager = start(tmp_path, clock=clock)
+    good, bad = manager.create("orders", 0, TOPIC_ID), manager.create("orders", 1, TOPIC_ID)
+    fill(good, 3)
+    fill(bad, 3)
+    bad.config = None  # type: ignore[assignment]
+    manager.retention(clock.now)
+    bad.config = good.config
+    manager.run_due(clock.now)
+    manager._writing_pending.run = lambda now: 1 / 0
+    clock.now += 600_000
+    with pytest.raises(ZeroDivisionError):
+        manager.run_due(clock.now)
+    clock.now += 10
+    manager.run_due(clock.now)
+    assert "orders 0 3" in (tmp_path / "replication-offset-checkpoint").read_text()
     manager.shutdown()

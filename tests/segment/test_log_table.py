@@ -62,7 +62,7 @@ def test_a_moved_log_is_found_in_its_new_directory(tmp_path: Path) -> None:
     log = manager.create("orders", 0, TOPIC_ID)
     fill(log, 10)
     log.flush()
-    manager.checkpoint_recovery_points()
+    manager.checkpoints.write_recovery_points()
     move(manager, tmp_path / "b")
     assert manager.get("orders", 0) is log
     assert dirs_of(manager) == {"a": [], "b": [("orders", 0, False)]}
@@ -169,7 +169,7 @@ def test_of_two_copies_on_their_way_one_is_enough(tmp_path: Path) -> None:
 def test_a_destination_that_fails_ends_the_move_and_nothing_else(tmp_path: Path) -> None:
     failed: list[str] = []
     manager = start(tmp_path / "a", tmp_path / "b")
-    manager.on_offline_dir = lambda log_dir, error: failed.append(Path(log_dir).name)
+    manager.table.on_offline_dir = lambda log_dir, error: failed.append(Path(log_dir).name)
     log = manager.create("orders", 0, TOPIC_ID)
     fill(log, 3)
     future = manager.create_future("orders", 0, str(tmp_path / "b"))
@@ -190,11 +190,11 @@ def test_a_log_moved_into_a_directory_that_just_failed_is_lost_with_it(tmp_path:
     manager = start(tmp_path / "a", tmp_path / "b")
     log = manager.create("orders", 0, TOPIC_ID)
     manager.mark_offline(str(tmp_path / "b"), OSError(5, "I/O error"))
-    manager.on_offline_dir = lambda log_dir, error: failed.append(Path(log_dir).name)
-    manager.check_not_offline(str(tmp_path / "b"))
+    manager.table.on_offline_dir = lambda log_dir, error: failed.append(Path(log_dir).name)
+    manager.table.check_not_offline(str(tmp_path / "b"))
     assert (failed, log.failure) == ([], None)
-    log._folder.path = str(tmp_path / "b" / "orders-0")
-    manager.check_not_offline(str(tmp_path / "b"))
+    log.disk.folder.path = str(tmp_path / "b" / "orders-0")
+    manager.table.check_not_offline(str(tmp_path / "b"))
     assert (failed, manager.is_offline("orders", 0)) == (["b"], True)
     manager.shutdown()
 

@@ -1,20 +1,100 @@
 """Snapshot files of a log."""
 
+import os
 from pathlib import Path
 
+from kbroker.protocol.records.batch import BatchHeader, read_header
 from kbroker.segment.files import Files, Folder
 from kbroker.segment.producer_snapshots import ProducerSnapshots, snapshot_offsets
-from kbroker.segment.producer_state import ProducerState
+from kbroker.segment.producer_state import ProducerState, read_snapshot
+from tests.segment.batches import NOW, batch
 
 
 def test_a_snapshot_is_not_taken_twice_and_goes_when_it_shows_too_much(tmp_path: Path) -> None:
     snapshots = ProducerSnapshots(Files(), Folder(str(tmp_path)))
     state = ProducerState()
-    assert snapshots.take(state, 10) == f"{10:020d}.snapshot"
-    assert snapshots.take(state, 10) is None
-    assert snapshots.take(state, 20) is not None
+    snapshots.take(state, 10)
+    assert snapshots.write_waiting() == [f"{10:020d}.snapshot"]
+    snapshots.take(state, 10)
+    assert not snapshots.has_waiting
+    snapshots.take(state, 20)
+    assert snapshots.has_waiting
+    assert snapshots.write_waiting(sync=False) == [f"{20:020d}.snapshot"]
     assert snapshot_offsets([path.name for path in tmp_path.iterdir()]) == [10, 20]
     assert snapshots.load_newest(state, 0, 15, 0, 1000) == 10
     assert snapshots.offsets == [10]
     snapshots.remove_all()
     assert not list(tmp_path.iterdir())
+
+
+def header(producer_id: int, sequence: int) -> BatchHeader:
+    return read_header(batch(producer_id=producer_id, producer_epoch=0, base_sequence=sequence))
+
+
+def test_a_snapshot_shows_the_state_as_it_was_when_it_was_taken(tmp_path: Path) -> None:
+    snapshots = ProducerSnapshots(Files(), Folder(str(tmp_path)))
+    state = ProducerState()
+    state.append(header(1, 0), 0, NOW, None)
+    state.append(header(2, 0), 1, NOW, None)
+    snapshots.take(state, 2)
+    state.append(header(2, 1), 2, NOW, None)
+    state.append(header(3, 0), 3, NOW, None)
+    snapshots.take(state, 4)
+    state.append(header(1, 1), 4, NOW, None)
+    assert snapshots.write_waiting() == [f"{offset:020d}.snapshot" for offset in (2, 4)]
+    found = []
+    for offset in (2, 4):
+        entries = read_snapshot((tmp_path / f"{offset:020d}.snapshot").read_bytes())
+        found.append({entry.producer_id: entry.batches[-1].last_offset for entry in entries})
+    assert found == [{1: 0, 2: 1}, {1: 0, 2: 2, 3: 3}]
+    assert state.producers[1].next_sequence == 2
+
+
+def test_a_snapshot_that_waits_is_as_good_as_a_written_one(tmp_path: Path) -> None:
+    snapshots = ProducerSnapshots(Files(), Folder(str(tmp_path)))
+    state = ProducerState()
+    state.append(header(1, 0), 5, NOW, None)
+    snapshots.take(state, 6)
+    state.append(header(1, 1), 6, NOW, None)
+    assert snapshots.load_newest(state, 0, 6, NOW, 1000) == 6
+    assert state.producers[1].next_sequence == 1
+    state.append(header(1, 1), 6, NOW, None)
+    snapshots.write_waiting()
+    (entry,) = read_snapshot((tmp_path / f"{6:020d}.snapshot").read_bytes())
+    assert entry.batches[-1].last_offset == 5
+
+
+class Overtaken(Files):
+    """While it writes, somebody else does something."""
+
+    __slots__ = ("meanwhile",)
+
+    def write_file(self, path: str, data: bytes, sync: bool) -> None:
+        super().write_file(path, data, sync)
+        self.meanwhile()
+
+
+def test_a_snapshot_that_is_removed_while_it_is_written_does_not_come_back(tmp_path: Path) -> None:
+    files = Overtaken()
+    snapshots = ProducerSnapshots(files, Folder(str(tmp_path)))
+    files.meanwhile = snapshots.remove_all
+    snapshots.take(ProducerState(), 10)
+    assert snapshots.write_waiting() == []
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_snapshot_is_written_where_its_log_went_meanwhile(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    folder = Folder(str(tmp_path / "a"))
+    files = Overtaken()
+    snapshots = ProducerSnapshots(files, folder)
+
+    def move() -> None:
+        if folder.path.endswith("a"):
+            os.rename(tmp_path / "a", tmp_path / "b")
+            folder.path = str(tmp_path / "b")
+
+    files.meanwhile = move
+    snapshots.take(ProducerState(), 10)
+    assert snapshots.write_waiting() == [f"{10:020d}.snapshot"]
+    assert [each.name for each in (tmp_path / "b").iterdir()] == [f"{10:020d}.snapshot"]

@@ -1,0 +1,219 @@
+"""A log's files in one directory, and how much of them has reached the disk for good.
+
+    roll        the active segment is closed, the next one made; a producer snapshot waits to be written
+    begin       of a flush: what waits in memory goes to the files; says what has to be synced
+    sync        by a worker, without the log's lock: the bytes of the segments, then small files, then names
+    end         the recovery point moves, and with it what a recovery need not look at
+
+A move into another directory (log_move.py) exchanges this, and nothing else of a log.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kbroker.segment.checkpoints import leader_epochs_text
+from kbroker.segment.cleaned_segment import CleanedSegment
+from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.leader_epochs import LeaderEpochs
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_segment import LogSegment
+from kbroker.segment.names import LEADER_EPOCHS, SWAP
+from kbroker.segment.producer_snapshots import ProducerSnapshots
+from kbroker.segment.producer_state import ProducerState
+from kbroker.segment.trash import Trash
+
+
+class Flush(NamedTuple):
+    """A flush under way."""
+
+    disk: LogDisk
+    target: int
+    segments: Sequence[LogSegment]
+    active: LogSegment
+    small_files: Sequence[str]
+    names: int
+    """As LogDisk's _unsynced_names."""
+    truncations: int
+    """Of the log when it began."""
+
+
+class LogDisk:
+    """Whoever changes it holds the log's lock, but for `sync`."""
+
+    __slots__ = (
+        "_unsynced",
+        "_unsynced_names",
+        "folder",
+        "jitter_ms",
+        "pool",
+        "recovery_point",
+        "segments",
+        "snapshots",
+        "trash",
+    )
+
+    def __init__(
+        self, pool: FilePool, folder: Folder, segments: Sequence[LogSegment], trash: Trash | None = None
+    ) -> None:
+        self.pool = pool
+        self.trash = trash if trash is not None else Trash(pool.files)
+        self.folder = folder
+        self.segments: tuple[LogSegment, ...] = tuple(segments)
+        """Ascending, never empty; the last is the active one. Replaced, never changed: readers take no lock."""
+        self.snapshots = ProducerSnapshots(pool.files, folder)
+        self.jitter_ms = 0
+        """How much earlier the active segment rolls."""
+        self.recovery_point = self.segments[0].base_offset
+        """Everything below is on disk."""
+        self._unsynced: list[str] = []
+        """Small files that the next flush has to sync."""
+        self._unsynced_names = 2
+        """Names the next flush has to sync: 0 none, 1 those of the files in the folder, 2 the folder itself too."""
+
+    @property
+    def log_dir(self) -> str:
+        """The log directory (an entry of log.dirs) the folder lies in."""
+        return self.folder.path.rpartition("/")[0]
+
+    @property
+    def has_unsynced(self) -> bool:
+        """Whether small files wait for the next flush."""
+        return bool(self._unsynced)
+
+    def apply_config(self, config: LogConfig) -> None:
+        """Use new topic settings from now on."""
+        self.jitter_ms = _roll_jitter_ms(config)
+        for segment in self.segments:
+            segment.apply_config(config)
+
+    def roll(self, base_offset: int, config: LogConfig, state: ProducerState, now_ms: int) -> LogSegment:
+        """Close the active segment and start the next one at base_offset."""
+        self.segments[-1].finish()
+        self.snapshots.take(state, base_offset)
+        segment = self._new_segment(base_offset, config, now_ms)
+        self.segments = (*self.segments, segment)
+        self.jitter_ms = _roll_jitter_ms(config)
+        return segment
+
+    def restart(self, base_offset: int, config: LogConfig) -> None:
+        """Begin anew with one empty segment; the files of the former ones are removed."""
+        former = self.segments
+        self.snapshots.remove_all()
+        for segment in former:
+            for file in segment.leave():
+                file.remove()
+        self.segments = (self._new_segment(base_offset, config, former[-1].created_ms),)
+
+    def _new_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> LogSegment:
+        segment = LogSegment(self.pool, self.folder, base_offset, config, now_ms)
+        segment.create()
+        self._unsynced_names |= 1
+        return segment
+
+    def finish(self, state: ProducerState, log_end_offset: int) -> None:
+        """Write what a clean stop leaves: the last index entries, the producers' state."""
+        self.segments[-1].finish()
+        self.snapshots.take(state, log_end_offset)
+        self._unsynced += self.snapshots.write_waiting(sync=False)
+
+    # ------------------------------------------------------------------ segments that go
+
+    def truncate(self, offset: int, config: LogConfig, now_ms: int) -> None:
+        """Drop what lies at and above an offset, the newest segments first: a crash in between leaves no gap."""
+        segments = self.segments
+        self.segments = tuple(segment for segment in segments if segment.base_offset <= offset)
+        self.bury(segments[: len(self.segments) - 1 : -1], config, now_ms)
+        self.segments[-1].truncate_to(offset, now_ms)
+
+    def bury(self, dropped: Iterable[LogSegment], config: LogConfig, now_ms: int) -> None:
+        """Remove segments that left the log, file.delete.delay.ms later: slices may still be on their way."""
+        for segment in dropped:
+            self.trash.bury(segment.leave(), now_ms + config.file_delete_delay_ms)
+            self.snapshots.remove(segment.base_offset)
+
+    def replace(self, replaced: Sequence[LogSegment], cleaned: CleanedSegment, config: LogConfig, now_ms: int) -> bool:
+        """Put a compacted segment in the place of those it was made of; False when they are not the log's any more."""
+        segments = self.segments
+        first = segments.index(replaced[0]) if replaced[0] in segments else len(segments)
+        behind = first + len(replaced)
+        if segments[first:behind] != tuple(replaced):
+            return False
+        cleaned.rename(SWAP)
+        for segment in replaced:
+            self.trash.bury(segment.leave(), now_ms + config.file_delete_delay_ms)
+        cleaned.rename("")
+        fresh = cleaned.to_segment(config, replaced[0].created_ms)
+        self.segments = (*segments[:first], fresh, *segments[behind:])
+        for segment in replaced[1:]:
+            self.snapshots.remove(segment.base_offset)
+        return True
+
+    # ------------------------------------------------------------------ names
+
+    def replace_file(self, name: str, data: bytes) -> None:
+        """Write a small file whole or not at all; the next flush syncs it."""
+        self.pool.files.replace_file(f"{self.folder.path}/{name}", data, sync=False)
+        self._unsynced.append(name)
+
+    def write_epochs(self, epochs: LeaderEpochs) -> None:
+        """Write the leader epochs, unless the file shows them."""
+        if epochs.dirty:
+            epochs.dirty = False
+            self.replace_file(LEADER_EPOCHS, leader_epochs_text(epochs.entries))
+
+    def rename_folder(self, path: str, sync: bool = False) -> None:
+        """Move the folder, with files that may be open; with `sync` its new name survives a power loss."""
+        self.pool.move_folder(self.folder, path)
+        if sync:
+            self.pool.files.sync_folder(self.log_dir)
+
+    # ------------------------------------------------------------------ flushing
+
+    def begin_flush(self, target: int, truncations: int) -> Flush | None:
+        """Write out what waits in memory and say what has to reach the disk; None when everything is there."""
+        segments = self.segments
+        if target <= self.recovery_point and not self._unsynced:
+            return None
+        first = max(bisect_right(segments, self.recovery_point, key=_base_offset) - 1, 0)
+        dirty = [segment for segment in segments[first:] if segment.base_offset < target]
+        for segment in dirty:
+            if segment is not segments[-1]:
+                segment.write_out()
+        small_files, self._unsynced = self._unsynced, []
+        names_made, self._unsynced_names = self._unsynced_names, 0
+        return Flush(self, target, dirty, segments[-1], small_files, names_made, truncations)
+
+    def sync(self, begun: Flush) -> None:
+        """Let it reach the disk. Raises OSError; a FileNotFoundError may mean that files went meanwhile, by right."""
+        files = self.pool.files
+        for segment in begun.segments:
+            segment.sync(with_indexes=segment is not begun.active)
+        for name in begun.small_files:
+            files.sync_path(f"{self.folder.path}/{name}")
+        if begun.names or begun.small_files:
+            files.sync_folder(self.folder.path)
+        if begun.names > 1:
+            files.sync_folder(self.log_dir)
+
+    def end_flush(self, begun: Flush) -> None:
+        """Everything below the flush's target is on disk now."""
+        self.recovery_point = max(self.recovery_point, begun.target)
+
+    def give_up_flush(self, begun: Flush) -> None:
+        """The log was truncated or moved meanwhile: nothing is known; the names have to be synced all the same."""
+        self._unsynced += begun.small_files
+        self._unsynced_names |= begun.names
+
+
+def _roll_jitter_ms(config: LogConfig) -> int:
+    """Spreads the rolls of many partitions over segment.jitter.ms."""
+    limit = min(config.segment_jitter_ms, config.segment_ms)
+    return random.randrange(limit) if limit > 0 else 0
+
+
+def _base_offset(segment: LogSegment) -> int:
+    return segment.base_offset

@@ -1,0 +1,99 @@
+"""Find and open every log of every directory when a broker starts, in parallel."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from kbroker.segment import checkpoints, names
+from kbroker.segment.log import Log
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_dir import LogDir, LogDirError
+from kbroker.segment.log_move import is_same_log
+from kbroker.segment.log_table import Key, LogTable
+from kbroker.segment.names import FolderName
+from kbroker.segment.recovery import KnownOffsets, LogSetup, open_log
+
+log = logging.getLogger(__name__)
+
+
+class LogLoading:
+    """One start. `setup` makes what logs of a directory share, `bury` removes a log's folder."""
+
+    def __init__(
+        self,
+        table: LogTable,
+        setup: Callable[[str], LogSetup],
+        bury: Callable[[Log, int], None],
+        config_of: Callable[[str], LogConfig],
+        threads_per_dir: int,
+    ) -> None:
+        self._table = table
+        self._setup = setup
+        self._bury = bury
+        self._config_of = config_of
+        self._threads_per_dir = threads_per_dir
+
+    def run(self) -> None:
+        """Open all logs; a directory whose disk fails goes offline. Raises LogDirError."""
+        directories = [self._table.dirs[path] for path in self._table.live_dirs]
+        with ThreadPoolExecutor(len(directories), "log-loading") as pool:
+            for loading in [pool.submit(self._load_dir, directory) for directory in directories]:
+                loading.result()
+
+    def _load_dir(self, directory: LogDir) -> None:
+        try:
+            clean = directory.take_clean_marker()
+            tables = [
+                directory.read_offsets(name)
+                for name in (
+                    checkpoints.RECOVERY_POINTS,
+                    checkpoints.LOG_START_OFFSETS,
+                    checkpoints.HIGH_WATERMARKS,
+                    checkpoints.FIRST_DIRTY_OFFSETS,
+                )
+            ]
+            folders = [entry.name for entry in os.scandir(directory.path) if entry.is_dir()]
+            with ThreadPoolExecutor(self._threads_per_dir, "log-recovery") as pool:
+                loads = [pool.submit(self._load_folder, directory, name, clean, tables) for name in folders]
+                for load in loads:
+                    load.result()
+            directory.loaded = True
+        except OSError as error:
+            self._table.mark_offline(directory.path, error)
+
+    def _load_folder(self, directory: LogDir, folder: str, clean: bool, tables: Sequence[Mapping[Key, int]]) -> None:
+        parsed = names.parse_folder_name(folder)
+        path = f"{directory.path}/{folder}"
+        if parsed is None:
+            log.warning("%s: not a partition's folder, left alone", path)
+        elif parsed.mark == "delete":
+            self._setup(directory.path).trash.bury_folder(path, 0)
+        elif parsed.mark == "stray":
+            log.warning("%s: a stray partition, left alone", path)
+        else:
+            self._load_log(directory, path, parsed, clean, tables)
+
+    def _load_log(
+        self, directory: LogDir, path: str, parsed: FolderName, clean: bool, tables: Sequence[Mapping[Key, int]]
+    ) -> None:
+        key = (parsed.topic, parsed.partition)
+        points, starts, watermarks, dirty = tables
+        known = KnownOffsets(clean, points.get(key, 0), starts.get(key, 0), watermarks.get(key), dirty.get(key))
+        opened = open_log(self._setup(directory.path), path, *key, self._config_of(parsed.topic), known)
+        present = self._table.add(key, opened, bool(parsed.mark))
+        if present is not opened:
+            self._settle_duplicate(present, opened, bool(parsed.mark))
+
+    def _settle_duplicate(self, known: Log, other: Log, is_future: bool) -> None:
+        """A crash between the two renames at the end of a move leaves two logs that are the same: either will do.
+
+        Of two copies on their way, which a directory that was away may bring back, either can be given up.
+        """
+        if not is_future and not is_same_log(known, other):
+            places = f"{other.directory} and {known.directory}"
+            raise LogDirError(f"{places} hold the same partition; remove the one that is not wanted")
+        log.warning("%s goes: %s is the same, or another copy on its way", other.directory, known.directory)
+        self._bury(other, 0)

@@ -1,0 +1,92 @@
+"""What the offset checkpoints of each directory say of its logs, and what they must not say any longer.
+
+recovery-point-offset-checkpoint   below it a recovery need not look. Never above the high watermark: so a follower that
+                                   is cut back to what is committed need not write it anew
+replication-offset-checkpoint      the high watermark
+log-start-offset-checkpoint        of logs that start inside their first segment
+cleaner-offset-checkpoint          of logs that were compacted
+
+They are written now and then; but before a log is cut below what one of them says, and before a log is made that has
+the name of a former one, that one is lowered: a crash would find more promised than there is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from kbroker.segment import checkpoints
+from kbroker.segment.log import Log
+from kbroker.segment.log_table import Key, LogTable
+
+
+class OffsetCheckpoints:
+    """Those of all live directories. A directory where writing fails goes offline."""
+
+    def __init__(self, table: LogTable) -> None:
+        self._table = table
+        self._lock = threading.Lock()
+        """Held while files are written."""
+
+    def write_high_watermarks(self) -> None:
+        """Write replication-offset-checkpoint, where it changed."""
+        self._write(checkpoints.HIGH_WATERMARKS, lambda each: each.offset_to_checkpoint)
+
+    def write_recovery_points(self) -> None:
+        """Write recovery-point-offset-checkpoint, where it changed."""
+        self._write(checkpoints.RECOVERY_POINTS, lambda each: min(each.recovery_point, each.high_watermark))
+
+    def write_first_dirty_offsets(self) -> None:
+        """Write cleaner-offset-checkpoint, where it changed."""
+        self._write(checkpoints.FIRST_DIRTY_OFFSETS, lambda each: each.first_dirty_offset)
+
+    def write_log_start_offsets(self) -> None:
+        """Write log-start-offset-checkpoint, where it changed."""
+        self._write(checkpoints.LOG_START_OFFSETS, _start_to_keep)
+
+    def write_all(self) -> None:
+        """Write all four, where they changed."""
+        self.write_recovery_points()
+        self.write_log_start_offsets()
+        self.write_first_dirty_offsets()
+        self.write_high_watermarks()
+
+    def _write(self, name: str, value_of: Callable[[Log], int | None]) -> None:
+        with self._lock:
+            tables: dict[str, dict[Key, int]] = {path: {} for path in self._table.live_dirs}
+            for each in self._table.all_logs():
+                value = value_of(each)
+                table = tables.get(each.log_dir)
+                if value is not None and table is not None:
+                    table[each.topic, each.partition] = value
+            for path, table in tables.items():
+                try:
+                    self._table.dirs[path].write_offsets(name, table)
+                except OSError as error:
+                    self._table.mark_offline(path, error)
+
+    def lower(self, cut: Log, offset: int) -> None:
+        """Promise no more of a log than what is below the offset; it holds less from now on. Raises OSError."""
+        names = [checkpoints.RECOVERY_POINTS]
+        if not cut.is_short:  # of one that has less than it had that is remembered
+            names.append(checkpoints.HIGH_WATERMARKS)
+        key = (cut.topic, cut.partition)
+        directory = self._table.dirs[cut.log_dir]
+        with self._lock:
+            for name in names:
+                written = directory.written_offsets(name)
+                if written.get(key, 0) > offset:
+                    directory.write_offsets(name, {**written, key: offset})
+
+    def forget(self, log_dir: str, key: Key) -> None:
+        """Drop what a former log of that name has left. Raises OSError."""
+        directory = self._table.dirs[log_dir]
+        with self._lock:
+            for name in checkpoints.OFFSETS:
+                written = directory.written_offsets(name)
+                if key in written:
+                    directory.write_offsets(name, {each: at for each, at in written.items() if each != key})
+
+
+def _start_to_keep(each: Log) -> int | None:
+    return each.log_start_offset if each.log_start_offset > each.segments[0].base_offset else None

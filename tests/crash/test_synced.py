@@ -1,0 +1,117 @@
+"""The power fails under the real Files: what was promised to be on the disk is there when it is back."""
+
+from pathlib import Path
+
+import pytest
+
+from kbroker.segment import checkpoints
+from kbroker.segment.files import Files
+from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_manager import LogManager
+from kbroker.segment.log_move import copy_portion
+from tests.crash.power import Platter
+from tests.segment.batches import NOW, TOPIC_ID, batch, fill, new_log, reopen
+from tests.segment.test_log_manager import start
+
+SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=-1)
+
+
+def test_what_was_flushed_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    platter = Platter.below(monkeypatch)
+    log = new_log(tmp_path / "a", SMALL)
+    fill(log, 30, epoch=3)
+    platter.restore(tmp_path / "a", tmp_path / "before")
+    assert not list((tmp_path / "before").iterdir())
+    log.flush()
+    fill(log, 5, epoch=3)
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = reopen(tmp_path / "after", SMALL)
+    assert (again.log_end_offset, again.topic_id, again.leader_epochs.entries) == (30, TOPIC_ID, ((3, 0),))
+    again.close()
+    log.close()
+
+
+def manager_of(*log_dirs: Path) -> LogManager:
+    for each in log_dirs:
+        each.mkdir(exist_ok=True)
+    return start(*log_dirs)
+
+
+def test_a_clean_stop_is_on_the_disk_with_all_that_it_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    for sequence in range(20):
+        log.append_as_leader(batch(producer_id=7, producer_epoch=0, base_sequence=sequence), 4, NOW)
+    log.update_high_watermark(20)
+    log.flush()  # so that nothing but what the stop itself writes is new
+    manager.shutdown()
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    assert (tmp_path / "after" / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "after" / "orders-0" / f"{20:020d}.snapshot").stat().st_size == 10 + 46
+    again = manager_of(tmp_path / "after")
+    found = again.logs["orders", 0]
+    assert (found.log_end_offset, found.high_watermark, found.latest_epoch) == (20, 20, 4)
+    assert found.append_as_leader(batch(producer_id=7, producer_epoch=0, base_sequence=19), 4, NOW).duplicate
+    again.shutdown()
+
+
+@pytest.mark.parametrize("renames", [1, 2, 3])
+def test_a_power_loss_at_any_rename_of_a_move_leaves_the_log_in_one_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, renames: int
+) -> None:
+    """The destination's name must be on the disk before the source loses its own, which here it does at once."""
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a", tmp_path / "b")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL, log_dir=str(tmp_path / "a"))
+    fill(log, 20)
+    log.flush()
+    future = manager.create_future("orders", 0, str(tmp_path / "b"))
+    assert future is not None
+    copy_portion(log, future, 1 << 20)
+    future.flush()
+    done = []
+    rename = Files.rename
+
+    def stop_after(self: Files, source: str, target: str) -> None:
+        rename(self, source, target)
+        if "orders-0" in target.rpartition("/")[2]:
+            done.append(target)
+            if target.endswith("-delete"):
+                Files().sync_folder(str(tmp_path / "a"))
+            if len(done) == renames:
+                for name in ("a", "b"):
+                    platter.restore(tmp_path / name, tmp_path / f"{name}-after")
+
+    monkeypatch.setattr(Files, "rename", stop_after)
+    assert manager.finish_move("orders", 0, future, 1 << 20)
+    monkeypatch.setattr(Files, "rename", rename)
+    manager.shutdown()
+    if len(done) < renames:
+        for name in ("a", "b"):
+            platter.restore(tmp_path / name, tmp_path / f"{name}-after")
+    again = manager_of(tmp_path / "a-after", tmp_path / "b-after")
+    assert again.logs["orders", 0].log_end_offset == 20
+    again.shutdown()
+
+
+def test_segments_that_are_closed_reach_the_disk_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    fill(log, 40)
+    manager.background.finish()
+    closed = log.active_segment.base_offset
+    assert log.recovery_point == closed > 20
+    manager.checkpoints.write_recovery_points()
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    written = checkpoints.read_offsets(Files(), str(tmp_path / "after" / checkpoints.RECOVERY_POINTS))
+    assert written == {("orders", 0): closed}
+    again = manager_of(tmp_path / "after")
+    found = again.logs["orders", 0]
+    assert found.log_end_offset >= closed
+    assert found.recovery_point >= closed
+    assert (tmp_path / "after" / "orders-0" / f"{closed:020d}.snapshot").exists()
+    again.shutdown()
+    manager.shutdown()
