@@ -173,8 +173,8 @@ async def test_a_copy_in_the_directory_of_its_log_is_dropped(moving: Moving) -> 
     assert future is not None
     moving.replicas.drop((TOPIC, 0), ErrorCode.NOT_LEADER_OR_FOLLOWER)
     future.rename_folder(f"{moving.first}/{future.directory.name}")
-    moving.logs._counts[moving.other] -= 1
-    moving.logs._counts[moving.first] += 1
+    moving.logs.table._counts[moving.other] -= 1
+    moving.logs.table._counts[moving.first] += 1
     await moving.lead(leader_epoch=1, partition_epoch=1)
     await moving.until_moved(moving.first)
     await until(lambda: future.failure == "it is closed", MOVE_S)
