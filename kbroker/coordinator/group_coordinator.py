@@ -106,6 +106,12 @@ class GroupCoordinator(GroupKeeper):
         if not creation.cancelled() and creation.exception() is not None:
             log.error("%s cannot be created", OFFSETS_TOPIC, exc_info=creation.exception())
 
+    def transaction_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
+        """A marker was written to a partition of __consumer_offsets: the offsets of that transaction are decided."""
+        owned = self._owned.by_number.get(partition)
+        if owned is not None:
+            owned.end_transaction(producer_id, is_commit)
+
     def partitions_removed(self, removed: Sequence[Key]) -> None:
         """Topics were deleted: so are the offsets committed for them."""
         if self._groups:

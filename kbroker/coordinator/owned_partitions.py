@@ -30,6 +30,16 @@ class OwnedPartition:
     log: OffsetsLog
     is_loading: bool = True
     groups: dict[str, AnyGroup] = field(default_factory=dict)
+    ended: list[tuple[int, bool]] = field(default_factory=list)
+    """Transactions that ended while the partition was being read: producer id, and whether they count."""
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        """The producer's offsets of this partition count from now on, or are forgotten."""
+        if self.is_loading:
+            self.ended.append((producer_id, is_commit))
+            return
+        for group in self.groups.values():
+            group.offsets.end_transaction(producer_id, is_commit)
 
 
 class OwnedPartitions:
@@ -105,6 +115,8 @@ class OwnedPartitions:
             return
         owned.groups = groups
         owned.is_loading = False
+        for ended in owned.ended:
+            owned.end_transaction(*ended)
         took_ms = (time.monotonic() - begun) * 1000
         log.info("%s: %d groups from %d records in %.0f ms", partition_log.name, len(groups), loaded.records, took_ms)
         self._started(owned)

@@ -20,6 +20,7 @@ FAMILIES = (
     "reassignments",
     "replication",
     "topics",
+    "transactions",
 )
 
 

@@ -160,6 +160,19 @@ def _delete_records(response: Any, request: Any, version: int, code: ErrorCode, 
     return blank(response, topics=_partitions(*structs, request.topics, code, low_watermark=-1))
 
 
+def _write_txn_markers(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    structs = response.WritableTxnMarkerTopicResult, response.WritableTxnMarkerPartitionResult
+    return response(
+        markers=[
+            response.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=_partitions(*structs, marker.topics, code, ("partition_indexes", None)),
+            )
+            for marker in request.markers
+        ]
+    )
+
+
 def _metadata(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     return blank(
         response,
@@ -334,6 +347,7 @@ _PER_ITEM: dict[int, Refuse] = {
     20: _delete_topics,
     21: _delete_records,
     23: _offset_for_leader_epoch,
+    27: _write_txn_markers,
     32: _describe_configs,
     33: _alter_configs,
     34: _alter_replica_log_dirs,

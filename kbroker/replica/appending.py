@@ -111,7 +111,7 @@ class Appender:
                 answer.fail(place, error.with_traceback(None))  # its frames hold the request, and are held by it
                 return
         answer.expect(place)
-        later = self._append_later(hosted, records, acks, now_ms, answer, place, room, hosted.tail)
+        later = self._append_later(hosted, records, acks, now_ms, answer, place, origin, room, hosted.tail)
         hosted.tail = asyncio.ensure_future(later)
 
     def append_then(
@@ -156,11 +156,12 @@ class Appender:
         now_ms: int,
         answer: DelayedAnswer,
         place: int,
+        origin: AppendOrigin,
         room: int,
         before: asyncio.Future[Any] | None,
     ) -> None:
-        """Append a batch for a producer once it is prepared, and those before it are written."""
-        prepared = await self._prepare(hosted, records, now_ms, room)
+        """Append a batch once it is prepared, and those before it are written."""
+        prepared = await self._prepare(hosted, records, now_ms, origin, room)
         if before is not None:
             await asyncio.wait([before])
         if hosted.tail is asyncio.current_task():
@@ -170,22 +171,24 @@ class Appender:
             if refusal is not None:
                 raise refusal
             assert isinstance(prepared, tuple)
-            self._write(hosted, prepared, acks, now_ms, answer, place, CLIENT)
+            self._write(hosted, prepared, acks, now_ms, answer, place, origin)
         except Exception as error:
             answer.fail(place, _as_refusal(hosted, error))
 
-    async def _prepare(self, hosted: HostedPartition, records: Any, now_ms: int, room: int) -> ValidBatch | KafkaError:
+    async def _prepare(
+        self, hosted: HostedPartition, records: Any, now_ms: int, origin: AppendOrigin, room: int
+    ) -> ValidBatch | KafkaError:
         """Return the batch as it may be written, or why it may not."""
         validate = hosted.log.validate
         run = asyncio.get_running_loop().run_in_executor
         try:
             if room:
                 with suppress(UnpacksToMore):
-                    return validate(records, now_ms, CLIENT, room)
+                    return validate(records, now_ms, origin, room)
             with suppress(UnpacksToMore):
-                return await run(self._executor, validate, records, now_ms, CLIENT, WORKER_UNPACK_BYTES)
+                return await run(self._executor, validate, records, now_ms, origin, WORKER_UNPACK_BYTES)
             async with self._unpacking_much:
-                return await run(self._executor, validate, records, now_ms)
+                return await run(self._executor, validate, records, now_ms, origin)
         except Exception as error:
             return _as_refusal(hosted, error)
 

@@ -27,6 +27,10 @@ SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.001, 0.016
 pause is twice as long as the one before, so that who wants much does not cost much."""
 
 
+HELD = -1
+"""The place of nothing, open while results are gathered."""
+
+
 class DelayedAnswer:
     """One request for many partitions: what became of each, and the answer once that is known of all.
 
@@ -36,10 +40,11 @@ class DelayedAnswer:
         answer.expect(place)                        # the result is put there later, before `settle`
         answer.future                               # None: all is known; else resolves to respond(results)
 
-    A result that is not there when the time is over becomes REQUEST_TIMED_OUT, as does one that does not count yet.
+    A result that is not there when the time is over becomes REQUEST_TIMED_OUT, as does one that does not count yet. Who
+    gathers results in several turns of the loop calls `hold` before and `release` after it.
     """
 
-    __slots__ = ("_open", "_respond", "_timeout_ms", "_timer", "future", "needs_request", "results")
+    __slots__ = ("_is_time_over", "_open", "_respond", "_timeout_ms", "_timer", "future", "needs_request", "results")
 
     def __init__(self, timeout_ms: int, respond: Callable[[list[Any]], Any]) -> None:
         self.results: list[Any] = []
@@ -49,6 +54,21 @@ class DelayedAnswer:
         """Whether somebody still works on the request's bytes: a result is expected."""
         self._respond = respond
         self._timeout_ms = timeout_ms
+
+    def hold(self) -> None:
+        """Do not answer before `release`, whatever is settled until then."""
+        self._is_time_over = False
+        self._begin_to_wait(HELD)
+
+    def release(self) -> asyncio.Future[Any]:
+        """All results are there, or waited for; the answer comes by this future."""
+        assert self.future is not None
+        if self._is_time_over:
+            self._open.discard(HELD)
+            self._time_out()
+        else:
+            self.settle(HELD)
+        return self.future
 
     def expect(self, place: int) -> None:
         """The result at this place comes later."""
@@ -84,6 +104,9 @@ class DelayedAnswer:
         self.settle(place)
 
     def _time_out(self) -> None:
+        if HELD in self._open:
+            self._is_time_over = True
+            return
         for place in self._open:
             self.results[place] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         self._open.clear()

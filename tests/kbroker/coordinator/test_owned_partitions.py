@@ -7,8 +7,10 @@ import pytest
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_offsets import CommittedOffset
+from kbroker.coordinator.offsets_records import commit_key, commit_value
 from kbroker.protocol.errors import ErrorCode
-from kbroker.segment.log import Log
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.segment.log import AppendOrigin, Log
 from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
 
 
@@ -63,3 +65,30 @@ async def test_partitions_are_read_one_after_the_other(coordinated: Coordinated)
     assert error is ErrorCode.NONE
     assert {group.group_id for group in groups} == {f"g{number}" for number in range(20)}
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+@pytest.mark.parametrize("during_load", [True, False])
+async def test_a_marker_decides_the_offsets_of_its_transaction(
+    coordinated: Coordinated, is_commit: bool, during_load: bool
+) -> None:
+    await coordinated.commit("g", (("t", 0), CommittedOffset(1)))
+    partition = coordinated.groups.partition_for("g")
+    partition_log = coordinated.played.replicas.hosted[OFFSETS_TOPIC, partition].log
+    builder = BatchBuilder()
+    builder.append(commit_key("g", "t", 0), commit_value(CommittedOffset(9, -1, "", 5)), (), 1)
+    partition_log.append_as_leader(builder.build(7, 0, 0, transactional=True), 0, 1, AppendOrigin.COORDINATOR)
+    groups = coordinated.groups
+    groups._resign(partition)
+    groups._owned.take(partition, 5, partition_log)
+    if during_load:
+        assert groups._owned.by_number[partition].is_loading
+        groups.transaction_ended(partition, 7, is_commit)
+    await groups._owned.finish()
+    if not during_load:
+        assert groups._owned.by_number[partition].groups["g"].offsets.is_unstable(("t", 0))
+        groups.transaction_ended(partition, 7, is_commit)
+    offsets = groups._owned.by_number[partition].groups["g"].offsets
+    assert not offsets.is_unstable(("t", 0))
+    assert offsets.committed["t", 0].offset == (9 if is_commit else 1)
+    groups.transaction_ended(99, 7, is_commit)

@@ -42,6 +42,27 @@ async def test_a_request_times_out_for_what_does_not_count_yet() -> None:
     answer.settle(1)
 
 
+async def test_nothing_is_answered_while_results_are_still_gathered() -> None:
+    answer, acks = DelayedAnswer(1000, codes), list[Any]()
+    answer.hold()
+    answer.results.append("first")
+    answer.wait_for(0, acks, 5)
+    settle_reached(acks, 5)
+    assert answer.future is not None
+    assert not answer.future.done()
+    answer.results.append("second")
+    assert await answer.release() == ["first", "second"]
+
+
+async def test_time_that_is_over_while_results_are_gathered_is_over_at_the_end() -> None:
+    answer, acks = DelayedAnswer(5, codes), list[Any]()
+    answer.hold()
+    await asyncio.sleep(0.02)
+    answer.results += ["first", "second"]
+    answer.wait_for(1, acks, 5)
+    assert await answer.release() == ["first", ErrorCode.REQUEST_TIMED_OUT]
+
+
 async def test_a_result_that_comes_later_is_waited_for() -> None:
     answer = DelayedAnswer(1000, codes)
     answer.results += [None, None]

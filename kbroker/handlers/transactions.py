@@ -1,0 +1,86 @@
+"""WriteTxnMarkers: a transaction coordinator has this broker, the leader, write where a transaction ends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Sequence
+
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.handlers.turns import Work, in_turns
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.replica.appending import ALL_IN_SYNC, Outcome
+from kbroker.replica.delayed import DelayedAnswer
+from kbroker.segment.log import AppendOrigin
+
+Marker = WriteTxnMarkersRequest.WritableTxnMarker
+
+
+@handles(WriteTxnMarkersRequest)
+def write_txn_markers(
+    services: Services, ctx: RequestContext, request: WriteTxnMarkersRequest
+) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:
+    """Append a control batch to each partition named; answer when all replicas in sync have them.
+
+    What the log knows of the producer decides: a marker of an older producer epoch is refused (47), as is one of a
+    coordinator that was replaced (52).
+    """
+    if services.replicas.is_leadership_unproven():
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return in_turns(_write(services, ctx, request))
+
+
+def _write(services: Services, ctx: RequestContext, request: WriteTxnMarkersRequest) -> Work[WriteTxnMarkersResponse]:
+    replicas, now_ms = services.replicas, ctx.received_at
+    answer = DelayedAnswer(
+        services.config.request_timeout_ms, lambda outcomes: _answer(services, request, iter(outcomes))
+    )
+    answer.hold()
+    for marker in request.markers:
+        decision = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
+        producer = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        for topic in marker.topics:
+            for partition in topic.partition_indexes:
+                batch = control_batch(decision, *producer, now_ms)
+                replicas.append(topic.name, partition, batch, ALL_IN_SYNC, now_ms, answer, AppendOrigin.COORDINATOR)
+                yield
+    return answer.release()
+
+
+def _answer(
+    services: Services, request: WriteTxnMarkersRequest, outcomes: Iterator[Outcome]
+) -> WriteTxnMarkersResponse:
+    return WriteTxnMarkersResponse(
+        markers=[
+            WriteTxnMarkersResponse.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    WriteTxnMarkersResponse.WritableTxnMarkerTopicResult(
+                        name=topic.name, partitions=_results(services, marker, topic, outcomes)
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
+
+
+def _results(
+    services: Services,
+    marker: Marker,
+    topic: WriteTxnMarkersRequest.WritableTxnMarkerTopic,
+    outcomes: Iterator[Outcome],
+) -> Sequence[WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult]:
+    results = []
+    for partition in topic.partition_indexes:
+        outcome = next(outcomes)
+        error = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
+        if error is ErrorCode.NONE and topic.name == OFFSETS_TOPIC:
+            services.groups.transaction_ended(partition, marker.producer_id, marker.transaction_result)
+        results.append(
+            WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult(partition_index=partition, error_code=error)
+        )
+    return results

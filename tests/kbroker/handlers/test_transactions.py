@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbroker.handlers.transactions import write_txn_markers
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.control import ControlType, read_marker
+from kbroker.replica.delayed import DelayedAnswer
+from kbroker.replica.workers import Workers
+from tests.fixtures.data_path import TOPIC, Played
+from tests.kbroker.handlers.test_fetch import ask, fetch_request, partitions_of
+from tests.kbroker.replica.test_appending import busy
+
+PRODUCER = 7
+
+
+def in_transaction(value: bytes = b"value", sequence: int = 0, epoch: int = 0) -> bytearray:
+    builder = BatchBuilder()
+    builder.append(b"k", value, (), 1_000)
+    return builder.build(PRODUCER, epoch, sequence, transactional=True)
+
+
+def append(played: Played, records: bytearray, partition: int = 0) -> Any:
+    answer = DelayedAnswer(1000, list)
+    played.replicas.append(TOPIC, partition, records, 1, played.now, answer)
+    return answer.results[0]
+
+
+def marker(
+    *partitions: int, commit: bool = True, epoch: int = 0, coordinator_epoch: int = 3, topic: str = TOPIC
+) -> WriteTxnMarkersRequest.WritableTxnMarker:
+    return WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=PRODUCER,
+        producer_epoch=epoch,
+        transaction_result=commit,
+        topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=list(partitions))],
+        coordinator_epoch=coordinator_epoch,
+    )
+
+
+async def write(played: Played, *markers: WriteTxnMarkersRequest.WritableTxnMarker) -> list[ErrorCode]:
+    answer = write_txn_markers(played.services, played.ctx(1), WriteTxnMarkersRequest(markers=list(markers)))
+    response: Any = await asyncio.wait_for(answer, 10) if isinstance(answer, Awaitable) else answer
+    assert [each.producer_id for each in response.markers] == [PRODUCER] * len(markers)
+    return [each.error_code for one in response.markers for topic in one.topics for each in topic.partitions]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_marker_decides_the_transaction_for_who_reads_committed(played: Played, commit: bool) -> None:
+    await played.lead((0, 1))
+    for partition in (0, 1):
+        append(played, in_transaction(), partition)
+    (before,) = partitions_of(ask(played, fetch_request((0, 0), isolation_level=1)))
+    assert (before.last_stable_offset, before.high_watermark, len(before.records)) == (0, 1, 0)
+    assert await write(played, marker(0, 1, commit=commit)) == [ErrorCode.NONE] * 2
+    (after,) = partitions_of(ask(played, fetch_request((0, 0), isolation_level=1)))
+    assert (after.last_stable_offset, after.high_watermark) == (2, 2)
+    aborted = [(each.producer_id, each.first_offset) for each in after.aborted_transactions]
+    assert aborted == ([] if commit else [(PRODUCER, 0)])
+    log = played.replicas.hosted[TOPIC, 1].log
+    control = log.read(1, 1000).read()
+    assert read_marker(control) == (ControlType.COMMIT if commit else ControlType.ABORT, 3)
+
+
+async def test_each_partition_has_its_own_error(played: Played) -> None:
+    await played.lead((0,))
+    await played.lead((1,), leader=2, replicas=(1, 2))
+    assert await write(played, marker(0, 1, 9)) == [
+        ErrorCode.NONE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+
+
+async def test_a_coordinator_that_was_replaced_is_fenced(played: Played) -> None:
+    await played.lead()
+    append(played, in_transaction())
+    assert await write(played, marker(0, coordinator_epoch=4)) == [ErrorCode.NONE]
+    append(played, in_transaction(sequence=1))
+    assert await write(played, marker(0, coordinator_epoch=3)) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
+    assert played.replicas.hosted[TOPIC, 0].log.last_stable_offset == 2
+
+
+async def test_a_marker_of_a_newer_epoch_fences_the_producer_and_one_of_an_older_epoch_is_refused(
+    played: Played,
+) -> None:
+    await played.lead()
+    append(played, in_transaction())
+    assert await write(played, marker(0, commit=False, epoch=1)) == [ErrorCode.NONE]
+    refused = append(played, in_transaction(sequence=1))
+    assert isinstance(refused, KafkaError)
+    assert refused.code is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await write(played, marker(0, epoch=0)) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+async def test_a_marker_counts_when_all_in_sync_have_it(played: Played) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    append(played, in_transaction())
+    answer = asyncio.ensure_future(write(played, marker(0)))
+    await asyncio.sleep(0.02)
+    assert not answer.done()
+    ask(played, fetch_request((0, 2), replica_id=2, current_leader_epoch=0))
+    assert await asyncio.wait_for(answer, 5) == [ErrorCode.NONE]
+
+
+async def test_too_few_in_sync_refuse_a_marker(tmp_path: Path) -> None:
+    played = Played(tmp_path, min_insync_replicas=2)
+    await played.lead(replicas=(1, 2), isr=(1,))
+    assert await write(played, marker(0)) == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert played.replicas.hosted[TOPIC, 0].log.log_end_offset == 0
+    await played.close()
+
+
+async def test_a_broker_that_may_lead_no_more_writes_no_markers(played: Played) -> None:
+    await played.lead()
+    played.replicas.is_leadership_unproven = lambda: True
+    with pytest.raises(KafkaError) as refusal:
+        await write(played, marker(0))
+    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_a_marker_waits_behind_the_batches_that_came_before_it(tmp_path: Path) -> None:
+    played = Played(tmp_path, workers=Workers(preparing_threads=1), compression_type="zstd")
+    await played.lead()
+    slow = DelayedAnswer(5000, list)
+    with busy(played.replicas.workers.preparing):
+        played.replicas.append(TOPIC, 0, in_transaction(bytes(100_000)), 1, played.now, slow)
+        answer = asyncio.ensure_future(write(played, marker(0)))
+        await asyncio.sleep(0.02)
+        assert not answer.done()
+    assert await asyncio.wait_for(answer, 5) == [ErrorCode.NONE]
+    log = played.replicas.hosted[TOPIC, 0].log
+    assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
+    await played.close()
+
+
+async def test_markers_of_offsets_are_told_to_the_group_coordinator(played: Played) -> None:
+    ended: list[tuple[int, int, bool]] = []
+    played.services.groups = SimpleNamespace(transaction_ended=lambda *told: ended.append(told))  # type: ignore[assignment]
+    await played.lead((0, 1), topic="__consumer_offsets")
+    await write(played, marker(0, 5, topic="__consumer_offsets"), marker(1, commit=False, topic="__consumer_offsets"))
+    assert ended == [(0, PRODUCER, True), (1, PRODUCER, False)]
+
+
+async def test_many_markers_leave_others_their_turns(played: Played) -> None:
+    await played.lead(range(100))
+    turns = 0
+
+    async def beat() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beating = asyncio.create_task(beat())
+    errors = await write(played, *(marker(*range(100)) for _ in range(40)))
+    beating.cancel()
+    assert errors == [ErrorCode.NONE] * 4000
+    assert turns > 5
