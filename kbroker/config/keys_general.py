@@ -185,6 +185,14 @@ class NetworkKeys:
         default=None,
         doc="Listener that the controller uses to reach this broker; unset: the inter-broker listener.",
     )
+    kbroker_brokers_on_any_listener: bool = key(
+        "kbroker.brokers.on.any.listener",
+        default=False,
+        scope=Scope.CLUSTER_WIDE,
+        doc="Whether other listeners than the brokers' own (and the control plane's) take what only brokers send: "
+        "orders of the controller, fetches of followers. Kafka does; needed while brokers pass from one listener to "
+        "another. Not one of Kafka's keys.",
+    )
     socket_send_buffer_bytes: Int = key(
         "socket.send.buffer.bytes",
         default=102_400,

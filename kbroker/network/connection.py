@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING, LateAnswer
-from kbroker.network.limits import LARGE_REQUESTS
+from kbroker.network.limits import BROKER_REQUESTS, LARGE_REQUESTS
 from kbroker.protocol.apis import API_BY_KEY
 
 if TYPE_CHECKING:
@@ -151,6 +151,12 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"{self.host}:{self.port} on {self.listener}"
+
+    @property
+    def takes_brokers(self) -> bool:
+        """Whether its listener takes what only brokers send."""
+        listeners = self._server.limits.broker_listeners
+        return listeners is None or self.listener in listeners
 
     # -- reading ------------------------------------------------------------------------------------------------------
 
@@ -294,7 +300,7 @@ class Connection:
         if not 0 <= size <= limits.request_max_bytes:
             return explain_size(bytes(buffer[start : start + 8]), size, limits.request_max_bytes)
         (api_key,) = _read_key(buffer, start + 4)
-        if api_key in LARGE_REQUESTS:
+        if api_key in LARGE_REQUESTS and (self.takes_brokers or api_key not in BROKER_REQUESTS):
             return None
         return explain_request_size(api_key, size, limits.small_request_max_bytes)
 

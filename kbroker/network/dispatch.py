@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from struct import Struct
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handler
-from kbroker.network.limits import most_elements
+from kbroker.network.limits import BROKER_REQUESTS, most_elements
 from kbroker.network.refusals import refusal
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode
@@ -61,6 +62,7 @@ class _Api:
         "client_id_from",
         "flexible_from",
         "handler",
+        "is_from_broker",
         "max_version",
         "min_version",
         "most_elements",
@@ -77,12 +79,31 @@ class _Api:
         self.max_version = api.max_version
         self.flexible_from = api.flexible_from
         self.most_elements = most_elements(api_key)
+        self.is_from_broker = _who_asks(api_key)
         self.client_id_from = 1 if api_key == CONTROLLED_SHUTDOWN else 0
 
 
-PRODUCE, CONTROLLED_SHUTDOWN, API_VERSIONS = 0, 7, 18
+PRODUCE, FETCH, LIST_OFFSETS, CONTROLLED_SHUTDOWN, API_VERSIONS, OFFSET_FOR_LEADER_EPOCH = 0, 1, 2, 7, 18, 23
+
+
+def _who_asks(api_key: int) -> Callable[[Any], bool] | None:
+    """Return what tells whether a request of this API comes from a broker; None where it never does."""
+    if api_key in BROKER_REQUESTS:
+        return lambda request: True
+    if api_key == FETCH:
+        return lambda request: request.replica_id >= 0 or request.replica_state.replica_id >= 0
+    if api_key in (LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH):
+        return lambda request: bool(request.replica_id >= 0)
+    return None
+
 
 _read_fixed_header = Struct(">hhih").unpack_from
+
+
+def _not_a_broker(api: _Api, connection: Connection) -> KafkaError:
+    text = f"{api.name} is for brokers, who have a listener of their own"
+    log.info("refusing %r: %s", connection, text)
+    return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
 
 class Dispatcher:
@@ -124,6 +145,8 @@ class Dispatcher:
             raise CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}") from error
         ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
         try:
+            if api.is_from_broker is not None and api.is_from_broker(request) and not connection.takes_brokers:
+                raise _not_a_broker(api, connection)
             answer = api.handler(self.services, ctx, request)
         except CloseConnection:
             raise

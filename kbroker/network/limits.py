@@ -32,6 +32,23 @@ MORE_ELEMENTS = {
 """What brokers send holds an element for each partition, or several."""
 
 
+BROKER_REQUESTS = frozenset((LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, 7, WRITE_TXN_MARKERS, ALTER_PARTITION, 67))
+"""API keys of requests that only brokers send: those and ControlledShutdown, AllocateProducerIds."""
+
+
+def broker_listeners(config: BrokerConfig) -> frozenset[str] | None:
+    """Return the listeners that take what only brokers send; None for all: clients and brokers share one.
+
+    Kafka takes it on every listener and leaves the rest to its authorizer.
+    """
+    own = {config.inter_broker_listener}
+    if config.control_plane_listener_name:
+        own.add(config.control_plane_listener_name.upper())
+    if config.kbroker_brokers_on_any_listener or own >= {listener.name for listener in config.parsed_listeners}:
+        return None
+    return frozenset(own)
+
+
 def most_elements(api_key: int) -> int:
     """Return how many elements the arrays of one request may have, all together."""
     return MORE_ELEMENTS.get(api_key, MOST_ELEMENTS)
@@ -61,6 +78,8 @@ class ServerLimits:
     """socket.listen.backlog.size"""
     send_buffer_bytes: int = 102_400
     receive_buffer_bytes: int = 102_400
+    broker_listeners: frozenset[str] | None = None
+    """Listeners that take what only brokers send; None for all"""
     privileged_listener: str = ""
     """The brokers' own listener, where clients have another one: max.connections does not stop it."""
 
@@ -84,6 +103,7 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         backlog=config.socket_listen_backlog_size,
         send_buffer_bytes=_buffer_bytes(config, "socket.send.buffer.bytes"),
         receive_buffer_bytes=_buffer_bytes(config, "socket.receive.buffer.bytes"),
+        broker_listeners=broker_listeners(config),
         privileged_listener=config.inter_broker_listener if len(config.parsed_listeners) > 1 else "",
     )
 

@@ -13,11 +13,16 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, CloseConnection, handles
 from kbroker.network.dispatch import PENDING, Dispatcher
+from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, StopReplicaRequest
+from kbroker.protocol.schema import schema_of
 
 
 async def exchange(broker: BrokerProcess, frame: bytes) -> bytes:
@@ -76,7 +81,8 @@ class Peer:
 
     listener, host, port, principal = "PLAINTEXT", "127.0.0.1", 1234, "User:ANONYMOUS"
 
-    def __init__(self) -> None:
+    def __init__(self, takes_brokers: bool = True) -> None:
+        self.takes_brokers = takes_brokers
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
 
     def answer(self, parts: Any) -> None:
@@ -142,6 +148,48 @@ async def test_a_refusal_becomes_the_apis_own_error_response(handlers: dict[int,
     answer = await outcome(KafkaError(ErrorCode.NOT_CONTROLLER, "ask another"), is_late)
     assert read(answer).error_code is ErrorCode.NOT_CONTROLLER
     assert read(answer).error_message == "ask another"
+
+
+FROM_BROKERS: dict[str, tuple[Any, int]] = {
+    "StopReplica": (StopReplicaRequest(controller_id=1, controller_epoch=1), 3),
+    "AllocateProducerIds": (AllocateProducerIdsRequest(broker_id=1, broker_epoch=1), 0),
+    "a follower's Fetch": (FetchRequest(replica_id=2, max_wait_ms=1, min_bytes=1, topics=[]), 12),
+    "a newer follower's Fetch": (
+        FetchRequest(
+            replica_state=FetchRequest.ReplicaState(replica_id=2, replica_epoch=1),
+            max_wait_ms=1,
+            min_bytes=1,
+            topics=[],
+        ),
+        17,
+    ),
+}
+FROM_CLIENTS: dict[str, tuple[Any, int]] = {
+    "a consumer's Fetch": (FetchRequest(max_wait_ms=1, min_bytes=1, topics=[]), 12),
+    "a newer consumer's Fetch": (FetchRequest(max_wait_ms=1, min_bytes=1, topics=[]), 17),
+    "a consumer's ListOffsets": (ListOffsetsRequest(replica_id=-1, topics=[]), 9),
+}
+
+
+@pytest.mark.parametrize("what", [*FROM_BROKERS, *FROM_CLIENTS])
+@pytest.mark.parametrize("takes_brokers", [False, True])
+def test_what_only_brokers_send_is_refused_on_the_clients_listener(
+    handlers: dict[int, Any], what: str, takes_brokers: bool
+) -> None:
+    request, version = (FROM_BROKERS | FROM_CLIENTS)[what]
+    served = []
+
+    @handles(type(request))
+    def handler(services: Any, ctx: RequestContext, request: Any) -> None:
+        served.append(request)
+
+    frame = memoryview(b"".join(bytes(part) for part in encode_request(request, version, 9, "test"))[4:])
+    answer = dispatcher()(Peer(takes_brokers), frame)  # type: ignore[arg-type]
+    assert bool(served) == (takes_brokers or what in FROM_CLIENTS)
+    if not served:
+        response = b"".join(bytes(part) for part in answer)
+        _, refused = decode_response(response[4:], API_BY_KEY[schema_of(type(request)).api_key].response, version)
+        assert refused.error_code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("is_late", [False, True])

@@ -40,7 +40,7 @@ async def test_a_frame_size_out_of_bounds_ends_the_connection_with_one_line(
         assert "127.0.0.1:" in lines[0]
 
 
-LIMITS_BY_API = {"request_max_bytes": 5_000_000, "small_request_max_bytes": 100_000}
+LIMITS_BY_API: dict[str, Any] = {"request_max_bytes": 5_000_000, "small_request_max_bytes": 100_000}
 
 
 @pytest.mark.parametrize("first_bytes", [4, 5, 6, 300])
@@ -64,6 +64,17 @@ async def test_only_requests_that_hold_records_or_come_from_brokers_may_be_large
         async with connected(server) as client:
             client.send(frame(struct.pack(">hh", 3, 1) + bytes(99_996)))
             assert len(await client.receive()) == 100_000
+
+
+async def test_large_orders_for_brokers_are_refused_on_the_clients_listener() -> None:
+    order = frame(struct.pack(">hh", 6, 1) + bytes(1_000_000))
+    async with serving(**LIMITS_BY_API, broker_listeners=frozenset({"BROKERS"})) as server:
+        async with connected(server) as client:
+            client.send(order)
+            assert await client.is_closed()
+        async with connected(server, "BROKERS") as broker:
+            broker.send(order)
+            assert len(await broker.receive()) == 1_000_004
 
 
 @pytest.mark.parametrize("floods", [1, 20])
