@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING, LateAnswer
 from kbroker.network.limits import BROKER_REQUESTS, LARGE_REQUESTS
+from kbroker.network.parts import MOST_PARTS_AT_ONCE, SMALL_FILE_PART, gather, in_memory, part_size
 from kbroker.protocol.apis import API_BY_KEY
 
 if TYPE_CHECKING:
@@ -41,13 +42,10 @@ READING, WORKING, SENDING, CLOSED = "reading", "working", "sending", "closed"
 
 MOST_LATE_ANSWERS = 16
 """Produce requests of one connection that wait for a flush or for replicas; the next one waits in its socket."""
-MOST_PARTS_AT_ONCE = 256
 LARGEST_EXPECTED = 1 << 20
 LARGE_FRAME = 1 << 14
 """A frame that is larger may take milliseconds to decode."""
 PRODUCE_KEY = b"\0\0"
-SMALL_FILE_PART = 1 << 14
-"""A slice of a file up to this size is read and sent together with its neighbours: one system call instead of two."""
 
 _read_size = Struct(">i").unpack_from
 _read_key = Struct(">h").unpack_from
@@ -550,53 +548,3 @@ class Connection:
             self._frame = None
         self._release()
         self._server.forget(self)
-
-
-def in_memory(parts: list[Any]) -> int:
-    """Read the small slices of files in place and return the size of all parts; -1 when one is for sendfile."""
-    total = 0
-    for index, part in enumerate(parts):
-        kind = type(part)
-        if kind is bytearray or kind is bytes:
-            total += len(part)
-        elif kind is memoryview:
-            total += part.nbytes
-        elif part.size <= SMALL_FILE_PART:
-            parts[index] = read_small(part)
-            total += part.size
-        else:
-            return -1
-    return total
-
-
-def part_size(part: Any) -> int:
-    """Bytes that a part puts on the wire."""
-    return part.size if hasattr(part, "fileno") else memoryview(part).nbytes
-
-
-def gather(parts: list[Any], index: int, offset: int) -> tuple[list[Any], int, bool]:
-    """Return the bytes-like parts from `index` on (small file slices are read in place), their size, and whether more
-    follows.
-    """
-    buffers: list[Any] = []
-    wanted = 0
-    while index < len(parts) and len(buffers) < MOST_PARTS_AT_ONCE:
-        part = parts[index]
-        if hasattr(part, "fileno"):
-            if part.size > SMALL_FILE_PART:
-                break
-            part = parts[index] = read_small(part)
-        view = memoryview(part)[offset:] if offset else part
-        offset = 0
-        buffers.append(view)
-        wanted += len(view)
-        index += 1
-    return buffers, wanted, index < len(parts)
-
-
-def read_small(part: Any) -> bytes:
-    """Read a small slice of a file; OSError when the file no longer holds it."""
-    data: bytes = part.read()
-    if len(data) != part.size:
-        raise OSError(f"{part!r} is shorter than it was when the answer was made")
-    return data

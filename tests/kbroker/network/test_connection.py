@@ -1,22 +1,8 @@
-"""What a connection says and sends; its life over a real server is in test_server.py."""
+"""How a connection explains itself; its life over a real server is in test_server.py."""
 
 import pytest
 
-from kbroker.network.connection import SMALL_FILE_PART, explain_size, gather, in_memory, part_size
-
-
-class Slice:
-    """Part of a file, as far as a connection knows."""
-
-    def __init__(self, size: int, there: int | None = None) -> None:
-        self.size = size
-        self.there = size if there is None else there
-
-    def fileno(self) -> int:
-        return -1
-
-    def read(self) -> bytes:
-        return b"f" * self.there
+from kbroker.network.connection import explain_request_size, explain_size
 
 
 @pytest.mark.parametrize(
@@ -32,21 +18,6 @@ def test_a_refused_size_is_explained(first_bytes: bytes, size: int, said: str) -
     assert said in explain_size(first_bytes, size, 100)
 
 
-def test_small_slices_of_files_are_read_in_place() -> None:
-    parts = [b"ab", bytearray(b"c"), memoryview(b"def"), Slice(10)]
-    assert in_memory(parts) == 16
-    assert parts[3] == b"f" * 10
-
-
-def test_large_slices_are_left_for_sendfile() -> None:
-    large = Slice(SMALL_FILE_PART + 1)
-    parts = [b"ab", large, b"c"]
-    assert in_memory(parts) == -1
-    assert gather(parts, 0, 1) == ([b"b"], 1, True)
-    assert gather(parts, 2, 0) == ([b"c"], 1, False)
-    assert part_size(large) == SMALL_FILE_PART + 1
-
-
-def test_a_file_that_became_shorter_is_an_error() -> None:
-    with pytest.raises(OSError, match="shorter"):
-        in_memory([Slice(10, there=3)])
+def test_a_request_too_large_for_its_api_is_named() -> None:
+    assert "5000 bytes, Metadata: more than kbroker.small.request.max.bytes=100" in explain_request_size(3, 5000, 100)
+    assert "unknown (API key 999)" in explain_request_size(999, 5000, 100)
