@@ -54,13 +54,17 @@ class Background:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            try:
-                self._plan()
-            except Exception as error:
-                self._broken(error)
+            self.plan()
             if not self._refreshing and (self.lost or self._cluster.is_metadata_old):
                 self._refreshing = True
                 self.spawn(self._refresh())
+
+    def plan(self) -> None:
+        """Make a new plan now."""
+        try:
+            self._plan()
+        except Exception as error:
+            self._broken(error)
 
     async def _refresh(self) -> None:
         """Look up what was lost, or only see to it that the metadata is young."""

@@ -179,6 +179,8 @@ class Fetcher:
         finally:
             self._busy.discard(leader)
             answered(asked)
+        self.background.plan()  # what is asked next is on its way before what has come is decoded
+        self.background.arrived.set()
         self.background.wake()
 
     def _take_all(self, answer: FetchResponse, asked: Asking, leader: int) -> None:
@@ -222,7 +224,6 @@ class Fetcher:
             pairs = ((one.producer_id, one.first_offset) for one in item.aborted_transactions or ())
             aborted = AbortedTransactions(pairs)
         state.add(Chunk(item.records, aborted, answer))
-        self.background.arrived.set()
         return False
 
     def _refused(self, state: PartitionState, item: FetchResponse.PartitionData, leader: int) -> bool:

@@ -12,6 +12,7 @@ from kbroker.client.fetcher import Fetcher
 from kbroker.client.metadata import Node, PartitionMetadata, TopicMetadata
 from kbroker.client.partition_state import COMMITTED, Chunk, PartitionState
 from kbroker.client.places import answered, ask_about
+from kbroker.client.producer import Producer
 from kbroker.client.types import EARLIEST, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchResponse
@@ -138,3 +139,17 @@ async def test_a_poisoned_batch_is_named_and_can_be_skipped(consumer: Consumer) 
     state.move(5)
     state.add(Chunk(records))
     assert [record.offset for record in await consumer.poll(1)] == [5]
+
+
+async def test_the_next_request_is_under_way_before_an_answer_is_decoded(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap, batch_size=1000) as producer:
+        for _ in range(50):
+            await producer.send(topic, b"x" * 1000, partition=0)
+    async with Consumer(bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=2000) as consumer:
+        await consumer.assign([(topic, 0)])
+        fetcher = consumer._fetcher
+        async with asyncio.timeout(20):
+            while not consumer._assignment.states[TopicPartition(topic, 0)].chunks:
+                fetcher.background.arrived.clear()
+                await fetcher.background.arrived.wait()
+        assert fetcher._busy
