@@ -12,7 +12,19 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-SECTIONS = ("codec", "records", "broker", "flush", "stalls", "replication", "groups", "client", "compaction", "spark")
+SECTIONS = (
+    "codec",
+    "records",
+    "controller",
+    "broker",
+    "flush",
+    "stalls",
+    "replication",
+    "groups",
+    "client",
+    "compaction",
+    "spark",
+)
 COMPARED = {
     "broker": "One broker, one machine, one run",
     "flush": "A flush before each acknowledgement",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kbroker.controller.election import Strategy
-from kbroker.controller.instructions import Steps
+from kbroker.controller.instructions import Pause, Steps
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen
 from kbroker.controller.state import PartitionStatus
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.znodes import TopicPartition
@@ -60,7 +62,11 @@ class AdminElections:
 
     def elect(self, strategy: Strategy, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
         """PREFERRED or UNCLEAN elections; NONE for those held, else why not."""
-        results = {each: self._refusal(strategy, each) for each in partitions}
+        results: dict[TopicPartition, ErrorCode] = {}
+        for partition in partitions:
+            results[partition] = self._refusal(strategy, partition)
+            if len(results) % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
         wanted = [each for each, code in results.items() if code is ErrorCode.NONE]
         if not wanted:
             return results
@@ -94,22 +100,29 @@ class AdminElections:
     def rebalance(self) -> Steps[None]:
         """Give preferred leaders back what they can lead, where a broker is missing too much of it."""
         state = self.do.state
-        by_preferred: dict[int, list[TopicPartition]] = {}
-        for partition in state.partitions():
-            if partition in state.leadership and not state.is_being_deleted(partition.topic):
-                by_preferred.setdefault(state.replicas(partition)[0], []).append(partition)
-        for broker_id, partitions in sorted(by_preferred.items()):
-            elsewhere = [each for each in partitions if state.leadership[each].leader != broker_id]
+        preferred: Counter[int] = Counter()
+        elsewhere: dict[int, list[TopicPartition]] = {}
+        for number, partition in enumerate(state.partitions(), 1):
+            known = state.leadership.get(partition)
+            if known is not None and not state.is_being_deleted(partition.topic):
+                first = state.replicas(partition)[0]
+                preferred[first] += 1
+                if known.leader != first:
+                    elsewhere.setdefault(first, []).append(partition)
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        for broker_id, partitions in sorted(elsewhere.items()):
             allowed = self.do.config.leader_imbalance_per_broker_percentage / 100
-            if len(elsewhere) / len(partitions) <= allowed:
+            if len(partitions) / preferred[broker_id] <= allowed:
                 continue
-            possible = [each for each in elsewhere if self._can_lead(broker_id, each)]
+            possible = yield from chosen(partitions, self._can_have_its_first)
             if possible:
                 log.info("broker %d prefers to lead %d more", broker_id, len(possible))
                 yield from self.do.bring_online(possible, Strategy.PREFERRED)
 
-    def _can_lead(self, broker_id: int, partition: TopicPartition) -> bool:
+    def _can_have_its_first(self, partition: TopicPartition) -> bool:
         state = self.do.state
+        broker_id = state.replicas(partition)[0]
         is_in_sync = broker_id in state.leadership[partition].isr
         return is_in_sync and partition not in state.reassigning and state.is_online(broker_id, partition)
 

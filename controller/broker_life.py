@@ -9,6 +9,7 @@ from typing import Any
 
 from kbroker.controller.election import Strategy
 from kbroker.controller.instructions import CloseChannel, OpenChannel, Pause, Steps
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen, portions
 from kbroker.controller.reassignment import Reassignment
 from kbroker.controller.state import PartitionStatus, Replica, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
@@ -21,7 +22,7 @@ from kbroker.protocol.messages.replication import ControlledShutdownRequest, Con
 log = logging.getLogger(__name__)
 
 LEFT_AT_ONCE = 50
-"""Partitions that a stopping broker leaves in one round: a write to them waits until the round is done."""
+"""Partitions that a stopping broker leaves in one round (of few brokers): a write to them waits until it is done."""
 
 
 @dataclass(slots=True)
@@ -90,11 +91,8 @@ class BrokerLife:
         yield from self.do.tell_metadata(state.partitions(), broker_ids=started)
         replicas = state.replicas_on(started)
         yield Pause()
-        staying = [each for each in replicas if not state.is_going(each[0].topic)]
-        yield from self.do.move_replicas(
-            [each for each in staying if state.replica_state(each) is not ReplicaStatus.NON_EXISTENT],
-            ReplicaStatus.ONLINE,
-        )
+        staying = yield from chosen(replicas, self._is_staying)
+        yield from self.do.move_replicas(staying, ReplicaStatus.ONLINE)
         yield from self.do.elect_leaderless()
         moving = [
             each
@@ -103,6 +101,27 @@ class BrokerLife:
         ]
         yield from self.reassignment.resume(moving)
         yield from self.deletion.resume_for({each[0].topic for each in replicas})
+
+    def tell_anew(self, broker_id: int) -> Steps[None]:
+        """What a broker was last told is not known: another channel, and everything it has to know."""
+        state = self.do.state
+        broker = state.brokers.get(broker_id)
+        if broker is None:
+            return
+        log.warning("broker %d has not heard us for long: it is told everything anew", broker_id)
+        yield from self.open_channel(broker)
+        yield from self.do.tell_metadata(state.partitions(), broker_ids=(broker_id,))
+        replicas = state.replicas_on((broker_id,))
+        if state.is_live(broker_id):
+            batch = self.do.batch()
+            for replica in (yield from chosen(replicas, self._is_staying)):
+                is_new = state.replica_state(replica) is ReplicaStatus.NEW
+                batch.tell_leader_and_isr((broker_id,), replica[0], is_new=is_new)
+            yield from batch.send()
+        started = (ReplicaStatus.DELETION_STARTED,)
+        deleting = yield from chosen(replicas, lambda each: state.replica_state(each) in started)
+        yield from self.deletion.fail_replicas(deleting)
+        yield from self.deletion.resume_for({each[0].topic for each in deleting})
 
     def _modify(self, changed: dict[int, BrokerRegistration]) -> Steps[None]:
         """Other listeners: the channel moves with them, everybody's metadata too."""
@@ -130,30 +149,30 @@ class BrokerLife:
     def replicas_offline(self, replicas: Iterable[Replica]) -> Steps[None]:
         """New leaders for what these replicas led, smaller ISRs for the rest."""
         state = self.do.state
-        offline = [each for each in replicas if state.replica_state(each) is not ReplicaStatus.NON_EXISTENT]
-        deleting = [each for each in offline if state.is_going(each[0].topic)]
-        staying = [each for each in offline if not state.is_going(each[0].topic)]
-        yield Pause()
-        leaderless = self._leaderless({each[0] for each in staying})
-        yield Pause()
-        self.do.set_partition_status(leaderless, PartitionStatus.OFFLINE)
-        yield Pause()
+        offline = yield from chosen(replicas, lambda each: state.replica_state(each) is not ReplicaStatus.NON_EXISTENT)
+        deleting = yield from chosen(offline, lambda each: state.is_going(each[0].topic))
+        staying = yield from chosen(offline, self._is_staying)
+        leaderless = yield from chosen(dict.fromkeys(each[0] for each in staying), self._has_lost_its_leader)
+        for portion in portions(leaderless, PARTITIONS_PER_PAUSE):
+            self.do.set_partition_status(portion, PartitionStatus.OFFLINE)
+            yield Pause()
         yield from self.do.elect_leaderless()
         yield from self.do.move_replicas(staying, ReplicaStatus.OFFLINE)
         yield from self.deletion.fail_replicas(deleting)
         if not leaderless:
             yield from self.do.tell_metadata()
 
-    def _leaderless(self, partitions: set[TopicPartition]) -> list[TopicPartition]:
+    def _is_staying(self, replica: Replica) -> bool:
         state = self.do.state
-        return [
-            each
-            for each in sorted(partitions)
-            if (known := state.leadership.get(each)) is not None
-            and known.leader != NO_LEADER
-            and not state.is_online(known.leader, each)
-            and state.status(each) is not PartitionStatus.NON_EXISTENT
-        ]
+        exists = state.replica_state(replica) is not ReplicaStatus.NON_EXISTENT
+        return exists and not state.is_going(replica[0].topic)
+
+    def _has_lost_its_leader(self, partition: TopicPartition) -> bool:
+        state = self.do.state
+        known = state.leadership.get(partition)
+        if known is None or known.leader == NO_LEADER or state.is_online(known.leader, partition):
+            return False
+        return state.status(partition) is not PartitionStatus.NON_EXISTENT
 
     # --- log directories ---
 
@@ -161,7 +180,7 @@ class BrokerLife:
         """Ask these brokers about all their replicas: LeaderAndIsr's answer says which are offline."""
         state = self.do.state
         replicas = state.replicas_on(each for each in broker_ids if each in state.brokers)
-        askable = [each for each in replicas if not state.is_going(each[0].topic)]
+        askable = yield from chosen(replicas, lambda each: not state.is_going(each[0].topic))
         yield from self.do.move_replicas(askable, ReplicaStatus.ONLINE)
 
     def leader_and_isr_answered(self, broker_id: int, response: Any) -> Steps[None]:
@@ -170,9 +189,8 @@ class BrokerLife:
         if response.error_code != ErrorCode.NONE:
             log.warning("broker %d refused LeaderAndIsr: error %d", broker_id, response.error_code)
             return
-        names = {topic_id: name for name, topic_id in state.topic_ids.items()} if response.topics else {}
         answered = [
-            (TopicPartition(names.get(bytes(topic.topic_id), ""), each.partition_index), each.error_code)
+            (TopicPartition(state.topic_name(bytes(topic.topic_id)) or "", each.partition_index), each.error_code)
             for topic in response.topics
             for each in topic.partition_errors
         ]
@@ -204,9 +222,9 @@ class BrokerLife:
             return ControlledShutdownResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, remaining_partitions=[])
         log.info("broker %d is about to stop", request.broker_id)
         state.shutting_down.add(request.broker_id)
-        concerned = [each for each in state.partitions_on(request.broker_id) if self._can_move(each)]
-        led = [each for each in concerned if state.leadership[each].leader == request.broker_id]
-        followed = [each for each in concerned if state.leadership[each].leader != request.broker_id]
+        concerned = yield from chosen(state.partitions_on(request.broker_id), self._can_move)
+        led = yield from chosen(concerned, lambda each: state.leadership[each].leader == request.broker_id)
+        followed = yield from chosen(concerned, lambda each: state.leadership[each].leader != request.broker_id)
         yield from self.do.bring_online(led, Strategy.CONTROLLED_SHUTDOWN, at_once=LEFT_AT_ONCE)
         # Stopped before the ISR shrinks, so that the follower isn't taken back in.
         following = [(each, request.broker_id) for each in followed]

@@ -120,6 +120,13 @@ class StopReplicaAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokerFellBehind:
+    """So much waited for a broker that it was dropped: what it was told last is not known."""
+
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class RebalanceDue:
     """Time to look whether too many partitions are led by others than their preferred leaders."""
 
@@ -232,6 +239,7 @@ Event = (
     | LegacyElectionsFound
     | LeaderAndIsrAnswered
     | StopReplicaAnswered
+    | BrokerFellBehind
     | RebalanceDue
     | UncleanElectionEnabled
     | AlterPartitionCalled

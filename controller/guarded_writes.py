@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kbroker.controller.events import PartitionStatesWritten, TopicsWritten
 from kbroker.controller.instructions import Instruction, Pause, Steps, WritePartitionStates, WriteTopics
-from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE
 from kbroker.controller.state import ControllerState
 from kbroker.controller.znodes import Conflict, PartitionState, TopicAssignment, TopicPartition
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from kbroker.controller.events import PartitionStatesRead, PartitionStatesWritten
 from kbroker.controller.guarded_writes import adopt_state
-from kbroker.controller.instructions import ReadPartitionStates, Steps, WritePartitionStates
+from kbroker.controller.instructions import Pause, ReadPartitionStates, Steps, WritePartitionStates
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE
 from kbroker.controller.state import ControllerState
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.znodes import RECOVERED, RECOVERING, PartitionState, TopicPartition
@@ -89,27 +90,31 @@ class IsrChanges:
             return ErrorCode.STALE_BROKER_EPOCH
         return None
 
-    def alter(self, request: AlterPartitionRequest, version: int) -> Steps[AlterPartitionResponse]:
-        """Make the changes that can be made; all brokers' metadata hear of them."""
+    def alter(
+        self, request: AlterPartitionRequest, version: int
+    ) -> Steps[tuple[AlterPartitionResponse, list[TopicPartition]]]:
+        """Make the changes that can be made; all brokers' metadata hear of them. The answer, and what it is about."""
         state = self.do.state
         results: dict[TopicPartition, PartitionState | ErrorCode] = {}
         to_write = {}
-        for wanted in self._wanted(request, version):
+        changes = yield from self._wanted(request, version)
+        for number, wanted in enumerate(changes, 1):
             judged = judge(state, wanted, version)
             results[wanted.partition] = judged
             if isinstance(judged, PartitionState) and judged is not state.leadership[wanted.partition]:
                 to_write[wanted.partition] = judged
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
         if to_write:
             yield from self._write(to_write, results)
         if results:
             yield from self.do.tell_metadata(results)
-        return self._response(request, version, results)
+        return (yield from self._response(request, version, results)), list(results)
 
-    def _wanted(self, request: AlterPartitionRequest, version: int) -> list[WantedChange]:
-        names = {topic_id: name for name, topic_id in self.do.state.topic_ids.items()}
+    def _wanted(self, request: AlterPartitionRequest, version: int) -> Steps[list[WantedChange]]:
         changes = []
         for topic in request.topics:
-            name = names.get(bytes(topic.topic_id)) if version >= _TOPIC_IDS_SINCE else topic.topic_name
+            name = self.do.state.topic_name(bytes(topic.topic_id)) if version >= _TOPIC_IDS_SINCE else topic.topic_name
             for each in topic.partitions if name is not None else ():
                 assert name is not None
                 changes.append(
@@ -123,6 +128,8 @@ class IsrChanges:
                         _broker_epochs(each, version),
                     )
                 )
+                if len(changes) % PARTITIONS_PER_PAUSE == 0:
+                    yield Pause()
         return changes
 
     def _write(
@@ -144,18 +151,19 @@ class IsrChanges:
         request: AlterPartitionRequest,
         version: int,
         results: dict[TopicPartition, PartitionState | ErrorCode],
-    ) -> AlterPartitionResponse:
-        names = {topic_id: name for name, topic_id in self.do.state.topic_ids.items()}
-        topics = []
+    ) -> Steps[AlterPartitionResponse]:
+        topics, answered = [], 0
         for topic in request.topics:
-            name = names.get(bytes(topic.topic_id)) if version >= _TOPIC_IDS_SINCE else topic.topic_name
-            partitions = [
-                _partition(
-                    each.partition_index,
-                    ErrorCode.UNKNOWN_TOPIC_ID if name is None else results[TopicPartition(name, each.partition_index)],
-                )
-                for each in topic.partitions
-            ]
+            name = self.do.state.topic_name(bytes(topic.topic_id)) if version >= _TOPIC_IDS_SINCE else topic.topic_name
+            partitions = []
+            for each in topic.partitions:
+                result: PartitionState | ErrorCode = ErrorCode.UNKNOWN_TOPIC_ID
+                if name is not None:
+                    result = results[TopicPartition(name, each.partition_index)]
+                partitions.append(_partition(each.partition_index, result))
+                answered += 1
+                if answered % PARTITIONS_PER_PAUSE == 0:
+                    yield Pause()
             topics.append(
                 AlterPartitionResponse.TopicData(
                     topic_name=topic.topic_name, topic_id=topic.topic_id, partitions=partitions

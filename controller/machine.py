@@ -34,11 +34,11 @@ from kbroker.controller.instructions import (
     Steps,
 )
 from kbroker.controller.isr_changes import IsrChanges
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen, portions
 from kbroker.controller.reassignment import Reassignment
-from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE
 from kbroker.controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
-from kbroker.controller.transitions import Transitions, portions
+from kbroker.controller.transitions import Transitions
 from kbroker.controller.wording import count, few
 from kbroker.controller.znodes import PREFERRED_ELECTION, TopicAssignment, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -136,11 +136,11 @@ class Machine:
         for name, topic in (yield from self._with_ids(snapshot.topics)).items():
             state.add_topic(name, topic)
             yield Pause()
-        state.leadership.update(
-            {each: known for each, known in snapshot.partition_states.items() if state.assignment(each) is not None}
-        )
-        yield Pause()
-        state.reassigning.update(each for each in state.partitions() if self._is_moving(each))
+        for number, (partition, known) in enumerate(snapshot.partition_states.items(), 1):
+            if state.assignment(partition) is not None:
+                state.take(partition, known)
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
         for broker in state.brokers.values():
             yield from self._brokers.open_channel(broker)
         self._tell_story()
@@ -151,13 +151,13 @@ class Machine:
         if snapshot.reassignments:
             yield from self._reassignment.ask_legacy(snapshot.reassignments)
         yield from self._reassignment.resume(state.reassigning)
-        yield from self._deletion.resume()
+        yield from self._deletion.resume(state.topics_to_delete)
         if snapshot.preferred_elections:
             yield from self._legacy_elections(events.LegacyElectionsFound(snapshot.preferred_elections))
 
     def _tell_story(self) -> None:
         state = self.state
-        away = {each for partition in state.partitions() for each in state.replicas(partition)} - set(state.brokers)
+        away = state.holders() - set(state.brokers)
         topics, partitions = len(state.assignments), sum(map(len, state.assignments.values()))
         log.info(
             "found %s and %s; brokers there: %s; away: %s",
@@ -166,10 +166,6 @@ class Machine:
             few(sorted(state.brokers)),
             few(sorted(away)) or "-",
         )
-
-    def _is_moving(self, partition: TopicPartition) -> bool:
-        assignment = self.state.assignment(partition)
-        return assignment is not None and assignment.is_being_reassigned
 
     def _with_ids(self, topics: dict[str, TopicAssignment]) -> Steps[dict[str, TopicAssignment]]:
         """The topics with those given ids that have none."""
@@ -203,7 +199,8 @@ class Machine:
         online, offline = yield from self._judge_replicas()
         yield from self._judge_partitions()
         elected = yield from self._do.elect_leaderless()
-        yield from self._do.move_replicas([each for each in online if each[0] not in elected], ReplicaStatus.ONLINE)
+        others = yield from chosen(online, lambda each: each[0] not in elected)
+        yield from self._do.move_replicas(others, ReplicaStatus.ONLINE)
         yield from self._do.move_replicas(offline, ReplicaStatus.OFFLINE)
 
     def _judge_replicas(self) -> Steps[tuple[list[Replica], list[Replica]]]:
@@ -254,6 +251,9 @@ class Machine:
         if self.state.is_of_this_life(event.broker_id, event.request):
             yield from self._deletion.stop_replica_answered(event.broker_id, event.request, event.response)
 
+    def _broker_fell_behind(self, event: events.BrokerFellBehind) -> Steps[None]:
+        yield from self._brokers.tell_anew(event.broker_id)
+
     def _controlled_shutdown(self, event: events.ControlledShutdownCalled) -> Steps[None]:
         response = yield from self._brokers.shut_down(event.request, event.version)
         yield Answer(event.call, response)
@@ -282,7 +282,7 @@ class Machine:
 
     def _create_partitions(self, partitions: list[TopicPartition]) -> Steps[None]:
         """New, then Online: the state nodes are made, and the brokers told."""
-        for portion in portions(partitions):
+        for portion in portions(partitions, self._do.at_once()):
             replicas = [(each, broker_id) for each in portion for broker_id in self.state.replicas(each)]
             self._do.set_partition_status(portion, PartitionStatus.NEW)
             yield from self._do.move_replicas(replicas, ReplicaStatus.NEW)
@@ -328,9 +328,9 @@ class Machine:
         if refusal is not None:
             yield Answer(event.call, AlterPartitionResponse(throttle_time_ms=0, error_code=refusal, topics=[]))
             return
-        response = yield from self._isr_changes.alter(event.request, event.version)
+        response, partitions = yield from self._isr_changes.alter(event.request, event.version)
         yield Answer(event.call, response)
-        yield from self._reassignment.maybe_complete(self.state.reassigning)
+        yield from self._reassignment.maybe_complete(partitions)
 
     def _legacy_reassignments(self, event: events.LegacyReassignmentsFound) -> Steps[None]:
         yield from self._reassignment.ask_legacy(event.targets)
@@ -378,6 +378,7 @@ _PROCEDURES: dict[type[Any], Callable[[Machine, Any], Steps[None]]] = {
     events.LogDirsFailed: Machine._log_dirs_failed,
     events.LeaderAndIsrAnswered: Machine._leader_and_isr_answered,
     events.StopReplicaAnswered: Machine._stop_replica_answered,
+    events.BrokerFellBehind: Machine._broker_fell_behind,
     events.ControlledShutdownCalled: Machine._controlled_shutdown,
     events.TopicsListed: Machine._topics_listed,
     events.TopicsModified: Machine._topics_modified,

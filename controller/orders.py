@@ -6,6 +6,7 @@ Writes and reads go in chunks, so that the broker's event loop is never held for
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -36,6 +37,7 @@ from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest
 
 CHUNK = 500
+PAUSES_PER_FREEZE = 10
 T = TypeVar("T")
 
 
@@ -60,6 +62,7 @@ class Orders:
         self._channels_open: set[int] = set()
         self._topics_watched: set[str] = set()
         self._is_over = False
+        self._pauses = 0
 
     def end(self) -> None:
         """Close the channels and forget the watches: the term is over. Answers that still come are nobody's."""
@@ -81,11 +84,22 @@ class Orders:
             case ForgetTopics(names):
                 self._forget_topics(names)
             case Pause():
-                await asyncio.sleep(0)
-                return events.Done()
+                return await self._pause()
             case _:
                 return await self._use_zookeeper(instruction)
         return None
+
+    def begin(self) -> None:
+        """An event's instructions begin."""
+        self._pauses = 0
+
+    async def _pause(self) -> events.Result:
+        """Let others in. What a long event leaves behind is to stay: the garbage collector need not look at it."""
+        self._pauses += 1
+        if self._pauses % PAUSES_PER_FREEZE == 0:
+            gc.freeze()
+        await asyncio.sleep(0)
+        return events.Done()
 
     async def _use_zookeeper(self, instruction: Instruction) -> events.Result:
         try:
@@ -125,7 +139,10 @@ class Orders:
             self._send(instruction)
         elif isinstance(instruction, OpenChannel):
             self._channels_open.add(instruction.broker_id)
-            self._channels.add_broker(instruction.broker_id, instruction.host, instruction.port)
+            fell_behind = events.BrokerFellBehind(instruction.broker_id)
+            self._channels.add_broker(
+                instruction.broker_id, instruction.host, instruction.port, lambda: self._tell(fell_behind)
+            )
         else:
             self._channels_open.discard(instruction.broker_id)
             self._channels.remove_broker(instruction.broker_id)

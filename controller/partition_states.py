@@ -16,7 +16,8 @@ from kbroker.controller.election import Elected, Strategy, elect, needs_unclean
 from kbroker.controller.events import PartitionStatesWritten, TopicConfigsRead
 from kbroker.controller.guarded_writes import write_states
 from kbroker.controller.instructions import CreatePartitionStates, Pause, ReadTopicConfigs, Steps
-from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen
+from kbroker.controller.request_batch import RequestBatch
 from kbroker.controller.state import ControllerState, PartitionStatus
 from kbroker.controller.wording import count, few
 from kbroker.controller.znodes import Conflict, PartitionState, TopicPartition
@@ -77,12 +78,14 @@ class PartitionMoves:
     def _initialise(self, partitions: list[TopicPartition]) -> Steps[set[TopicPartition]]:
         """First leaders: the first live replica, all live ones in sync. With none live the partition stays New."""
         states, waiting = {}, []
-        for partition in partitions:
+        for number, partition in enumerate(partitions, 1):
             live = self.state.online(self.state.replicas(partition), partition)
             if live:
                 states[partition] = PartitionState(live[0], 0, tuple(live), self.state.epoch)
             else:
                 waiting.append(partition)
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
         if waiting:
             log.warning("%s not made yet, no replica is live: %s", count(len(waiting), "partition"), few(waiting))
         if not states:
@@ -149,15 +152,14 @@ class PartitionMoves:
     def _allowed_unclean(self, partitions: list[TopicPartition]) -> Steps[set[TopicPartition]]:
         """Those without a live member in the ISR whose topic lets another replica lead; data may be lost then."""
         state = self.state
-        in_need = [
-            each
-            for each in partitions
-            if needs_unclean(
-                state.leadership[each],
-                lambda broker_id, each=each: state.is_online(broker_id, each),  # type: ignore[misc]
+
+        def is_in_need(partition: TopicPartition) -> bool:
+            nobody_is_in_sync = needs_unclean(
+                state.leadership[partition], lambda broker_id: state.is_online(broker_id, partition)
             )
-            and state.online(state.replicas(each), each)
-        ]
+            return nobody_is_in_sync and bool(state.online(state.replicas(partition), partition))
+
+        in_need = yield from chosen(partitions, is_in_need)
         if not in_need:
             return set()
         topics = tuple(dict.fromkeys(each.topic for each in in_need))

@@ -10,11 +10,16 @@ class BrokerChannels(Protocol):
     """One ordered channel per broker, our own included.
 
     Each broker gets its requests one at a time in the order of `send`; a failed one is sent again every 100 ms until
-    it is answered or the broker is removed. A broker that hangs delays only itself. No ApiVersions handshake.
+    it is answered or the broker is removed. A broker that hangs delays only itself. What waits for one broker has a
+    limit. No ApiVersions handshake.
     """
 
-    def add_broker(self, broker_id: int, host: str, port: int) -> None:
-        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped."""
+    def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None]) -> None:
+        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
+
+        `on_behind` is called (on the loop) when too much waits: all of it is dropped then, and what is sent until the
+        broker is added again.
+        """
         ...
 
     def remove_broker(self, broker_id: int) -> None:

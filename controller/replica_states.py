@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 
 from kbroker.controller.guarded_writes import write_states
 from kbroker.controller.instructions import Pause, Steps
-from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen
+from kbroker.controller.request_batch import RequestBatch
 from kbroker.controller.state import ControllerState, Replica, ReplicaStatus
 from kbroker.controller.znodes import NO_LEADER, PartitionState, TopicPartition
 
@@ -97,7 +98,7 @@ class ReplicaMoves:
         """Shrink the ISRs the replica is in. The last member stays: somebody has to know what was acknowledged."""
         state = self.state
         self.batch.tell_metadata(each for each in partitions if each in state.leadership)
-        staying = [each for each in partitions if not state.is_going(each.topic)]
+        staying = yield from chosen(partitions, lambda each: not state.is_going(each.topic))
 
         def decide(remaining: list[TopicPartition]) -> Steps[dict[TopicPartition, PartitionState]]:
             yield from ()

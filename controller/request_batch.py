@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kbroker.controller.instructions import Instruction, Pause, Send, Steps
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, portions
 from kbroker.controller.state import ControllerState
 from kbroker.controller.znodes import BrokerRegistration, TopicPartition
 from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
@@ -16,7 +17,8 @@ from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopRepli
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8
 STOP_REPLICA_VERSION = 4
-PARTITIONS_PER_PAUSE = 250
+PARTITIONS_PER_REQUEST = 1000
+"""Requests stay small: neither we nor the brokers stand still over one, and others come in between."""
 
 _LEADER_DURING_DELETE = -2
 _EPOCH_DURING_DELETE = -2
@@ -32,6 +34,7 @@ class RequestBatch:
         self._controller_id = controller_id
         self._listener = listener
         self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
+        self._states: dict[tuple[TopicPartition, bool], LeaderAndIsrRequest.LeaderAndIsrPartitionState] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
         self._metadata_brokers: set[int] = set()
         self._metadata_partitions: dict[TopicPartition, None] = {}
@@ -58,41 +61,54 @@ class RequestBatch:
     def send(self) -> Steps[None]:
         """The requests, in Kafka's order, to brokers that are registered."""
         brokers = self._state.brokers
+        told = 0
         for broker_id in sorted(set(self._leader_and_isr) & set(brokers)):
+            told += len(self._leader_and_isr[broker_id])
             yield from self._send_leader_and_isr(brokers[broker_id])
+            if told >= PARTITIONS_PER_PAUSE:
+                told = 0
+                yield Pause()
         if self._metadata_brokers:
             yield from self._send_metadata()
         for broker_id in sorted(set(self._stop_replica) & set(brokers)):
             yield from self._send_stop_replica(brokers[broker_id])
 
     def _send_leader_and_isr(self, broker: BrokerRegistration) -> Steps[None]:
-        state = self._state
-        topics: dict[str, list[LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
-        leaders = set()
-        for count, (partition, is_new) in enumerate(self._leader_and_isr[broker.broker_id].items(), 1):
-            known, assignment = state.leadership.get(partition), state.assignment(partition)
-            if known is None or assignment is None:
-                continue
-            leaders.add(known.leader)
-            topics.setdefault(partition.topic, []).append(
-                LeaderAndIsrRequest.LeaderAndIsrPartitionState(
-                    partition_index=partition.partition,
-                    controller_epoch=known.controller_epoch,
-                    leader=known.leader,
-                    leader_epoch=known.leader_epoch,
-                    isr=list(known.isr),
-                    partition_epoch=known.partition_epoch,
-                    replicas=list(assignment.replicas),
-                    adding_replicas=list(assignment.adding_replicas),
-                    removing_replicas=list(assignment.removing_replicas),
-                    is_new=is_new,
-                    leader_recovery_state=known.leader_recovery_state,
-                )
-            )
-            if count % PARTITIONS_PER_PAUSE == 0:
-                yield Pause()
-        if topics:
-            yield self._leader_and_isr_request(broker, topics, leaders)
+        told = list(self._leader_and_isr.pop(broker.broker_id).items())
+        for portion in portions(told, PARTITIONS_PER_REQUEST):
+            topics: dict[str, list[LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
+            leaders = set()
+            for number, (partition, is_new) in enumerate(portion, 1):
+                state = self._states.get((partition, is_new)) or self._leader_and_isr_of(partition, is_new)
+                if state is not None:
+                    leaders.add(state.leader)
+                    topics.setdefault(partition.topic, []).append(state)
+                if number % PARTITIONS_PER_PAUSE == 0:
+                    yield Pause()
+            if topics:
+                yield self._leader_and_isr_request(broker, topics, leaders)
+
+    def _leader_and_isr_of(
+        self, partition: TopicPartition, is_new: bool
+    ) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState | None:
+        """The same for all of the partition's replicas: built once."""
+        known, assignment = self._state.leadership.get(partition), self._state.assignment(partition)
+        if known is None or assignment is None:
+            return None
+        state = self._states[partition, is_new] = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+            partition_index=partition.partition,
+            controller_epoch=known.controller_epoch,
+            leader=known.leader,
+            leader_epoch=known.leader_epoch,
+            isr=list(known.isr),
+            partition_epoch=known.partition_epoch,
+            replicas=list(assignment.replicas),
+            adding_replicas=list(assignment.adding_replicas),
+            removing_replicas=list(assignment.removing_replicas),
+            is_new=is_new,
+            leader_recovery_state=known.leader_recovery_state,
+        )
+        return state
 
     def _leader_and_isr_request(
         self,
@@ -129,30 +145,32 @@ class RequestBatch:
 
     def _send_metadata(self) -> Steps[None]:
         """The same partitions and brokers for all: built once, shared by the requests."""
-        topics: dict[str, list[UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
-        for count, partition in enumerate(self._metadata_partitions, 1):
-            told = self._metadata_of(partition)
-            if told is not None:
-                topics.setdefault(partition.topic, []).append(told)
-            if count % PARTITIONS_PER_PAUSE == 0:
-                yield Pause()
-        topic_states = [
-            UpdateMetadataRequest.UpdateMetadataTopicState(
-                topic_name=topic, topic_id=self._state.topic_id(topic), partition_states=partitions
-            )
-            for topic, partitions in topics.items()
-        ]
         live_brokers = [_live_broker(self._state.brokers[each]) for each in sorted(self._state.brokers)]
-        for broker_id in sorted(self._metadata_brokers & set(self._state.brokers)):
-            request = UpdateMetadataRequest(
-                controller_id=self._controller_id,
-                is_kraft_controller=False,
-                controller_epoch=self._state.epoch,
-                broker_epoch=self._state.brokers[broker_id].epoch,
-                topic_states=topic_states,
-                live_brokers=live_brokers,
-            )
-            yield Send(broker_id, request, UPDATE_METADATA_VERSION)
+        partitions = list(self._metadata_partitions)
+        for portion in portions(partitions, PARTITIONS_PER_REQUEST) if partitions else ((),):
+            topics: dict[str, list[UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
+            for number, partition in enumerate(portion, 1):
+                told = self._metadata_of(partition)
+                if told is not None:
+                    topics.setdefault(partition.topic, []).append(told)
+                if number % PARTITIONS_PER_PAUSE == 0:
+                    yield Pause()
+            topic_states = [
+                UpdateMetadataRequest.UpdateMetadataTopicState(
+                    topic_name=topic, topic_id=self._state.topic_id(topic), partition_states=states
+                )
+                for topic, states in topics.items()
+            ]
+            for broker_id in sorted(self._metadata_brokers & set(self._state.brokers)):
+                request = UpdateMetadataRequest(
+                    controller_id=self._controller_id,
+                    is_kraft_controller=False,
+                    controller_epoch=self._state.epoch,
+                    broker_epoch=self._state.brokers[broker_id].epoch,
+                    topic_states=topic_states,
+                    live_brokers=live_brokers,
+                )
+                yield Send(broker_id, request, UPDATE_METADATA_VERSION)
 
     def _metadata_of(self, partition: TopicPartition) -> UpdateMetadataRequest.UpdateMetadataPartitionState | None:
         """None for a partition without a state: nothing is known of it that a client could use."""
@@ -174,30 +192,32 @@ class RequestBatch:
         )
 
     def _send_stop_replica(self, broker: BrokerRegistration) -> Steps[None]:
-        topics: dict[str, list[StopReplicaRequest.StopReplicaPartitionState]] = {}
-        for count, (partition, delete) in enumerate(self._stop_replica[broker.broker_id].items(), 1):
-            known = self._state.leadership.get(partition)
-            epoch = known.leader_epoch if known is not None else _NO_EPOCH
-            topics.setdefault(partition.topic, []).append(
-                StopReplicaRequest.StopReplicaPartitionState(
-                    partition_index=partition.partition,
-                    leader_epoch=_EPOCH_DURING_DELETE if self._state.is_being_deleted(partition.topic) else epoch,
-                    delete_partition=delete,
+        told = list(self._stop_replica[broker.broker_id].items())
+        for portion in portions(told, PARTITIONS_PER_REQUEST):
+            topics: dict[str, list[StopReplicaRequest.StopReplicaPartitionState]] = {}
+            for number, (partition, delete) in enumerate(portion, 1):
+                known = self._state.leadership.get(partition)
+                epoch = known.leader_epoch if known is not None else _NO_EPOCH
+                topics.setdefault(partition.topic, []).append(
+                    StopReplicaRequest.StopReplicaPartitionState(
+                        partition_index=partition.partition,
+                        leader_epoch=_EPOCH_DURING_DELETE if self._state.is_being_deleted(partition.topic) else epoch,
+                        delete_partition=delete,
+                    )
                 )
+                if number % PARTITIONS_PER_PAUSE == 0:
+                    yield Pause()
+            request = StopReplicaRequest(
+                controller_id=self._controller_id,
+                is_kraft_controller=False,
+                controller_epoch=self._state.epoch,
+                broker_epoch=broker.epoch,
+                topic_states=[
+                    StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=partitions)
+                    for topic, partitions in topics.items()
+                ],
             )
-            if count % PARTITIONS_PER_PAUSE == 0:
-                yield Pause()
-        request = StopReplicaRequest(
-            controller_id=self._controller_id,
-            is_kraft_controller=False,
-            controller_epoch=self._state.epoch,
-            broker_epoch=broker.epoch,
-            topic_states=[
-                StopReplicaRequest.StopReplicaTopicState(topic_name=topic, partition_states=partitions)
-                for topic, partitions in topics.items()
-            ],
-        )
-        yield Send(broker.broker_id, request, STOP_REPLICA_VERSION)
+            yield Send(broker.broker_id, request, STOP_REPLICA_VERSION)
 
 
 def _live_broker(broker: BrokerRegistration) -> UpdateMetadataRequest.UpdateMetadataBroker:

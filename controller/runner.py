@@ -236,6 +236,7 @@ class ControllerRunner:
         term, orders = self._term, self._orders
         if term is None or orders is None:
             return False
+        orders.begin()
         instructions = self._machine.handle(event)
         has_work = bool(instructions)
         while instructions:

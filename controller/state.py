@@ -55,6 +55,7 @@ class ControllerState:
         self.offline_partitions: dict[int, set[TopicPartition]] = {}
         """Per broker, the partitions in log directories it has lost."""
         self.topic_ids: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
         self.topic_versions: dict[str, int] = {}
         """Of the topics' znodes, as we last read or wrote them."""
         self.assignments: dict[str, dict[int, ReplicaAssignment]] = {}
@@ -64,13 +65,15 @@ class ControllerState:
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         """Online means: there is a leader, on a broker that is there. `set_status` changes it."""
         self.replica_status: dict[Replica, ReplicaStatus] = {}
+        self.leaderless: dict[TopicPartition, None] = {}
+        """Partitions that are New or Offline, in the order in which they became so."""
         self.reassigning: set[TopicPartition] = set()
         self.topics_to_delete: set[str] = set()
         self.deletion_started: set[str] = set()
         """Topics to delete whose partitions are NonExistent by now: these have no leaders any more."""
         self.deletion_ineligible: set[str] = set()
         """Topics to delete that have to wait: for an absent broker, for a reassignment."""
-        self._on_broker: dict[int, set[TopicPartition]] = {}
+        self._on_broker: dict[int, dict[TopicPartition, None]] = {}
 
     # --- brokers ---
 
@@ -113,15 +116,16 @@ class ControllerState:
         topic = self.assignments.setdefault(partition.topic, {})
         previous = topic.get(partition.partition)
         for replica in previous.replicas if previous is not None else ():
-            self._on_broker[replica].discard(partition)
+            self._on_broker[replica].pop(partition, None)
         for replica in assignment.replicas:
-            self._on_broker.setdefault(replica, set()).add(partition)
+            self._on_broker.setdefault(replica, {})[partition] = None
         topic[partition.partition] = assignment
 
     def add_topic(self, name: str, topic: TopicAssignment) -> list[TopicPartition]:
         """Take over a topic's id and its partitions; those that were unknown are given back."""
         if topic.topic_id is not None:
             self.topic_ids[name] = topic.topic_id
+            self._names[topic.topic_id] = name
         self.topic_versions[name] = topic.version
         known = self.assignments.setdefault(name, {})
         added = []
@@ -130,21 +134,23 @@ class ControllerState:
             if number not in known:
                 added.append(partition)
             self.set_assignment(partition, assignment)
+            if assignment.is_being_reassigned:
+                self.reassigning.add(partition)
         return added
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic and all that belongs to it."""
         for partition in self.partitions_of(name):
             for replica in self.replicas(partition):
-                self._on_broker[replica].discard(partition)
+                self._on_broker[replica].pop(partition, None)
                 self.replica_status.pop((partition, replica), None)
             self.leadership.pop(partition, None)
-            self.partition_status.pop(partition, None)
+            self.set_status(partition, PartitionStatus.NON_EXISTENT)
             self.reassigning.discard(partition)
             for lost in self.offline_partitions.values():
                 lost.discard(partition)
         self.assignments.pop(name, None)
-        self.topic_ids.pop(name, None)
+        self._names.pop(self.topic_ids.pop(name, NO_TOPIC_ID), None)
         self.topic_versions.pop(name, None)
         for topics in (self.topics_to_delete, self.deletion_started, self.deletion_ineligible):
             topics.discard(name)
@@ -164,8 +170,12 @@ class ControllerState:
         return [TopicPartition(topic, number) for number in self.assignments.get(topic, ())]
 
     def partitions_on(self, broker_id: int) -> list[TopicPartition]:
-        """All partitions that have a replica on the broker, in order."""
-        return sorted(self._on_broker.get(broker_id, ()))
+        """All partitions that have a replica on the broker."""
+        return list(self._on_broker.get(broker_id, ()))
+
+    def holders(self) -> set[int]:
+        """The brokers that have replicas, whether or not they are there."""
+        return {broker_id for broker_id, partitions in self._on_broker.items() if partitions}
 
     def replicas_on(self, broker_ids: Iterable[int]) -> list[Replica]:
         """All replicas on these brokers."""
@@ -178,6 +188,10 @@ class ControllerState:
     def topic_id(self, topic: str) -> bytes:
         """The topic's id, zeros when it has none."""
         return self.topic_ids.get(topic, NO_TOPIC_ID)
+
+    def topic_name(self, topic_id: bytes) -> str | None:
+        """The topic that has this id."""
+        return self._names.get(topic_id)
 
     def is_being_deleted(self, topic: str) -> bool:
         """Whether the topic is marked for deletion."""
@@ -201,6 +215,10 @@ class ControllerState:
             self.partition_status.pop(partition, None)
         else:
             self.partition_status[partition] = status
+        if status in (PartitionStatus.NEW, PartitionStatus.OFFLINE):
+            self.leaderless[partition] = None
+        else:
+            self.leaderless.pop(partition, None)
 
     def take(self, partition: TopicPartition, known: PartitionState) -> None:
         """Take over what a partition's node holds. One that has lost its leader waits for an election from then on."""
@@ -236,6 +254,17 @@ class ControllerState:
                     assert partition in self._on_broker[replica], f"{partition} missing on broker {replica}"
                 if assignment.is_being_reassigned:
                     assert partition in self.reassigning, f"{partition} moves and nobody knows"
+        self._check_indexes()
         for topics in (self.deletion_started, self.deletion_ineligible):
             assert topics <= self.topics_to_delete, "a topic's deletion began that nobody asked for"
         assert self.shutting_down <= set(self.brokers), "a broker is shutting down that is not there"
+
+    def _check_indexes(self) -> None:
+        """What is kept twice, to be found fast, has to agree."""
+        waiting = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
+        leaderless = {each for each, status in self.partition_status.items() if status in waiting}
+        assert leaderless == set(self.leaderless), "the leaderless are not those without a leader"
+        assert self._names == {topic_id: name for name, topic_id in self.topic_ids.items()}, "topic ids and names"
+        held = {(each, broker_id) for broker_id, partitions in self._on_broker.items() for each in partitions}
+        replicas = {(each, broker_id) for each in self.partitions() for broker_id in self.replicas(each)}
+        assert held == replicas, "the brokers hold other replicas than the assignments say"

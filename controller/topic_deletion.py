@@ -8,12 +8,13 @@ so does a reassignment until it is over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from kbroker.controller import znodes
-from kbroker.controller.instructions import DeleteNodes, DeleteTopicNodes, ForgetTopics, Steps
+from kbroker.controller.instructions import DeleteNodes, DeleteTopicNodes, ForgetTopics, Pause, Steps
+from kbroker.controller.pacing import chosen
 from kbroker.controller.state import PartitionStatus, Replica, ReplicaStatus
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.wording import count, few
@@ -42,7 +43,7 @@ class TopicDeletion:
         log.info("deleting %s: %s", count(len(accepted), "topic"), few(accepted))
         state.topics_to_delete.update(accepted)
         state.deletion_ineligible.update({each.topic for each in state.reassigning} & set(accepted))
-        yield from self.resume()
+        yield from self.resume(accepted)
 
     def resume_for(self, topics: Iterable[str]) -> Steps[None]:
         """What kept these topics from being deleted may be over; a reassignment that still runs is not."""
@@ -50,7 +51,7 @@ class TopicDeletion:
         waiting = set(topics) & self.do.state.topics_to_delete - moving
         if waiting:
             self.do.state.deletion_ineligible -= waiting
-            yield from self.resume()
+            yield from self.resume(waiting)
 
     def mark_ineligible(self, topics: Iterable[str]) -> None:
         """These topics' deletion has to wait."""
@@ -69,7 +70,7 @@ class TopicDeletion:
         ]
         yield from self.do.move_replicas(movable, ReplicaStatus.DELETION_INELIGIBLE)
         self.mark_ineligible(each[0].topic for each in failed)
-        yield from self.resume()
+        yield from self.resume({each[0].topic for each in failed})
 
     def stop_replica_answered(self, broker_id: int, request: Any, response: Any) -> Steps[None]:
         """A broker's word on replicas it was to delete."""
@@ -94,13 +95,14 @@ class TopicDeletion:
         deleted = sorted(asked - failed)
         yield from self.fail_replicas((each, broker_id) for each in sorted(failed))
         yield from self.do.move_replicas([(each, broker_id) for each in deleted], ReplicaStatus.DELETION_SUCCESSFUL)
-        yield from self.resume()
+        yield from self.resume({each.topic for each in asked})
 
-    def resume(self) -> Steps[None]:
-        """Take each topic as far as it can go now."""
+    def resume(self, topics: Collection[str]) -> Steps[None]:
+        """Take each of the topics as far as it can go now."""
         state = self.do.state
         eligible = []
-        for topic in sorted(state.topics_to_delete):
+        for topic in sorted(state.topics_to_delete.intersection(topics)):
+            yield Pause()
             states = {state.replica_state(each) for each in state.replicas_of(topic)}
             if states == {ReplicaStatus.DELETION_SUCCESSFUL}:
                 yield from self._complete(topic)
@@ -122,21 +124,26 @@ class TopicDeletion:
         """Take the topics out of everybody's metadata, then have their replicas deleted."""
         state = self.do.state
         unseen = [topic for topic in topics if topic not in state.deletion_started]
-        partitions = [each for topic in unseen for each in state.partitions_of(topic)]
-        alive = [each for each in partitions if state.status(each) is not PartitionStatus.NON_EXISTENT]
-        self.do.set_partition_status(alive, PartitionStatus.OFFLINE)
-        self.do.set_partition_status(alive, PartitionStatus.NON_EXISTENT)
+        for topic in unseen:
+            partitions = state.partitions_of(topic)
+            alive = [each for each in partitions if state.status(each) is not PartitionStatus.NON_EXISTENT]
+            self.do.set_partition_status(alive, PartitionStatus.OFFLINE)
+            self.do.set_partition_status(alive, PartitionStatus.NON_EXISTENT)
+            yield Pause()
         state.deletion_started.update(unseen)
         yield from self.do.tell_metadata(each for topic in topics for each in state.partitions_of(topic))
         yield from self._delete_replicas(topics)
 
     def _delete_replicas(self, topics: list[str]) -> Steps[None]:
         state = self.do.state
-        replicas = [each for topic in topics for each in state.replicas_of(topic)]
-        left = [each for each in replicas if state.replica_state(each) is not ReplicaStatus.DELETION_SUCCESSFUL]
-        dead = [each for each in left if not state.is_online(each[1], each[0])]
-        live = [each for each in left if state.is_online(each[1], each[0])]
-        not_offline = [each for each in dead if state.replica_state(each) is not ReplicaStatus.OFFLINE]
+        left: list[Replica] = []
+        for topic in topics:
+            replicas = state.replicas_of(topic)
+            left += [each for each in replicas if state.replica_state(each) is not ReplicaStatus.DELETION_SUCCESSFUL]
+            yield Pause()
+        dead = yield from chosen(left, lambda each: not state.is_online(each[1], each[0]))
+        live = yield from chosen(left, lambda each: state.is_online(each[1], each[0]))
+        not_offline = yield from chosen(dead, lambda each: state.replica_state(each) is not ReplicaStatus.OFFLINE)
         yield from self.do.move_replicas(not_offline, ReplicaStatus.OFFLINE)
         yield from self.do.move_replicas(dead, ReplicaStatus.DELETION_INELIGIBLE)
         yield from self.do.move_replicas(live, ReplicaStatus.OFFLINE)

@@ -1,31 +1,30 @@
 """Whole transitions, told to the brokers in portions: what the larger procedures are made of (pure).
 
-Portions keep requests small: neither we nor the brokers stand still over thousands of partitions, and the first ones
-are led again while the last are still elected.
+Portions let the first partitions be led again while the last are still elected; they are large enough for each broker
+to hear of many at once.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from itertools import islice
 
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.election import Strategy
 from kbroker.controller.instructions import Steps
+from kbroker.controller.pacing import chosen, portions
 from kbroker.controller.partition_states import PartitionMoves
 from kbroker.controller.replica_states import ReplicaMoves
 from kbroker.controller.request_batch import RequestBatch
 from kbroker.controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
-from kbroker.controller.wording import count, few, spread
+from kbroker.controller.wording import Tally, count, few
 from kbroker.controller.znodes import TopicPartition
 
 log = logging.getLogger(__name__)
 
 PORTION = 1000
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -44,6 +43,10 @@ class Transitions:
         """Partitions into New, Offline or NonExistent."""
         PartitionMoves(self.state, self.batch()).set_status(partitions, target)
 
+    def at_once(self, size: int = PORTION) -> int:
+        """How many partitions make a round: more where there are more brokers to share the requests."""
+        return size * max(1, len(self.state.brokers) // 10)
+
     def bring_online(
         self,
         partitions: Iterable[TopicPartition],
@@ -54,27 +57,29 @@ class Transitions:
     ) -> Steps[set[TopicPartition]]:
         """Give partitions leaders, so many at once; returns those that got one."""
         state = self.state
-        wanted = list(partitions)
-        elections = [each for each in wanted if state.status(each) is not PartitionStatus.NEW]
         succeeded: set[TopicPartition] = set()
-        for portion in portions(wanted, at_once):
+        led = Tally()
+        failed: list[TopicPartition] = []
+        for portion in portions(list(partitions), self.at_once(at_once)):
+            elections = yield from chosen(portion, lambda each: state.status(each) is not PartitionStatus.NEW)
             batch = self.batch()
             moves = PartitionMoves(state, batch, self.config.unclean_leader_election_enable)
             succeeded |= yield from moves.bring_online(portion, strategy, unclean=unclean)
             yield from batch.send()
-        led = [(each, state.leadership[each].leader) for each in elections if each in succeeded]
+            for each in elections:
+                if each in succeeded:
+                    led.add(each, state.leadership[each].leader)
+                else:
+                    failed.append(each)
         if led:
-            log.info("leaders elected (%s): %s", strategy.value, spread(led))
-        failed = [each for each in elections if each not in succeeded]
+            log.info("leaders elected (%s): %s", strategy.value, led)
         if failed:
             log.warning("nobody can lead %s (%s): %s", count(len(failed), "partition"), strategy.value, few(failed))
         return succeeded
 
     def elect_leaderless(self) -> Steps[set[TopicPartition]]:
         """Elections for all partitions that are New or Offline."""
-        waiting = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
-        status_of = self.state.partition_status
-        partitions = [each for each, has in status_of.items() if has in waiting and self.state.is_elected(each)]
+        partitions = yield from chosen(tuple(self.state.leaderless), self.state.is_elected)
         if not partitions:
             return set()
         return (yield from self.bring_online(partitions))
@@ -87,9 +92,14 @@ class Transitions:
         at_once: int = PORTION,
         stop_first: bool = False,
     ) -> Steps[None]:
-        """Replicas into a status, so many at once; `stop_first`: their brokers are told before anything is written."""
+        """Replicas into a status; `stop_first`: their brokers are told before anything is written.
+
+        Into Offline, which writes, so many at once; otherwise all at once, in as few requests as may be.
+        """
+        moving = list(replicas)
         left: dict[int, list[TopicPartition]] = {}
-        for portion in portions(list(replicas), at_once):
+        size = self.at_once(at_once) if target is ReplicaStatus.OFFLINE else max(len(moving), 1)
+        for portion in portions(moving, size):
             if stop_first:
                 batch = self.batch()
                 for partition, broker_id in portion:
@@ -103,15 +113,15 @@ class Transitions:
             log.info("broker %d is out of %s: %s", broker_id, count(len(partitions), "ISR"), few(partitions))
 
     def tell_metadata(
-        self, partitions: Iterable[TopicPartition] = (), broker_ids: Iterable[int] | None = None
+        self, partitions: Iterable[TopicPartition] = (), broker_ids: Collection[int] | None = None
     ) -> Steps[None]:
-        """UpdateMetadata with these partitions, to all brokers (None) or some."""
-        batch = self.batch()
-        batch.tell_metadata(partitions, broker_ids)
-        yield from batch.send()
-
-
-def portions(things: Sequence[T], size: int = PORTION) -> Iterator[Sequence[T]]:
-    """As many at once as one round of requests tells of."""
-    for first in range(0, len(things), size):
-        yield things[first : first + size]
+        """UpdateMetadata with these partitions, to all brokers (None) or some; without any it tells of the brokers."""
+        left = iter(partitions)
+        portion = list(islice(left, PORTION))
+        while True:
+            batch = self.batch()
+            batch.tell_metadata(portion, broker_ids)
+            yield from batch.send()
+            portion = list(islice(left, PORTION))
+            if not portion:
+                return

@@ -1,8 +1,8 @@
 """The controller's lines to the brokers: one ordered queue and one connection each, retried until a broker is removed.
 
 Implements controller.ports.BrokerChannels. Requests go out without waiting for the answers before; what got no answer
-is sent again every 100 ms, in order; a broker that hangs delays only itself. No ApiVersions handshake: the versions
-follow the inter-broker protocol, the controller chooses them.
+is sent again every 100 ms, in order; a broker that hangs delays only itself, and what waits for it has a limit. No
+ApiVersions handshake: the versions follow the inter-broker protocol, the controller chooses them.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbroker.client.connection import Connection
+from kbroker.cluster.shared_encoding import SharedEncoding
 from kbroker.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -23,6 +24,8 @@ RETRY_PAUSE_S = 0.1
 DRAIN_POLL_S = 0.005
 MAX_IN_FLIGHT = 5
 """Brokers carry the requests of a connection out in order, so the next ones may be on their way already."""
+MOST_QUEUED = 5_000
+"""Requests that may wait for one broker. One that is further behind is told everything anew instead."""
 LARGEST_ANSWER = 100 * 1024 * 1024
 
 
@@ -40,11 +43,22 @@ class _Order:
 class _Channel:
     """Queue, connection and sender of one broker."""
 
-    def __init__(self, broker_id: int, host: str, port: int, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        address: tuple[str, int],
+        client_id: str,
+        timeout_s: float,
+        shared: SharedEncoding,
+        on_behind: Callable[[], None],
+    ) -> None:
         self.broker_id = broker_id
-        self.address = (host, port)
+        self.address = address
         self.client_id = client_id
         self.timeout_s = timeout_s
+        self.shared = shared
+        self.on_behind = on_behind
+        self.is_behind = False
         self.queue: deque[_Order] = deque()
         self.in_flight: deque[_Order] = deque()
         """Sent and not answered, oldest first."""
@@ -88,7 +102,7 @@ class _Channel:
                 *self.address, client_id=self.client_id, timeout=self.timeout_s, max_frame=LARGEST_ANSWER
             )
         order = self.queue[0]
-        order.answer = self.connection.send(order.request, order.version)
+        order.answer = self.connection.send(self.shared.share(order.request, order.version), order.version)
         order.answer.add_done_callback(self._answered)
         order.deadline = asyncio.get_running_loop().time() + self.timeout_s
         self.in_flight.append(self.queue.popleft())
@@ -107,6 +121,19 @@ class _Channel:
         except Exception:
             kind = type(order.request).__name__
             log.exception("the answer of broker %d to %s was not handled", self.broker_id, kind)
+
+    def put(self, order: _Order) -> None:
+        """Queue a request. Too many wait: none of them is sent any more, nor what comes until the channel is anew."""
+        if self.is_behind:
+            return
+        if len(self.queue) >= MOST_QUEUED:
+            self.is_behind = True
+            self.queue.clear()
+            log.warning("broker %d at %s:%d leaves %d orders unanswered", self.broker_id, *self.address, MOST_QUEUED)
+            self.on_behind()
+            return
+        self.queue.append(order)
+        self.wake.set()
 
     @property
     def is_busy(self) -> bool:
@@ -135,13 +162,19 @@ class BrokerChannels:
     def __init__(self, broker_id: int, request_timeout_ms: int = 30_000) -> None:
         self._client_id = f"broker-{broker_id}-controller"
         self._timeout_s = request_timeout_ms / 1000
+        self._shared = SharedEncoding()
         self._channels: dict[int, _Channel] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 
-    def add_broker(self, broker_id: int, host: str, port: int) -> None:
-        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped."""
+    def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None] = lambda: None) -> None:
+        """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
+
+        `on_behind` is called when so much waits that it was dropped: the channel is of no use until it is opened anew.
+        """
         self.remove_broker(broker_id)
-        self._channels[broker_id] = _Channel(broker_id, host, port, self._client_id, self._timeout_s)
+        self._channels[broker_id] = _Channel(
+            broker_id, (host, port), self._client_id, self._timeout_s, self._shared, on_behind
+        )
 
     def remove_broker(self, broker_id: int) -> None:
         """Close the channel and drop what waits in it, without calling back."""
@@ -155,8 +188,7 @@ class BrokerChannels:
         """Queue a request; the answer is handed over on the loop. No channel: dropped."""
         channel = self._channels.get(broker_id)
         if channel is not None:
-            channel.queue.append(_Order(request, version, on_response))
-            channel.wake.set()
+            channel.put(_Order(request, version, on_response))
 
     async def drain(self, timeout: float) -> None:
         """Wait until what is queued for brokers that answer has been answered, `timeout` s at most."""

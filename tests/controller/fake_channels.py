@@ -24,7 +24,7 @@ class FakeChannels:
         self.sent: list[tuple[int, Any, int]] = []
         self.leaders: dict[int, dict[tuple[str, int], int]] = {}
 
-    def add_broker(self, broker_id: int, host: str, port: int) -> None:
+    def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None]) -> None:
         self.addresses[broker_id] = (host, port)
 
     def remove_broker(self, broker_id: int) -> None:

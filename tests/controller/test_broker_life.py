@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, deque
 from dataclasses import replace
 
 import pytest
@@ -149,3 +150,45 @@ def test_a_broker_that_died_while_shutting_down_counts_again_when_it_is_back() -
     play.register(2)
     play.tell_brokers()
     assert play.machine.state.is_live(2)
+
+
+def test_a_broker_that_fell_behind_is_told_everything_over_another_channel() -> None:
+    play = cluster()
+    play.create_topic("u", (2, 1))
+    play.tell_topics()
+    play.answer_all()
+    play.text()
+    play.sent.clear()
+    play.tell(events.BrokerFellBehind(2))
+    assert play.text().splitlines()[1] == "    open channel to 2 at host2:9092"
+    told = [order.request for order in play.sent if order.broker_id == 2]
+    assert isinstance(told[0], UpdateMetadataRequest), "the leaders' addresses come first"
+    known = {topic.topic_name for each in told if isinstance(each, LeaderAndIsrRequest) for topic in each.topic_states}
+    assert known == {"t", "u"}
+
+
+def test_a_deletion_that_a_broker_never_heard_of_is_asked_for_again() -> None:
+    play = cluster()
+    play.marked.add("t")
+    play.tell_deletions()
+    play.answers = deque(each for each in play.answers if getattr(each, "broker_id", 0) != 2)
+    play.answer_all()
+    assert "t" in play.topics
+    play.tell(events.BrokerFellBehind(2))
+    play.answer_all()
+    assert "t" not in play.topics
+
+
+def test_a_broker_back_in_a_large_cluster_is_told_in_few_requests() -> None:
+    play = Play(tuple(range(1, 31)))
+    play.elect()
+    play.create_topic("t", *((1 + number % 30, 1 + (number + 1) % 30) for number in range(2_400)))
+    play.tell_topics()
+    play.answer_all()
+    play.sent.clear()
+    play.elect(2)
+    sent = Counter((type(order.request).__name__, order.broker_id) for order in play.sent)
+    assert {sent["LeaderAndIsrRequest", each] for each in play.brokers} == {1}
+    assert {sent["UpdateMetadataRequest", each] for each in play.brokers} == {1 + 3}
+    sizes = [sum(len(topic.partition_states) for topic in order.request.topic_states) for order in play.sent]
+    assert max(sizes) == 1000

@@ -150,6 +150,12 @@ class History:
             request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=known.epoch)
             controller.call(lambda call: events.ControlledShutdownCalled(call, request, 3))
 
+    def fall_behind(self) -> None:
+        """What waits for a broker is dropped, and all that comes until its channel is opened anew."""
+        controller, broker_id = self.cluster.current, self.random.choice(BROKERS)
+        if controller is not None and controller.channels.pop(broker_id, None) is not None:
+            controller.queue.append(events.BrokerFellBehind(broker_id))
+
     def lose_directory(self) -> None:
         broker = self.cluster.brokers[self.random.choice(BROKERS)]
         if broker.is_up and broker.logs:
@@ -334,6 +340,7 @@ EVENTS = {
     History.elect_another: 2,
     History.tell_zombies: 1,
     History.shut_down_broker: 1,
+    History.fall_behind: 1,
     History.lose_directory: 1,
     History.create_topic: 2,
     History.add_partition: 1,

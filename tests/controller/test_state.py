@@ -25,7 +25,8 @@ def test_partitions_are_found_by_broker_also_after_a_move(state: ControllerState
     assert state.partitions_on(2) == [T0, T1]
     state.set_assignment(T0, ReplicaAssignment((1, 3)))
     assert state.partitions_on(2) == [T1]
-    assert state.replicas_on((3, 1)) == [(T0, 1), (T0, 3), (T1, 3)]
+    assert set(state.replicas_on((3, 1))) == {(T0, 1), (T0, 3), (T1, 3)}
+    assert state.holders() == {1, 2, 3}
     state.check()
 
 
@@ -46,7 +47,7 @@ def test_only_unknown_partitions_of_a_topic_are_new(state: ControllerState) -> N
 
 def test_a_removed_topic_leaves_nothing(state: ControllerState) -> None:
     state.topics_to_delete.add("t")
-    state.partition_status[T0] = PartitionStatus.ONLINE
+    state.set_status(T0, PartitionStatus.ONLINE)
     state.remove_topic("t")
     for left in (state.assignments, state.leadership, state.partition_status, state.topics_to_delete):
         assert not left

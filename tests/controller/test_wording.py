@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kbroker.controller.wording import count, few, spread
+from kbroker.controller.wording import Tally, count, few
 from kbroker.controller.znodes import TopicPartition
 
 
@@ -18,4 +18,8 @@ def test_one_is_not_many() -> None:
 
 def test_leaders_are_named_with_what_they_lead() -> None:
     led = [(TopicPartition("t", number), 3 if number else 1) for number in range(5)]
-    assert spread(led) == "broker 1 leads 1 (t-0), broker 3 leads 4 (t-1, t-2, t-3 and 1 more)"
+    tally = Tally()
+    assert not tally
+    for partition, leader in led:
+        tally.add(partition, leader)
+    assert str(tally) == "broker 1 leads 1 (t-0), broker 3 leads 4 (t-1, t-2, t-3 and 1 more)"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.cluster import broker_channels
 from kbroker.cluster.broker_channels import BrokerChannels
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
@@ -170,3 +171,25 @@ async def test_a_bug_in_a_callback_does_not_stop_the_channel(
     assert "was not handled" in caplog.text
     assert UpdateMetadataResponse(error_code=ErrorCode.NONE) != answers[0]
     await broker.server.stop(0.1)
+
+
+async def test_a_broker_that_is_too_far_behind_is_told_anew(
+    channels: BrokerChannels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_channels, "MOST_QUEUED", 20)
+    silent = Broker(silent=True)
+    behind: list[int] = []
+    answers: list[Any] = []
+    channels.add_broker(2, "127.0.0.1", silent.port, lambda: behind.append(2))
+    for number in range(100):
+        channels.send(2, request(number), 5, answers.append)
+        assert len(channels._channels[2].queue) <= 20
+    assert behind == [2]
+    broker = Broker()
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    channels.send(2, request(100), 5, answers.append)
+    await until(answers, 1)
+    await asyncio.sleep(0.02)
+    assert len(broker.seen) == 1, "what was dropped is not sent to the broker that is told anew"
+    for each in (silent, broker):
+        await each.server.stop(0)
