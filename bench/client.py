@@ -88,7 +88,7 @@ def produce_ours(bootstrap: str, topic: str, count: int, case: Case) -> None:
         for value in values(case, count):
             producer.send(topic, value)
         producer.flush(CHECK_S)
-        assert producer.statistics()["records"] == count
+        assert producer.statistics()["record-acknowledged-total"] == count
 
 
 def produce_arrow(bootstrap: str, topic: str, count: int, case: Case) -> None:

@@ -1,37 +1,109 @@
-"""Kafka-compatible broker and clients: `from kbroker import Producer, Consumer, Admin`; for asyncio see kbroker.aio."""
+"""Kafka-compatible broker and clients: `from kbroker import Producer, Consumer, Admin`; for asyncio see kbroker.aio.
 
+Here are also the names of what users hold and catch: records and deliveries, what Admin takes and gives, and an
+exception class for each of Kafka's error codes. All are loaded on first use: importing kbroker loads nothing heavy.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kbroker.client.blocking import Admin, Consumer, Producer
-    from kbroker.client.group.listener import RebalanceListener
-    from kbroker.client.types import NewTopic, OffsetAndMetadata, RecordMetadata, TopicPartition
+    from kbroker.client.blocking import Admin as Admin
+    from kbroker.client.blocking import Consumer as Consumer
+    from kbroker.client.blocking import Producer as Producer
+    from kbroker.client.broker_errors import *  # noqa: F403
+    from kbroker.client.delivery import Delivery as Delivery
+    from kbroker.client.error_base import AbortableError as AbortableError
+    from kbroker.client.error_base import BrokerError as BrokerError
+    from kbroker.client.error_base import ClientError as ClientError
+    from kbroker.client.error_base import FencedError as FencedError
+    from kbroker.client.errors import BatchNotBuilt as BatchNotBuilt
+    from kbroker.client.errors import BufferFull as BufferFull
+    from kbroker.client.errors import ClientClosed as ClientClosed
+    from kbroker.client.errors import ConfigurationError as ConfigurationError
+    from kbroker.client.errors import DeliveryTimeout as DeliveryTimeout
+    from kbroker.client.errors import DeserializationError as DeserializationError
+    from kbroker.client.errors import IllegalState as IllegalState
+    from kbroker.client.errors import MalformedValue as MalformedValue
+    from kbroker.client.errors import NotConnected as NotConnected
+    from kbroker.client.errors import RowTooLarge as RowTooLarge
+    from kbroker.client.errors import SerializationError as SerializationError
+    from kbroker.client.errors import TimedOut as TimedOut
+    from kbroker.client.errors import WokenUp as WokenUp
+    from kbroker.client.group.listener import RebalanceListener as RebalanceListener
+    from kbroker.client.retry import Retry as Retry
+    from kbroker.client.table_delivery import TableDelivery as TableDelivery
+    from kbroker.client.table_delivery import TableMetadata as TableMetadata
+    from kbroker.client.table_delivery import TableNotWritten as TableNotWritten
+    from kbroker.client.types import *  # noqa: F403
+    from kbroker.protocol.errors import ErrorCode as ErrorCode
+    from kbroker.protocol.errors import KafkaError as KafkaError
+    from kbroker.protocol.records.record import Record as Record
 
-__all__ = [
-    "Admin",
-    "Consumer",
-    "NewTopic",
-    "OffsetAndMetadata",
-    "Producer",
-    "RebalanceListener",
-    "RecordMetadata",
-    "TopicPartition",
-]
 __version__ = "0.1.0"
 
+_MODULES = {
+    "Admin": "kbroker.client.blocking",
+    "Consumer": "kbroker.client.blocking",
+    "Producer": "kbroker.client.blocking",
+    "Delivery": "kbroker.client.delivery",
+    "RebalanceListener": "kbroker.client.group.listener",
+    "Retry": "kbroker.client.retry",
+    "TableDelivery": "kbroker.client.table_delivery",
+    "TableMetadata": "kbroker.client.table_delivery",
+    "TableNotWritten": "kbroker.client.table_delivery",
+    "AbortableError": "kbroker.client.error_base",
+    "BrokerError": "kbroker.client.error_base",
+    "ClientError": "kbroker.client.error_base",
+    "FencedError": "kbroker.client.error_base",
+    "BatchNotBuilt": "kbroker.client.errors",
+    "BufferFull": "kbroker.client.errors",
+    "ClientClosed": "kbroker.client.errors",
+    "ConfigurationError": "kbroker.client.errors",
+    "DeliveryTimeout": "kbroker.client.errors",
+    "DeserializationError": "kbroker.client.errors",
+    "IllegalState": "kbroker.client.errors",
+    "MalformedValue": "kbroker.client.errors",
+    "NotConnected": "kbroker.client.errors",
+    "RowTooLarge": "kbroker.client.errors",
+    "SerializationError": "kbroker.client.errors",
+    "TimedOut": "kbroker.client.errors",
+    "WokenUp": "kbroker.client.errors",
+    "EARLIEST": "kbroker.client.types",
+    "LATEST": "kbroker.client.types",
+    "MAX_TIMESTAMP": "kbroker.client.types",
+    "ErrorCode": "kbroker.protocol.errors",
+    "KafkaError": "kbroker.protocol.errors",
+    "Record": "kbroker.protocol.records.record",
+}
+"""Where public names are, but for the classes of _ALL_OF."""
+_ALL_OF = ("kbroker.client.types", "kbroker.client.broker_errors")
+"""Modules all of whose classes are public."""
 
-def __getattr__(name: str) -> Any:
-    """Load public names on first use: importing kbroker must load nothing heavy."""
-    if name in ("Admin", "Consumer", "Producer"):
-        from kbroker.client import blocking
 
-        return getattr(blocking, name)
-    if name == "RebalanceListener":
-        from kbroker.client.group import listener
+def _classes() -> dict[str, Any]:
+    """Return the classes of the modules in _ALL_OF."""
+    modules = [import_module(name) for name in _ALL_OF]
+    return {
+        name: value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    }
 
-        return listener.RebalanceListener
-    if name in ("NewTopic", "OffsetAndMetadata", "RecordMetadata", "TopicPartition"):
-        from kbroker.client import types
 
-        return getattr(types, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # or a type checker would take any name for a public one
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name, or the list of all."""
+        if name == "__all__":
+            return sorted([*_MODULES, *_classes()])
+        if name in _MODULES:
+            return getattr(import_module(_MODULES[name]), name)
+        if not name.startswith("_") and name in (classes := _classes()):
+            return classes[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        """Name what is public."""
+        return [*globals(), *__getattr__("__all__")]

@@ -54,7 +54,7 @@ def send_rows(options: WriteOptions, layout: SinkLayout, batches: Iterable[pa.Re
     waiting: deque[TableDelivery] = deque()
     schemas = AvroSchemas(options)
     with borrowed(options) as producer:
-        sent_before = producer.statistics()["bytes"]
+        sent_before = producer.statistics()["byte-acknowledged-total"]
         for table in _gathered(batches, layout):
             for topic, partition, rows in _by_target(table, options, layout):
                 records = _records(topic, rows, options, layout, schemas)
@@ -64,7 +64,7 @@ def send_rows(options: WriteOptions, layout: SinkLayout, batches: Iterable[pa.Re
         producer.flush()
         for delivery in waiting:
             _take_result(delivery, written)
-        written.bytes = producer.statistics()["bytes"] - sent_before
+        written.bytes = int(producer.statistics()["byte-acknowledged-total"] - sent_before)
     return written
 
 

@@ -13,7 +13,7 @@ from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, par
 
 if TYPE_CHECKING:
     from kbroker.cli.table_input import TableInput
-    from kbroker.client.accumulator import Delivery
+    from kbroker.client.delivery import Delivery
 
 CHUNK_BYTES = 1 << 20
 RESULT_TIMEOUT_S = 150.0

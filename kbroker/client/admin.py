@@ -15,7 +15,7 @@ from kbroker.client import admin_requests as requests
 from kbroker.client.acl_admin import AclAdmin
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import BrokerError, ConfigurationError, error_for
+from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected, error_for
 from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import by_topic, list_offsets
 from kbroker.client.types import (
@@ -253,7 +253,7 @@ class Admin(GroupAdmin, AclAdmin):
             if not requests.has_error(answer, ErrorCode.NOT_CONTROLLER):
                 return answer
         if answer is None:
-            raise ConnectionError(f"the controller did not answer within {timeout_ms} ms")
+            raise NotConnected(f"the controller did not answer within {timeout_ms} ms")
         return answer
 
 

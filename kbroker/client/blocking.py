@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from kbroker.client import admin as asyncio_admin
 from kbroker.client import consumer as asyncio_consumer
 from kbroker.client import producer as asyncio_producer
-from kbroker.client.accumulator import Delivery, OnDelivery
+from kbroker.client.accumulator import OnDelivery
 from kbroker.client.blocking_client import Client, call
 from kbroker.client.client_config import ConsumerConfig
+from kbroker.client.delivery import Delivery
 from kbroker.client.errors import BufferFull, ClientClosed, UnknownTopicOrPartitionError
 from kbroker.client.group.group_consumer import OnCommit
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
@@ -43,6 +44,7 @@ class Producer(Client):
         super().__init__(lambda: asyncio_producer.Producer(bootstrap, **arguments))
         self._accumulator = self._client.accumulator
         self._append: Callable[..., Delivery | None] = self._accumulator.append
+        self._serializer = self._client.serializer
 
     def __enter__(self) -> Producer:
         return self
@@ -50,16 +52,21 @@ class Producer(Client):
     def send(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
+        value: Any = None,
+        key: Any = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Headers = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Put a record into its partition's batch and return its future, at once unless the buffer is full."""
-        if not self._closed and self._accumulator.closed is None and os.getpid() == self._process:
+        """Put a record into its partition's batch and return its future, at once unless the buffer is full.
+
+        Key and value are bytes (or None), unless serializers make them of something else.
+        """
+        if self._serializer is not None:
+            key, value = self._serializer.serialize(topic, key, value)
+        if not self._closed and os.getpid() == self._process:
             try:
                 delivery = self._append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
             except UnknownTopicOrPartitionError:
@@ -69,7 +76,7 @@ class Producer(Client):
                 return delivery
         return self._send_slowly(topic, value, key, partition, timestamp_ms, headers, on_delivery)
 
-    def send_and_wait(self, topic: str, value: bytes | None = None, **arguments: Any) -> RecordMetadata:
+    def send_and_wait(self, topic: str, value: Any = None, **arguments: Any) -> RecordMetadata:
         """Send a record and wait until it is acknowledged."""
         return self.send(topic, value, **arguments).result()
 
@@ -109,15 +116,17 @@ class Producer(Client):
             self.run(self._client.learn(topic))
         config = self._client.config
         job = TableJob(self._accumulator, config, topic, rows)
-        for _ in job.steps():
-            try:
+        try:
+            while job.step():
                 if self._accumulator.used >= config.buffer_memory:
                     self._wait_for_room(time.monotonic() + config.max_block_ms / 1000)
                 elif job.is_far_ahead:
                     self._accumulator.wait_below(AHEAD_BYTES // 2, PAUSE_S)
-            except (BufferFull, ClientClosed) as error:
-                job.stop(error)
-                break
+        except (BufferFull, ClientClosed) as error:
+            job.stop(error)
+        except BaseException:
+            job.stop(ClientClosed("send_arrow was interrupted"))
+            raise
         return job.delivery
 
     def _wait_for_room(self, deadline: float) -> None:
@@ -128,7 +137,7 @@ class Producer(Client):
                 self._client.sender.wake()
                 while accumulator.used >= self._client.config.buffer_memory:
                     if accumulator.closed is not None:
-                        raise accumulator.closed
+                        raise accumulator.refusal()
                     if not accumulator.room.wait(deadline - time.monotonic()):
                         raise BufferFull(self._client.buffer_full_text())
             finally:
@@ -142,9 +151,9 @@ class Producer(Client):
         """Send everything now and wait until each record is acknowledged or given up."""
         self.run(self._client.flush(timeout))
 
-    def statistics(self) -> dict[str, int]:
-        """Return counters: records, bytes, batches, requests, retries, failed_records, buffered_bytes."""
-        result: dict[str, int] = self._client.statistics()
+    def statistics(self) -> dict[str, float]:
+        """Return what was counted, by Java's names; see kbroker.client.producer.Producer.statistics."""
+        result: dict[str, float] = self._client.statistics()
         return result
 
     async def _close(self, timeout: float | None) -> None:
@@ -172,9 +181,9 @@ class Consumer(Client):
             self._tell(self._client.reader.take_back)
         self.close()
 
-    def _close_at_exit(self) -> None:
-        self._tell(self._client.reader.take_back)
-        super()._close_at_exit()
+    async def _close_left(self, timeout: float | None) -> None:
+        self._client.reader.take_back()
+        await self._close(timeout)
 
     def subscribe(
         self,
@@ -187,7 +196,7 @@ class Consumer(Client):
 
         In a group the members share them out; the listener hears of it in the thread that polls, inside poll.
         """
-        heard = None if listener is None else tell_in_thread(listener, self._in_waiting_thread)
+        heard = None if listener is None else tell_in_thread(listener, self._callers.call)
         self.run(self._client.subscribe(topics, pattern=pattern, listener=heard))
 
     def unsubscribe(self) -> None:

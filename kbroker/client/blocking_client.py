@@ -1,49 +1,57 @@
 """What the blocking clients have in common: an asyncio client on a loop in a background thread.
 
-One thread with one loop per client, started by the constructor, ended by `close` (which `with`, and the interpreter's
-end, call too). A client belongs to the process that made it: after a fork the child gets an error instead of answers
-meant for its parent.
+One thread with one loop per client, started by the constructor, ended by `close`, which `with` calls too. A client that
+is still open when the interpreter ends is closed then, within EXIT_S for all of them; one that is collected without
+having been closed warns, is closed behind the scenes and ends its thread. A client belongs to the process that made it:
+after a fork the child gets an error instead of answers meant for its parent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import concurrent.futures
+import concurrent.futures.thread  # its hook at the interpreter's end is there before ours, and so runs after it
+import logging
 import os
-import queue
 import threading
+import time
+import warnings
 import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from kbroker.client.errors import AFTER_FORK, ClientClosed
+from kbroker.client.errors import AFTER_FORK, ClientClosed, IllegalState
+from kbroker.client.waiting_threads import WaitingThreads
 
 T = TypeVar("T")
-Calls = queue.SimpleQueue[Callable[[], None] | None]
+
+log = logging.getLogger(__name__)
+
+EXIT_S = 5.0
+"""How long open clients may take to send and commit what they have when the interpreter ends."""
 
 TELL_S = 1.0
-AT_EXIT_S = 5.0
+"""How long is waited for a word to the loop."""
 
 _open_clients: weakref.WeakSet[Client] = weakref.WeakSet()
+_left_behind: set[threading.Thread] = set()
+"""Threads of collected clients that are still being closed."""
+_closings: set[asyncio.Task[None]] = set()
+"""Loops hold their tasks weakly."""
 
 
 class Client:
-    """A background loop and the asyncio client that lives on it.
+    """A background loop and the asyncio client that lives on it."""
 
-    What the client asks of its user's code (rebalance listeners) runs in a thread that waits here, not on the loop:
-    there it may call the client again. Several threads may wait at a time.
-    """
+    _closed = True
+    """As long as the constructor has not come far."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
-        self._waiting: list[Calls] = []
-        """Of each thread that waits in `run`: what it has to do; None only wakes it."""
-        self._left: list[Callable[[], None]] = []
-        """What nobody has done yet, as nobody waits."""
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kbroker-client", daemon=True)
+        self._callers = WaitingThreads(self._loop)
+        self._closing = threading.RLock()
+        self._is_closing = False
+        self._thread = threading.Thread(target=_serve, args=(self._loop,), name="kbroker-client", daemon=True)
         self._thread.start()
         self._closed = False
         try:
@@ -61,71 +69,14 @@ class Client:
             coroutine.close()
             raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        calls: Calls = queue.SimpleQueue()
-        self._wait_with(calls)
-        future.add_done_callback(lambda done: calls.put(None))
         try:
-            while not future.done():
-                call = calls.get()
-                if call is not None:
-                    call()
+            self._callers.wait(future)
             return future.result()
         except concurrent.futures.CancelledError:
             raise ClientClosed("this client was closed meanwhile") from None
         except BaseException:
             future.cancel()
             raise
-        finally:
-            self._wait_no_more(calls)
-
-    def _wait_with(self, calls: Calls) -> None:
-        with self._lock:
-            self._waiting.append(calls)
-            left, self._left = self._left, []
-        for call in left:
-            calls.put(call)
-
-    def _wait_no_more(self, calls: Calls) -> None:
-        with self._lock:
-            self._waiting.remove(calls)
-        while not calls.empty():
-            call = calls.get()
-            if call is not None:
-                self._hand_over(call)
-
-    def _hand_over(self, call: Callable[[], None]) -> None:
-        """Have a function called by the thread that has begun to wait last, else by the next that waits."""
-        with self._lock:
-            if self._waiting:
-                self._waiting[-1].put(call)
-            else:
-                self._left.append(call)
-
-    async def _in_waiting_thread(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Have a function called by the thread that waits in `run` now or next; returns or raises what it does."""
-        outcome: asyncio.Future[T] = self._loop.create_future()
-
-        def set_outcome(result: T | None, error: BaseException | None) -> None:
-            if not outcome.done():
-                if error is None:
-                    outcome.set_result(result)  # type: ignore[arg-type]
-                else:
-                    outcome.set_exception(error)
-
-        def call() -> None:
-            try:
-                result = function(*arguments)
-            except Exception as error:
-                self._loop.call_soon_threadsafe(set_outcome, None, error)
-            except BaseException:
-                interrupted = RuntimeError(f"{getattr(function, '__qualname__', function)} was interrupted")
-                self._loop.call_soon_threadsafe(set_outcome, None, interrupted)
-                raise
-            else:
-                self._loop.call_soon_threadsafe(set_outcome, result, None)
-
-        self._hand_over(call)
-        return await outcome
 
     def _tell(self, function: Callable[[], None]) -> None:
         """Have a short function called on the loop; once this has begun, no interrupt keeps it from being called."""
@@ -150,34 +101,85 @@ class Client:
         self._check_open()
         if threading.current_thread() is self._thread:
             text = "a callback on the client's own thread waits for that thread for ever"
-            raise RuntimeError(f"{text}: call the client from another one")
+            raise IllegalState(f"{text}: call the client from another one")
 
     def close(self, timeout: float | None = 30.0) -> None:
-        """Close the client and end its thread; safe to call again."""
+        """Close the client and end its thread; safe to call again, also while another thread closes it."""
+        self._end(self._close, timeout)
+
+    def _close_at_exit(self, timeout: float) -> None:
+        """The interpreter ends, and nobody has closed this client."""
+        self._end(self._close_left, timeout)
+
+    def _end(self, closing: Callable[[float | None], Coroutine[Any, Any, None]], timeout: float | None) -> None:
         if self._closed or os.getpid() != self._process:
             return
         self._check()
+        if not self._closing.acquire(timeout=-1 if timeout is None else timeout + EXIT_S):
+            raise IllegalState("another thread is closing this client and has not finished")
         try:
-            self.run(self._close(timeout))
+            if self._closed or self._is_closing:
+                return
+            self._is_closing = True
+            try:
+                self.run(closing(timeout))
+            finally:
+                self.run(_cancel_others())
+                self._stop_loop()
         finally:
-            self.run(_cancel_others())
-            self._stop_loop()
+            self._closing.release()
 
     async def _close(self, timeout: float | None) -> None:
         await self._client.close()
 
-    def _close_at_exit(self) -> None:
-        """The interpreter ends, and nobody has closed this client."""
-        self.close(timeout=AT_EXIT_S)
+    async def _close_left(self, timeout: float | None) -> None:
+        """Close a client whose user has not."""
+        await self._close(timeout)
 
     def _stop_loop(self) -> None:
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
 
     def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if self._closed or os.getpid() != self._process:
+            return
+        self._closed = True
+        # This may be any thread, the client's own too: nothing is waited for here.
+        _left_behind.add(self._thread)
+        self._loop.call_soon_threadsafe(_close_left_behind, self._loop, self._close_left(EXIT_S))
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        warnings.warn(f"a {name} was never closed: use `with`, or call close()", ResourceWarning, 2, self)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run a client's loop to its end."""
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+        _left_behind.discard(threading.current_thread())
+
+
+def _close_left_behind(loop: asyncio.AbstractEventLoop, closing: Coroutine[Any, Any, None]) -> None:
+    """Close a client that nobody holds any more, then end its loop."""
+
+    async def close() -> None:
+        try:
+            async with asyncio.timeout(2 * EXIT_S):
+                await closing
+        except Exception:
+            log.exception("a client that was never closed could not be closed")
+        finally:
+            await _cancel_others()
+            loop.stop()
+
+    task = loop.create_task(close())
+    _closings.add(task)
+    task.add_done_callback(_closings.discard)
 
 
 async def _cancel_others() -> None:
@@ -193,7 +195,18 @@ async def call(make: Callable[[], T]) -> T:
     return make()
 
 
-@atexit.register
 def _close_all() -> None:
+    """Close what is open when the interpreter ends: threads and executors must still be there for that."""
+    deadline = time.monotonic() + EXIT_S
     for client in list(_open_clients):
-        client._close_at_exit()
+        try:
+            client._close_at_exit(max(0.1, deadline - time.monotonic()))
+        except Exception:
+            log.exception("a client that was open at the interpreter's end could not be closed")
+    for thread in list(_left_behind):
+        thread.join(max(0.1, deadline - time.monotonic()))
+
+
+# Functions registered with `atexit` run when executors take no work any more: resolving a name and compressing a large
+# batch need one. concurrent.futures uses the same hook (Python 3.9 to 3.14); the last registered is called first.
+threading._register_atexit(_close_all)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""What clients can be told: declared once, as keyword arguments in snake_case.
+"""What clients can be told: declared once, as keyword arguments in snake_case; docs/client-settings.md lists them.
 
     Producer("127.0.0.1:9092", acks="all", linger_ms=5)
     ConsumerConfig.read({"kafka.bootstrap.servers": "…", "fetch.min.bytes": "1"})       dotted names, values as text
@@ -8,13 +8,15 @@ A name nobody knows is refused with the nearest that exists; so are TLS and SASL
 
 from __future__ import annotations
 
-import dataclasses
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from kbroker.client.errors import ConfigurationError
+from kbroker.client.partitioners import BY_NAME, Partitioner
+from kbroker.client.serializers import Serializer, is_serializer
+from kbroker.client.settings import check_settings, read_settings, setting
+from kbroker.protocol.config_def import at_least, one_of, satisfies
 
 C = TypeVar("C", bound="ClientConfig")
 
@@ -22,45 +24,41 @@ DEFAULT_PORT = 9092
 NEW_TOPIC_S = 1.0
 """A broker may not have heard yet of a topic that was just created, or of any when it just started."""
 ACKS = {"all": -1, "-1": -1, "0": 0, "1": 1}
-RENAMED = {
-    "bootstrap_servers": "bootstrap",
-    "compression_type": "compression",
-    "max_in_flight_requests_per_connection": "max_in_flight",
-}
-"""Kafka's names for what is shorter here."""
+LEVELS = {"gzip": (1, 9), "lz4": (1, 17), "zstd": (-131_072, 22)}
+"""Codecs that have levels."""
 ASSIGNOR_NAMES = ("range", "roundrobin", "sticky", "cooperative-sticky")
-NOT_YET = ("sasl_", "ssl_")
+NOT_NEGATIVE = at_least(0)
+FUNCTION = satisfies("a function", lambda v: None if callable(v) else "no function")
+SERIALIZER = satisfies(
+    "a function, or an object with `serialize(topic, value)`", lambda v: None if is_serializer(v) else "no serializer"
+)
+
+
+def _partitioner_problem(value: object) -> str | None:
+    return None if callable(value) or (isinstance(value, str) and value in BY_NAME) else "no partitioner"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientConfig:
     """What all clients have. Times are milliseconds, sizes bytes."""
 
-    bootstrap: str = ""
-    client_id: str = "kbroker"
-    request_timeout_ms: int = 30_000
-    connect_timeout_ms: int = 10_000
-    retry_backoff_ms: int = 50
-    retry_backoff_max_ms: int = 1_000
-    metadata_max_age_ms: int = 300_000
-    security_protocol: str = "PLAINTEXT"
+    bootstrap: str = setting("", "`host:port,…` of some brokers: enough that one of them answers. Always needed.")
+    client_id: str = setting("kbroker", "The client's name in the brokers' logs, metrics and quotas.")
+    request_timeout_ms: int = setting(30_000, "How long the answer to one request may take.", NOT_NEGATIVE)
+    connect_timeout_ms: int = setting(10_000, "How long making a connection may take.", NOT_NEGATIVE)
+    retry_backoff_ms: int = setting(
+        50, "The pause before a second try; it doubles with each further one.", NOT_NEGATIVE
+    )
+    retry_backoff_max_ms: int = setting(1_000, "The longest pause between two tries.", NOT_NEGATIVE)
+    metadata_max_age_ms: int = setting(
+        300_000, "After so long the metadata are asked for again, though nothing seems to have changed.", NOT_NEGATIVE
+    )
+    security_protocol: str = setting("PLAINTEXT", "How to talk to the brokers; only PLAINTEXT is there yet.")
 
     @classmethod
     def read(cls: type[C], options: Mapping[str, Any]) -> C:
         """Read options by snake_case or dotted names, with or without `kafka.` in front; raises ConfigurationError."""
-        fields = {field.name: field for field in dataclasses.fields(cls)}
-        values: dict[str, Any] = {}
-        for option, value in options.items():
-            name = option.removeprefix("kafka.").replace(".", "_").lower()
-            name = RENAMED.get(name, name)
-            if name.startswith(NOT_YET):
-                raise ConfigurationError(
-                    f"{option}: TLS and SASL are not there yet, only security_protocol='PLAINTEXT'"
-                )
-            if name not in fields:
-                raise ConfigurationError(_unknown(cls, option, name, list(fields)))
-            values[name] = _parsed(option, value, str(fields[name].type))
-        return cls(**values)
+        return cls(**read_settings(cls, options))
 
     def __post_init__(self) -> None:
         if not isinstance(self.bootstrap, str) or not self.bootstrap.strip():
@@ -68,9 +66,7 @@ class ClientConfig:
         self.addresses()
         if self.security_protocol.upper() != "PLAINTEXT":
             raise ConfigurationError(f"security_protocol={self.security_protocol!r}: only 'PLAINTEXT' is there yet")
-        for field in dataclasses.fields(self):
-            if field.name.endswith(("_ms", "_bytes", "_size")):
-                _check_at_least(field.name, getattr(self, field.name), field.metadata.get("minimum", 0))
+        check_settings(self)
 
     @property
     def pool_bytes(self) -> int:
@@ -91,38 +87,93 @@ class AdminConfig(ClientConfig):
 class ProducerConfig(ClientConfig):
     """A Producer's arguments."""
 
-    acks: str | int = "all"
-    enable_idempotence: bool | None = None
-    """None: as long as acks is "all"."""
-    linger_ms: int = 5
-    batch_size: int = 131_072
-    """Bytes after which a partition's batch is sent, before compression."""
-    arrow_batch_size: int = 524_288
-    """The same for the rows of send_arrow: larger, as they need not wait for each other."""
-    max_request_size: int = 1_048_576
-    """Largest record, and largest request unless one batch is larger."""
-    buffer_memory: int = 67_108_864
-    max_block_ms: int = 60_000
-    """How long send waits for metadata or for room in the buffer."""
-    delivery_timeout_ms: int = 120_000
-    max_in_flight: int = 5
-    compression: str = "none"
-    compression_level: int | None = None
-    partitioner: Callable[[str, bytes | None, bytes | None, int], int] | None = None
-    """(topic, key, value, number of partitions) -> partition; None: Java's (murmur2 of the key, else sticky)."""
+    acks: str | int = setting(
+        "all",
+        "Who must have a record before it counts: all in-sync replicas, the leader (1), nobody (0: no offsets either).",
+        satisfies("all, -1, 1, 0", lambda v: None if str(v) in ACKS else "unknown"),
+    )
+    enable_idempotence: bool | None = setting(
+        None, 'Write nothing twice and keep the order whatever is sent again; None: as long as acks is "all".'
+    )
+    linger_ms: int = setting(5, "How long a batch waits for more records.", NOT_NEGATIVE)
+    batch_size: int = setting(
+        131_072, "Bytes (before compression) after which a partition's batch is sent without waiting.", NOT_NEGATIVE
+    )
+    arrow_batch_size: int = setting(
+        524_288, "The same for the rows of `send_arrow`: larger, as they need not wait for each other.", NOT_NEGATIVE
+    )
+    max_request_size: int = setting(
+        1_048_576, "The largest record, and the largest request unless one batch is larger.", NOT_NEGATIVE
+    )
+    buffer_memory: int = setting(
+        67_108_864, "Bytes of records that are not acknowledged yet; beyond them `send` waits.", NOT_NEGATIVE
+    )
+    max_block_ms: int = setting(
+        60_000,
+        "How long `send` waits for a topic's metadata or for room; then it raises.",
+        NOT_NEGATIVE,
+    )
+    delivery_timeout_ms: int = setting(
+        120_000,
+        "Within this time a record is acknowledged or has failed (DeliveryTimeout), whatever the brokers do. "
+        "Longer than linger_ms.",
+        NOT_NEGATIVE,
+    )
+    max_in_flight: int = setting(5, "Requests to a broker without an answer; with idempotence at most 5.", at_least(1))
+    compression: str = setting("none", "How batches are compressed.", one_of("none", "gzip", "snappy", "lz4", "zstd"))
+    compression_level: int | None = setting(
+        None, "Of the codec: gzip 1 to 9 (or -1), lz4 1 to 17, zstd -131072 to 22; None: the codec's default."
+    )
+    compression_gzip_level: int | None = setting(None, "The level where compression is gzip, else without effect.")
+    compression_lz4_level: int | None = setting(None, "The level where compression is lz4, else without effect.")
+    compression_zstd_level: int | None = setting(None, "The level where compression is zstd, else without effect.")
+    partitioner: str | Partitioner = setting(
+        "murmur2_random",
+        "Where records go that name no partition, by librdkafka's names: `murmur2_random` is Java's default, "
+        "`consistent_random` librdkafka's. Or a function (topic, key, value, number of partitions) -> partition.",
+        satisfies(f"{', '.join(BY_NAME)}, or a function", _partitioner_problem),
+    )
+    key_serializer: Serializer | None = setting(
+        None, "Makes bytes of the keys given to `send`; None (no key) stays None. None: keys are bytes.", SERIALIZER
+    )
+    value_serializer: Serializer | None = setting(
+        None, "The same for values; a value None stays None (in compacted topics it deletes the key).", SERIALIZER
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if str(self.acks) not in ACKS:
-            raise ConfigurationError(f"acks is 'all', 1 or 0, not {self.acks!r}")
-        if self.compression not in ("none", "gzip", "snappy", "lz4", "zstd"):
-            raise ConfigurationError(f"compression is none, gzip, snappy, lz4 or zstd, not {self.compression!r}")
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigurationError("enable_idempotence needs acks='all'")
-        if not 1 <= self.max_in_flight <= (5 if self.idempotent else 1_000):
+        if self.max_in_flight > 5 and self.idempotent:
             raise ConfigurationError(f"max_in_flight is 1 to 5 with idempotence, not {self.max_in_flight}")
-        if self.partitioner is not None and not callable(self.partitioner):
-            raise ConfigurationError("partitioner is a function (topic, key, value, partitions) -> partition")
+        if self.delivery_timeout_ms <= self.linger_ms:
+            raise ConfigurationError(
+                f"delivery_timeout_ms={self.delivery_timeout_ms} must be above linger_ms={self.linger_ms}, "
+                "or records are given up before they are sent"
+            )
+        self._check_levels()
+
+    def _check_levels(self) -> None:
+        for codec in (*LEVELS, self.compression):
+            own = f"compression_{codec}_level"
+            levels = {own: getattr(self, own, None)}
+            if codec == self.compression:
+                levels["compression_level"] = self.compression_level
+            lowest, highest = LEVELS.get(codec, (0, -1))
+            for name, level in levels.items():
+                if level is None or lowest <= level <= highest or (codec == "gzip" and level == -1):
+                    continue
+                if codec not in LEVELS:
+                    raise ConfigurationError(f"{name}={level}: compression={codec!r} has no levels, leave it out")
+                also = " or -1 (the default)" if codec == "gzip" else ""
+                raise ConfigurationError(f"{name}={level}: {codec} has levels {lowest} to {highest}{also}")
+
+    @property
+    def level(self) -> int | None:
+        """The codec's level, None for its default."""
+        own = getattr(self, f"compression_{self.compression}_level", None)
+        level: int | None = self.compression_level if own is None else own
+        return None if level == -1 and self.compression == "gzip" else level
 
     @property
     def required_acks(self) -> int:
@@ -139,57 +190,66 @@ class ProducerConfig(ClientConfig):
 class ConsumerConfig(ClientConfig):
     """A Consumer's arguments."""
 
-    group_id: str | None = None
-    group_instance_id: str | None = None
-    """The name of a static member (KIP-345): it may be away for a session without a rebalance."""
-    group_protocol: Literal["classic", "consumer"] = "classic"
-    """"consumer" is KIP-848's, where the broker has it."""
-    group_remote_assignor: str | None = None
-    """With "consumer": uniform or range; None leaves it to the broker."""
-    partition_assignment_strategy: str | Sequence[str] = "range,cooperative-sticky"
-    """With "classic": range, roundrobin, sticky, cooperative-sticky; the group uses the first that all members have."""
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 3_000
-    max_poll_interval_ms: int = 300_000
-    """How long the application may stay away from poll before its partitions go to others."""
-    enable_auto_commit: bool = True
-    """Without group_id there is nothing to commit."""
-    auto_commit_interval_ms: int = 5_000
-    auto_offset_reset: Literal["earliest", "latest", "none"] = "latest"
-    isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
-    fetch_min_bytes: int = 1
-    fetch_max_bytes: int = 52_428_800
-    fetch_max_wait_ms: int = 500
-    max_partition_fetch_bytes: int = 4_194_304
-    max_poll_records: int = 10_000
-    prefetch_bytes: int = 67_108_864
-    """Of answers that wait to be delivered: no more is asked for beyond this (one of each leader may overshoot it)."""
-    check_crcs: bool = True
-    key_deserializer: Callable[[bytes], Any] | None = None
-    value_deserializer: Callable[[bytes], Any] | None = None
-    """Of the records of poll and of iterators; a key or value that is null stays None. Not asked by batches()."""
-    client_rack: str = ""
-    """Where this consumer stands: brokers with a rack-aware `replica.selector.class` let it read from that rack."""
+    group_id: str | None = setting(None, "The group that shares the partitions out and keeps the commits; None: none.")
+    group_instance_id: str | None = setting(
+        None, "The name of a static member (KIP-345): it may be away for a session without a rebalance."
+    )
+    group_protocol: Literal["classic", "consumer"] = setting(
+        "classic", '"consumer" is KIP-848\'s, where the broker has it.', one_of("classic", "consumer")
+    )
+    group_remote_assignor: str | None = setting(
+        None, 'With group_protocol="consumer": uniform or range; None leaves it to the broker.'
+    )
+    partition_assignment_strategy: str | Sequence[str] = setting(
+        "range,cooperative-sticky",
+        'With group_protocol="classic": range, roundrobin, sticky, cooperative-sticky; the group uses the first that '
+        "all members have.",
+    )
+    session_timeout_ms: int = setting(
+        45_000, "Without a heartbeat for so long a member has lost its partitions to the others.", NOT_NEGATIVE
+    )
+    heartbeat_interval_ms: int = setting(
+        3_000, "How often a member says that it is alive; below session_timeout_ms.", NOT_NEGATIVE
+    )
+    max_poll_interval_ms: int = setting(
+        300_000, "How long the application may stay away from poll before its partitions go to others.", NOT_NEGATIVE
+    )
+    enable_auto_commit: bool = setting(True, "Commit what poll has returned, where there is a group_id.")
+    auto_commit_interval_ms: int = setting(5_000, "How often that is done.", NOT_NEGATIVE)
+    auto_offset_reset: Literal["earliest", "latest", "none"] = setting(
+        "latest",
+        "Where to begin where nothing is committed, and to go on where the offset is gone; none: an error.",
+        one_of("earliest", "latest", "none"),
+    )
+    isolation_level: Literal["read_uncommitted", "read_committed"] = setting(
+        "read_uncommitted",
+        "read_committed hides aborted and undecided transactions.",
+        one_of("read_uncommitted", "read_committed"),
+    )
+    fetch_min_bytes: int = setting(1, "An answer waits until there are so many bytes.", NOT_NEGATIVE)
+    fetch_max_bytes: int = setting(52_428_800, "Bytes of one answer, unless its first batch is larger.", NOT_NEGATIVE)
+    fetch_max_wait_ms: int = setting(500, "How long an answer waits for fetch_min_bytes.", NOT_NEGATIVE)
+    max_partition_fetch_bytes: int = setting(4_194_304, "Bytes of one partition in an answer.", NOT_NEGATIVE)
+    max_poll_records: int = setting(10_000, "The most records that one poll returns.")
+    prefetch_bytes: int = setting(
+        67_108_864,
+        "Bytes of answers that wait to be delivered: no more is asked for beyond (one of each leader may overshoot).",
+        NOT_NEGATIVE,
+    )
+    check_crcs: bool = setting(True, "Check each batch's checksum.")
+    key_deserializer: Callable[[bytes], Any] | None = setting(
+        None, "Makes a value of the bytes of keys, for poll and iterators, not for batches; None stays None.", FUNCTION
+    )
+    value_deserializer: Callable[[bytes], Any] | None = setting(None, "The same for values: json.loads, …", FUNCTION)
+    client_rack: str = setting(
+        "",
+        "Where this consumer stands: brokers with a rack-aware `replica.selector.class` let it read from that rack.",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_group()
-        for name in ("key_deserializer", "value_deserializer"):
-            function = getattr(self, name)
-            if function is not None and not callable(function):
-                raise ConfigurationError(f"{name} is a function of bytes, such as json.loads, not {function!r}")
-        if self.auto_offset_reset not in ("earliest", "latest", "none"):
-            raise ConfigurationError(f"auto_offset_reset is earliest, latest or none, not {self.auto_offset_reset!r}")
-        if self.isolation_level not in ("read_uncommitted", "read_committed"):
-            raise ConfigurationError(
-                f"isolation_level is read_uncommitted or read_committed, not {self.isolation_level!r}"
-            )
-
-    def _check_group(self) -> None:
         if self.group_id == "":
             raise ConfigurationError("group_id is empty: leave it out to read without a group")
-        if self.group_protocol not in ("classic", "consumer"):
-            raise ConfigurationError(f"group_protocol is classic or consumer, not {self.group_protocol!r}")
         for name in self.assignors:
             if name not in ASSIGNOR_NAMES:
                 text = f"partition_assignment_strategy: {name!r} is none of {', '.join(ASSIGNOR_NAMES)}"
@@ -228,32 +288,3 @@ def _address(text: str) -> tuple[str, int]:
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ConfigurationError(f"bootstrap: {text!r} is not host:port")
     return host, int(port)
-
-
-def _unknown(cls: type[ClientConfig], option: str, name: str, known: list[str]) -> str:
-    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(sorted(known))}"
-    return f"{cls.__name__.removesuffix('Config')} has no argument {option!r}{hint}"
-
-
-def _check_at_least(name: str, value: object, minimum: int) -> None:
-    if not isinstance(value, int) or value < minimum:
-        raise ConfigurationError(f"{name} must be at least {minimum}, not {value!r}")
-
-
-def _parsed(option: str, value: Any, wanted: str) -> Any:
-    """Read text as the field's type, and check the type of what is no text."""
-    if wanted.startswith("int"):
-        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
-            return int(value)
-        if not isinstance(value, int) and not (value is None and "None" in wanted):
-            raise ConfigurationError(f"{option} is a whole number, not {value!r}")
-        return int(value) if isinstance(value, bool) else value
-    if wanted.startswith("bool"):
-        if isinstance(value, str) and value.lower() in ("true", "false"):
-            return value.lower() == "true"
-        if not isinstance(value, bool) and not (value is None and "None" in wanted):
-            raise ConfigurationError(f"{option} is True or False, not {value!r}")
-    elif wanted in ("str", "str | None") and not isinstance(value, str) and not (value is None and "None" in wanted):
-        raise ConfigurationError(f"{option} is text, not {value!r}")
-    return value

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
 from kbroker.client.connection import Connection
-from kbroker.client.errors import AFTER_FORK, ClientClosed, error_for
+from kbroker.client.errors import AFTER_FORK, ClientClosed, NotConnected, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -82,7 +82,7 @@ class Cluster:
     async def _connect(self, key: tuple[int, str]) -> Connection:
         node = self.metadata.nodes.get(key[0])
         if node is None:
-            raise ConnectionError(f"broker {key[0]} is not known to the cluster")
+            raise NotConnected(f"broker {key[0]} is not known to the cluster")
         connection = await self._open(node.host, node.port)
         self._connections[key] = connection
         return connection
@@ -138,7 +138,7 @@ class Cluster:
                 problems.append(str(error))
             else:
                 return self._bootstrap
-        raise ConnectionError(f"no bootstrap broker answers: {'; '.join(problems)}")
+        raise NotConnected(f"no bootstrap broker answers, is bootstrap right? {'; '.join(problems)}")
 
     async def refresh(self, topics: Iterable[str] | None = (), auto_create: bool = False) -> dict[str, TopicMetadata]:
         """Ask for metadata of some topics, besides those that are known (None: of all); returns the answer's topics."""
@@ -163,6 +163,18 @@ class Cluster:
         if self._bootstrap is not None and self.metadata.nodes and not self._bootstrap.in_flight:
             connection, self._bootstrap = self._bootstrap, None
             await connection.close()
+
+    @property
+    def connection_count(self) -> int:
+        """How many connections are open."""
+        own = sum(not connection.is_closed for connection in self._connections.values())
+        return own + (self._bootstrap is not None and not self._bootstrap.is_closed)
+
+    @property
+    def metadata_age(self) -> float:
+        """Seconds since the last refresh; 0 before the first."""
+        since = self._loop.time() - self.metadata.updated_at
+        return since if since < float("inf") else 0.0
 
     @property
     def is_metadata_old(self) -> bool:
@@ -221,7 +233,7 @@ class Cluster:
     async def ask(self, message: Message, node_id: int | None = None, timeout_ms: int | None = None) -> Any:
         """Send a request to a broker (None: to any), again when the connection fails, until the time is over."""
         limit = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
-        problem: Exception = ConnectionError("no broker answers")
+        problem: Exception = NotConnected("no broker answers")
         async for attempt in self.attempts(limit):
             try:
                 if attempt and node_id is not None:

@@ -16,7 +16,7 @@ import socket
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.errors import error_for
+from kbroker.client.errors import NotConnected, TimedOut, error_for
 from kbroker.client.session import DEFAULT_MAX_FRAME, Session
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.frame import FrameError
@@ -65,9 +65,9 @@ class Connection(asyncio.BufferedProtocol):
                     lambda: cls(address, client_id, max_frame, pool), host, port
                 )
         except TimeoutError:
-            raise TimeoutError(f"no connection to {address} within {timeout:g} s") from None
+            raise TimedOut(f"no connection to {address} within {timeout:g} s") from None
         except OSError as error:
-            raise ConnectionError(f"no connection to {address}: {error.strerror or error}") from error
+            raise NotConnected(f"no connection to {address}: {error.strerror or error}") from error
         return connection
 
     @property
@@ -122,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
     def send(self, message: Message, version: int) -> asyncio.Future[Any]:
         """Send a request now; the future gets the answer, or the error that ended the connection. No time limit."""
         if self._failure is not None:
-            raise ConnectionError(f"the connection to {self.address} is closed: {self._failure}")
+            raise NotConnected(f"the connection to {self.address} is closed: {self._failure}")
         correlation_id, parts = self.session.send(message, version)
         self._waiting[correlation_id] = future = self._loop.create_future()
         self._write(parts)
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
     def send_without_answer(self, message: Message, version: int) -> None:
         """Send a request to which the broker gives no answer: Produce with acks=0."""
         if self._failure is not None:
-            raise ConnectionError(f"the connection to {self.address} is closed: {self._failure}")
+            raise NotConnected(f"the connection to {self.address} is closed: {self._failure}")
         self._write(self.session.send(message, version, expect_answer=False)[1])
 
     def version_for(self, request_type: type[Message], highest: int | None = None) -> int:
@@ -160,19 +160,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def _time_out(self, future: asyncio.Future[Any], name: str, timeout: float) -> None:
         if not future.done():
-            error = TimeoutError(f"{self.address} did not answer {name} within {timeout:g} s")
+            error = TimedOut(f"{self.address} did not answer {name} within {timeout:g} s")
             future.set_exception(error)
             self._end(error)
 
     async def close(self) -> None:
         """End it and wait until the socket is closed."""
-        self._end(ConnectionError(f"the connection to {self.address} was closed here"))
+        self._end(NotConnected(f"the connection to {self.address} was closed here"))
         if self._transport is not None:
             await asyncio.shield(self._closed)
 
     def abort(self) -> None:
         """End it without waiting."""
-        self._end(ConnectionError(f"the connection to {self.address} was closed here"))
+        self._end(NotConnected(f"the connection to {self.address} was closed here"))
 
     def _end(self, error: Exception) -> None:
         """Fail what waits; the first reason stays."""
@@ -183,7 +183,7 @@ class Connection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
-                future.set_exception(ConnectionError(str(error)))
+                future.set_exception(NotConnected(str(error)))
                 # Whoever waited may be gone (cancelled): that its error is never looked at is no mistake.
                 future.exception()
 
@@ -198,7 +198,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits."""
-        self._end(ConnectionError(f"{self.address} closed the connection" + (f": {exc}" if exc else "")))
+        self._end(NotConnected(f"{self.address} closed the connection" + (f": {exc}" if exc else "")))
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -211,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             responses = self.session.received(nbytes)
         except (FrameError, KafkaError) as error:
-            self._end(ConnectionError(f"{self.address} sent what is no answer: {error}"))
+            self._end(NotConnected(f"{self.address} sent what is no answer: {error}"))
             return
         for response in responses:
             future = self._waiting.pop(response.correlation_id, None)
@@ -223,5 +223,5 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_exception(MalformedAnswer(f"{self.address}: {response.error}"))
 
 
-class MalformedAnswer(ConnectionError):
+class MalformedAnswer(NotConnected):
     """A response whose bytes do not follow the protocol."""

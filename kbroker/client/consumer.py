@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.client.assignment import Assignment
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import ClientClosed, ConfigurationError, error_for
+from kbroker.client.errors import ClientClosed, ConfigurationError, IllegalState, error_for
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit
 from kbroker.client.group.listener import RebalanceListener
@@ -90,7 +90,7 @@ class Consumer:
                 raise ConfigurationError("a listener hears of a group's rebalances: group_id is needed")
             await self._read_all(names, compiled)
         elif self._assignment.states and not self._group.is_subscribed:
-            raise RuntimeError("partitions are assigned by hand: unsubscribe() first")
+            raise IllegalState("partitions are assigned by hand: unsubscribe() first")
         else:
             await self._group.subscribe(names, compiled, listener)
 
@@ -123,7 +123,7 @@ class Consumer:
         auto_offset_reset, says."""
         self._check()
         if self._group is not None and self._group.is_subscribed:
-            raise RuntimeError("the group gives out the partitions: unsubscribe() first")
+            raise IllegalState("the group gives out the partitions: unsubscribe() first")
         wanted = [TopicPartition(*key) for key in partitions]
         for topic in {key.topic for key in wanted}:
             known = await self.cluster.topic(topic, auto_create=False)

@@ -1,74 +1,25 @@
-"""One exception class per Kafka error code, named after it: UNKNOWN_TOPIC_OR_PARTITION -> UnknownTopicOrPartitionError.
+"""What the clients raise: one class per Kafka error code, and what goes wrong on this side.
 
     try: ...
-    except errors.NotEnoughReplicasError as error:
+    except NotEnoughReplicasError as error:
         if error.retriable: ...
+    except ClientError: ...
 
-All derive from `BrokerError`, which is a `kbroker.protocol.errors.KafkaError` that knows topic, partition and broker.
+All derive from `ClientError`; those of brokers from `BrokerError`, which is a `kbroker.protocol.errors.KafkaError`
+that knows topic, partition and broker. `from kbroker import …` has them all.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from kbroker.protocol.errors import ErrorCode, KafkaError
-
-
-class BrokerError(KafkaError):
-    """What a broker (or this client in its place) refused; the message names topic, partition and broker."""
-
-    def __init__(
-        self,
-        code: ErrorCode,
-        message: str = "",
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        broker: str | None = None,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.broker = broker
-        where = f"{topic}-{partition}" if topic is not None and partition is not None else topic or ""
-        place = " at ".join(text for text in (where, broker and f"broker {broker}") if text)
-        super().__init__(code, ": ".join(text for text in (place, message) if text))
-
-    @property
-    def retriable(self) -> bool:
-        """Whether the same call may succeed when it is made again."""
-        return self.code.retriable
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.code, self.message, self.topic, self.partition, self.broker)
-
-
-def _rebuild(
-    code: ErrorCode, message: str, topic: str | None, partition: int | None, broker: str | None
-) -> BrokerError:
-    """Make a pickled error again; its message is already whole."""
-    error = error_for(code)
-    error.message, error.topic, error.partition, error.broker = message, topic, partition, broker
-    error.args = (code, message)
-    return error
-
-
-def _class_name(code: ErrorCode) -> str:
-    name = "".join(word.capitalize() for word in code.name.split("_"))
-    return name.removesuffix("Exception").removesuffix("Error") + "Error"
-
-
-CLASS_BY_CODE: dict[ErrorCode, type[BrokerError]] = {
-    code: type(
-        _class_name(code), (BrokerError,), {"__doc__": f"Kafka's {code.name} ({code.value}).", "__module__": __name__}
-    )
-    for code in ErrorCode
-    if code is not ErrorCode.NONE
-}
-globals().update({cls.__name__: cls for cls in CLASS_BY_CODE.values()})
-
-if TYPE_CHECKING:
-
-    def __getattr__(name: str) -> type[BrokerError]: ...
+from kbroker.client.broker_errors import *  # noqa: F403 - the names of all error codes
+from kbroker.client.error_base import AbortableError as AbortableError
+from kbroker.client.error_base import BrokerError as BrokerError
+from kbroker.client.error_base import ClientError as ClientError
+from kbroker.client.error_base import FencedError as FencedError
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import KafkaError as KafkaError
 
 
 def error_for(
@@ -81,7 +32,31 @@ def error_for(
 ) -> BrokerError:
     """Return the exception for a code (not NONE)."""
     name = None if broker is None else str(broker)
-    return CLASS_BY_CODE[code](code, message or "", topic=topic, partition=partition, broker=name)
+    return BrokerError.by_code[code](code, message or "", topic=topic, partition=partition, broker=name)
+
+
+class NotConnected(ClientError, ConnectionError):
+    """No connection to a broker, or it ended before the answer; the message names the address."""
+
+
+class TimedOut(ClientError, TimeoutError):
+    """No answer, or no acknowledgement, within the time that was given; it may still come."""
+
+
+class IllegalState(ClientError, RuntimeError):
+    """A call that cannot be made now."""
+
+
+class ClientClosed(ClientError, RuntimeError):
+    """The client was closed before, or while, this was called."""
+
+
+class WokenUp(ClientError, RuntimeError):
+    """A call of a consumer ended because `wakeup` was called."""
+
+
+class ConfigurationError(ClientError, ValueError):
+    """An argument that does not exist, or a value it cannot have."""
 
 
 class BufferFull(BrokerError):
@@ -98,7 +73,24 @@ class DeliveryTimeout(BrokerError):
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message, **place)
 
 
-class RowTooLarge(ValueError):
+class SerializationError(ClientError, ValueError):
+    """A serializer failed, or gave what are no bytes; nothing was sent. Its own error is the `__cause__`."""
+
+
+class BatchNotBuilt(ClientError):
+    """A batch could not be put together or compressed; nothing of it was sent."""
+
+    def __init__(self, topic: str, partition: int, reason: Exception) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.reason = reason
+        super().__init__(f"a batch for {topic}-{partition} could not be made, and was not sent: {reason!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return BatchNotBuilt, (self.topic, self.partition, self.reason)
+
+
+class RowTooLarge(ClientError, ValueError):
     """A row of a table, counted from 0, that no request can hold; nothing of the table was sent."""
 
     def __init__(self, row: int, size: int, limit: int) -> None:
@@ -111,7 +103,7 @@ class RowTooLarge(ValueError):
         return RowTooLarge, (self.row, self.size, self.limit)
 
 
-class MalformedValue(ValueError):
+class MalformedValue(ClientError, ValueError):
     """A value that is not of the format it is read in."""
 
     def __init__(self, topic: str, partition: int, offset: int, reason: str) -> None:
@@ -126,7 +118,7 @@ class MalformedValue(ValueError):
         return MalformedValue, (self.topic, self.partition, self.offset, self.reason)
 
 
-class DeserializationError(ValueError):
+class DeserializationError(ClientError, ValueError):
     """A key or value that its deserializer does not take; `__cause__` is what that raised."""
 
     def __init__(self, topic: str, partition: int, offset: int, part: str, reason: str) -> None:
@@ -144,15 +136,3 @@ class DeserializationError(ValueError):
 
 
 AFTER_FORK = "this client was made before a fork: make another one in the child process"
-
-
-class ClientClosed(RuntimeError):
-    """The client was closed before, or while, this was called."""
-
-
-class WokenUp(RuntimeError):
-    """A call of a consumer ended because `wakeup` was called."""
-
-
-class ConfigurationError(ValueError):
-    """An argument that does not exist, or a value it cannot have."""

@@ -100,6 +100,11 @@ class ClusterMetadata:
         found = known.partitions.get(partition) if known else None
         return found if found is not None and found.leader in self.nodes else None
 
+    def led_partitions(self, topic: str) -> list[int]:
+        """Return the numbers of the partitions that have a leader, sorted."""
+        known = self.topics.get(topic)
+        return [] if known is None else [number for number in known.partitions if self.leader(topic, number)]
+
     def require(self, topic: str, partition: int) -> PartitionMetadata:
         """Like `leader`, but raises what is missing."""
         found = self.leader(topic, partition)

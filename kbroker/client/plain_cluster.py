@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
-from kbroker.client.errors import error_for
+from kbroker.client.errors import NotConnected, error_for
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
@@ -296,7 +296,7 @@ class PlainCluster:
                 continue
             self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
             return answer
-        raise ConnectionError("no broker answers: " + "; ".join(failures))
+        raise NotConnected("no broker answers: " + "; ".join(failures))
 
     def _retry(self, ask: Callable[[], Answer]) -> Answer:
         """Call `ask` until it returns or an error is final; for `retry_for` seconds after the first that passes."""

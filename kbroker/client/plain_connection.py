@@ -11,7 +11,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.errors import error_for
+from kbroker.client.errors import NotConnected, TimedOut, error_for
 from kbroker.client.session import DEFAULT_MAX_FRAME, Response, Session
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.frame import FrameError
@@ -44,7 +44,7 @@ class PlainConnection:
         try:
             self._socket = socket.create_connection((host, port), connect_timeout or timeout)
         except OSError as error:
-            raise ConnectionError(f"no connection to {self.address}: {error}") from error
+            raise NotConnected(f"no connection to {self.address}: {error}") from error
         self._socket.settimeout(timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
@@ -76,7 +76,7 @@ class PlainConnection:
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise ConnectionError(f"{self.address} ended the connection: {error}") from error
+                raise NotConnected(f"{self.address} ended the connection: {error}") from error
             raise
 
     def receive(self) -> Any:
@@ -91,22 +91,22 @@ class PlainConnection:
         deadline = time.monotonic() + self._timeout
         while not self._arrived:
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.address} did not answer within {self._timeout:g} s")
+                raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s")
             try:
                 count = self._socket.recv_into(self._session.buffer())
             except TimeoutError:
-                raise TimeoutError(f"{self.address} did not answer within {self._timeout:g} s") from None
+                raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s") from None
             except OSError as error:
-                raise ConnectionError(f"{self.address} ended the connection: {error}") from error
+                raise NotConnected(f"{self.address} ended the connection: {error}") from error
             if count == 0:
-                raise ConnectionError(f"{self.address} closed the connection")
+                raise NotConnected(f"{self.address} closed the connection")
             try:
                 self._arrived.extend(self._session.received(count))
             except (FrameError, KafkaError) as error:
-                raise ConnectionError(f"{self.address} sent what is no answer: {error}") from error
+                raise NotConnected(f"{self.address} sent what is no answer: {error}") from error
         response = self._arrived.popleft()
         if response.error is not None:
-            raise ConnectionError(f"{self.address} sent what is no answer: {response.error}")
+            raise NotConnected(f"{self.address} sent what is no answer: {response.error}")
         return response.message
 
     @property

@@ -11,11 +11,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.accumulator import Delivery, OnDelivery
+from kbroker.client.accumulator import OnDelivery
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.cluster import Cluster
-from kbroker.client.errors import BufferFull, UnknownTopicOrPartitionError
+from kbroker.client.delivery import Delivery
+from kbroker.client.errors import BufferFull, ClientClosed, TimedOut, UnknownTopicOrPartitionError
 from kbroker.client.sender import Sender
+from kbroker.client.serializers import RecordSerializer
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import PAUSE_S, TableJob
 from kbroker.client.types import RecordMetadata
@@ -33,7 +35,11 @@ class Producer:
         self.cluster = Cluster(self.config)
         self.sender = Sender(self.config, self.cluster)
         self.accumulator = self.sender.accumulator
-        self._is_closed = False
+        self.serializer: RecordSerializer | None = None
+        if self.config.key_serializer is not None or self.config.value_serializer is not None:
+            self.serializer = RecordSerializer(self.config.key_serializer, self.config.value_serializer)
+        self._closed: asyncio.Future[None] | None = None
+        """Set once closing has begun, done when it is over."""
 
     async def __aenter__(self) -> Producer:
         return self
@@ -44,8 +50,8 @@ class Producer:
     async def send(
         self,
         topic: str,
-        value: bytes | None = None,
-        key: bytes | None = None,
+        value: Any = None,
+        key: Any = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -54,9 +60,12 @@ class Producer:
     ) -> Delivery:
         """Put a record into its partition's batch and return its future.
 
+        Key and value are bytes (or None), unless serializers make them of something else.
         Returns at once, but for a topic that is new here or a full buffer: for these it waits up to max_block_ms.
         Raises what is wrong with the record itself: types, partition, size.
         """
+        if self.serializer is not None:
+            key, value = self.serializer.serialize(topic, key, value)
         is_new = False
         while True:
             self._check()
@@ -75,9 +84,9 @@ class Producer:
     def _check(self) -> None:
         self.cluster.check_process()
         if self.accumulator.closed is not None:
-            raise self.accumulator.closed
+            raise self.accumulator.refusal()
 
-    async def send_and_wait(self, topic: str, value: bytes | None = None, **arguments: Any) -> RecordMetadata:
+    async def send_and_wait(self, topic: str, value: Any = None, **arguments: Any) -> RecordMetadata:
         """Send a record and wait until it is acknowledged."""
         return await (await self.send(topic, value, **arguments))
 
@@ -101,19 +110,25 @@ class Producer:
         """
         from kbroker.client.arrow import TableRows
 
-        rows = TableRows(table, key, value, headers, partition, timestamp)
+        # Encoding and compressing would hold up the loop: both are done in a thread.
+        rows = await asyncio.to_thread(TableRows, table, key, value, headers, partition, timestamp)
         self._check()
         while not isinstance(topic, str) or topic not in self.accumulator.topics:
             await self.prepare(topic)
-        job = TableJob(self.accumulator, self.config, topic, rows)
-        for _ in job.steps():
-            try:
-                await asyncio.sleep(PAUSE_S / 10 if job.is_far_ahead else 0)
+        job = await asyncio.to_thread(TableJob, self.accumulator, self.config, topic, rows)
+        try:
+            while await asyncio.to_thread(job.step):
+                if job.is_far_ahead:
+                    await asyncio.sleep(PAUSE_S / 10)
                 while self.accumulator.used >= self.config.buffer_memory:  # each batch that leaves wakes all who wait
+                    self._check()
                     await self.prepare(topic)
-            except BufferFull as error:
-                job.stop(error)
-                break
+        except (BufferFull, ClientClosed) as error:
+            job.stop(error)
+        except asyncio.CancelledError:
+            # The thread may be in the middle of a step: stopping waits for that.
+            asyncio.get_running_loop().run_in_executor(None, job.stop, ClientClosed("send_arrow was cancelled"))
+            raise
         return job.delivery
 
     async def prepare(self, topic: str) -> None:
@@ -143,15 +158,16 @@ class Producer:
     def buffer_full_text(self) -> str:
         """Say what BufferFull says."""
         memory, waited = self.config.buffer_memory, self.config.max_block_ms
-        return f"buffer_memory={memory} is used up, and no room came within max_block_ms={waited}"
+        advice = "send less at a time, or raise one of them"
+        return f"buffer_memory={memory} is used up, and no room came within max_block_ms={waited}: {advice}"
 
     async def learn(self, topic: str) -> None:
         """Find a topic's partitions (it is created where the broker does so), or what it has got besides."""
         if topic in self.accumulator.topics:
             await self.cluster.refresh([topic])
             return
-        known = await self.cluster.topic(topic, self.config.max_block_ms)
-        self.accumulator.learn(topic, len(known.partitions))
+        await self.cluster.topic(topic, self.config.max_block_ms)
+        self.sender.learn(topic)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """Return the topic's partitions."""
@@ -160,16 +176,45 @@ class Producer:
     async def flush(self, timeout: float | None = None) -> None:
         """Send everything now and wait until each record is acknowledged or given up."""
         self.cluster.check_process()
-        async with asyncio.timeout(timeout):
-            await self.sender.flush()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.sender.flush()
+        except TimeoutError:
+            left = self.accumulator.used
+            raise TimedOut(f"{left} bytes are not acknowledged after {timeout:g} s; they may still be") from None
 
-    def statistics(self) -> dict[str, int]:
-        """Return counters: records, bytes, batches, requests, retries, failed_records, buffered_bytes."""
-        names = ("records", "bytes", "batches", "requests", "retries", "failed_records")
-        return {name: self.sender.statistics[name] for name in names} | {"buffered_bytes": self.accumulator.used}
+    def statistics(self) -> dict[str, float]:
+        """Return what was counted since the producer was made, under the names of Java's metrics where it has one.
+
+        Of Java's own: record-send-total, record-retry-total, record-error-total, byte-total, batch-size-avg and -max,
+        batch-split-total, compression-rate-avg, records-per-request-avg, record-queue-time-avg and -max,
+        request-total, response-total, request-latency-avg and -max, requests-in-flight, produce-throttle-time-avg and
+        -max, buffer-total-bytes, buffer-available-bytes, waiting-threads, connection-count, metadata-age (s). Others:
+        record-acknowledged-total, byte-acknowledged-total, batch-total. Times are milliseconds; requests are those of
+        Produce; averages are over the whole time.
+        """
+        memory = self.config.buffer_memory
+        return self.sender.statistics.metrics() | {
+            "requests-in-flight": self.sender.requests_in_flight,
+            "buffer-total-bytes": memory,
+            "buffer-available-bytes": memory - self.accumulator.used,
+            "waiting-threads": self.accumulator.waiting_for_room,
+            "connection-count": self.cluster.connection_count,
+            "metadata-age": self.cluster.metadata_age,
+        }
 
     async def close(self, timeout: float | None = 30.0) -> None:
-        """Send what is there for at most `timeout` s, give up the rest, close all connections."""
-        if not self._is_closed and not self.cluster.is_forked:
-            self._is_closed = True
+        """Send what is there for at most `timeout` s, give up the rest, close all connections.
+
+        Whoever calls it while it is being closed waits for the end of that.
+        """
+        if self.cluster.is_forked:
+            return
+        if self._closed is not None:
+            await asyncio.shield(self._closed)
+            return
+        self._closed = asyncio.get_running_loop().create_future()
+        try:
             await self.sender.close(timeout)
+        finally:
+            self._closed.set_result(None)

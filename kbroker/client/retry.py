@@ -21,8 +21,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from kbroker.client.accumulator import Delivery
 from kbroker.client.blocking import Consumer, Partition, Producer
+from kbroker.client.delivery import Delivery
 from kbroker.client.errors import ConfigurationError, WokenUp
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.record import Record

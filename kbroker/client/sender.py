@@ -4,6 +4,9 @@ Order is kept: a partition whose batch failed sends nothing until all of its req
 everything not acknowledged goes again, in the order and with the sequence numbers of the first time. The broker drops
 what it has already. After a batch was given up there is a gap in the sequences: the epoch is raised, and each partition
 starts at sequence 0 as soon as the broker has said of everything sent in the former epoch that it has it, or has not.
+
+Nothing outlives its deadline: a batch has an outcome within delivery_timeout_ms wherever it is by then. One in flight
+has failed for its sender although the broker may still write it; its partition goes on when the request has ended.
 """
 
 from __future__ import annotations
@@ -14,14 +17,18 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kbroker.client.accumulator import NEVER, Accumulator, Batch, PartitionQueue
+from kbroker.client.accumulator import NEVER, Accumulator
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.connection import Connection
-from kbroker.client.errors import ClientClosed, DeliveryTimeout, error_for
+from kbroker.client.delivery import Batch, done_future
+from kbroker.client.errors import BatchNotBuilt, DeliveryTimeout, NotConnected, error_for
+from kbroker.client.partition_queue import PartitionQueue
+from kbroker.client.producer_identity import ProducerIdentity
+from kbroker.client.producer_statistics import ProducerStatistics
+from kbroker.client.refused_batches import Remedy, ends_identity, remedy_for
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
-from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from kbroker.protocol.records.batch import read_header, set_producer
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.record import decode_batch
@@ -31,13 +38,6 @@ log = logging.getLogger(__name__)
 SLOW_CODECS = ("gzip", "zstd")
 INLINE_BYTES = 32 * 1024
 """Up to this size compressing takes less than handing over to a thread and back."""
-LARGEST_EPOCH = 32_766
-RESET_ID = (
-    ErrorCode.UNKNOWN_PRODUCER_ID,
-    ErrorCode.INVALID_PRODUCER_EPOCH,
-    ErrorCode.PRODUCER_FENCED,
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-)
 
 Taken = tuple[PartitionQueue, Batch]
 
@@ -49,10 +49,12 @@ class Sender:
         self.config = config
         self.cluster = cluster
         self.accumulator = Accumulator(config, self.wake)
-        self.statistics: dict[str, int] = defaultdict(int)
+        self.statistics = ProducerStatistics()
         self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
-        self._epoch = (-1, -1)
+        self._backoff = config.retry_backoff_ms / 1000
+        self._longest_backoff = config.retry_backoff_max_ms / 1000
+        self._identity = ProducerIdentity(cluster, self._backoff, self._longest_backoff)
         self._in_flight: dict[int, int] = defaultdict(int)
         self._opening: set[int] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -61,10 +63,15 @@ class Sender:
         self._threads: ThreadPoolExecutor | None = None
         self._is_slow = config.compression in SLOW_CODECS
         self._acks = config.required_acks
-        self._backoff = config.retry_backoff_ms / 1000
+        self._is_idempotent = config.idempotent
         self._per_partition = config.max_in_flight if config.idempotent else 1
         cluster.refreshed.append(self._learn_partitions)
         self._task = self._loop.create_task(self._run(), name="kbroker-producer-sender")
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Produce requests that are not answered."""
+        return sum(self._in_flight.values())
 
     def wake(self) -> None:
         """Have the queues looked at soon."""
@@ -72,11 +79,15 @@ class Sender:
             self._loop.call_soon_threadsafe(self._event.set)
 
     def _learn_partitions(self) -> None:
-        """The metadata is new: topics may have more partitions now."""
+        """The metadata is new: topics may have more partitions now, and partitions may have lost their leaders."""
         for topic in list(self.accumulator.topics):
-            known = self.cluster.metadata.topics.get(topic)
-            if known is not None:
-                self.accumulator.learn(topic, len(known.partitions))
+            self.learn(topic)
+
+    def learn(self, topic: str) -> None:
+        """Have queues for the partitions that the topic has by the newest metadata, if it is known there."""
+        known = self.cluster.metadata.topics.get(topic)
+        if known is not None:
+            self.accumulator.learn(topic, len(known.partitions), self.cluster.metadata.led_partitions(topic))
 
     async def _run(self) -> None:
         """Serve until cancelled; a mistake of ours fails every record that waits, so that nobody waits for ever."""
@@ -84,24 +95,18 @@ class Sender:
             await self._serve()
         except Exception as error:
             log.exception("the producer's sender failed")
-            self.accumulator.closed = error
+            self.accumulator.close(f"the producer has failed ({error!r}): close it and make another one", error)
             self.accumulator.abandon(error)
 
     async def _serve(self) -> None:
         while True:
-            try:
-                if self.config.idempotent and self._epoch[0] < 0 and self.accumulator.active:
-                    await self._init_producer_id()
-                if self.accumulator.topics and self.cluster.is_metadata_old:
-                    self._refresh_soon()
-                self._event.clear()
-                self.accumulator.sleeping_until = NEVER  # from here on, whoever opens a batch sets the event
-                wake_at = self._send_ready()
-            except (OSError, KafkaError) as error:
-                log.warning("the producer tries again: %s", error)
-                self._expire(self._loop.time(), error)
-                await asyncio.sleep(self._backoff)
-                continue
+            if self._is_idempotent and self._identity.is_wanted and self.accumulator.active:
+                self._spawn(self._obtain_identity())
+            if self.accumulator.topics and self.cluster.is_metadata_old:
+                self._refresh_soon()
+            self._event.clear()
+            self.accumulator.sleeping_until = NEVER  # from here on, whoever opens a batch sets the event
+            wake_at = self._send_ready()
             with self.accumulator.lock:
                 self.accumulator.sleeping_until = min(self.accumulator.sleeping_until, wake_at)
             try:
@@ -110,18 +115,19 @@ class Sender:
             except TimeoutError:
                 pass
 
-    async def _init_producer_id(self) -> None:
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
-        answer = await self.cluster.ask(request, timeout_ms=5_000)
-        if answer.error_code is not ErrorCode.NONE:
-            raise error_for(answer.error_code, "no producer id")
-        self._epoch = (answer.producer_id, answer.producer_epoch)
+    async def _obtain_identity(self) -> None:
+        try:
+            await self._identity.obtain(self._fail_unsent)
+        finally:
+            self._event.set()
 
-    def _raise_epoch(self, epoch: tuple[int, int], with_new_id: bool) -> None:
-        """Start sequences anew everywhere, unless somebody has done so since `epoch`."""
-        if epoch != self._epoch or not self.config.idempotent:
-            return
-        self._epoch = (-1, -1) if with_new_id or epoch[1] >= LARGEST_EPOCH else (epoch[0], epoch[1] + 1)
+    def _fail_unsent(self, error: Exception) -> None:
+        """There is no producer id for what has not been sent once; the next record asks again."""
+        self._seal_open(NEVER)
+        for queue in list(self.accumulator.active):
+            for batch in [batch for batch in list(queue.ready) if not batch.attempts]:
+                queue.ready.remove(batch)
+                self._give_up(queue, batch, error)
 
     def _send_ready(self) -> float:
         """Send all that can go now; returns when to look again."""
@@ -137,40 +143,50 @@ class Sender:
         return wake_at
 
     def _collect(self, now: float) -> float:
-        """Seal what has lingered long enough; give up what is too old."""
+        """Seal what has lingered long enough; give up what is too old. Returns when to look again."""
         accumulator, linger = self.accumulator, self.config.linger_ms / 1000
-        wake_at = NEVER
-        with accumulator.lock:
-            hurry = accumulator.is_flushing or accumulator.waiting_for_room or accumulator.closed
-            for queue in list(accumulator.active):
-                if queue.open is not None:
-                    due = queue.open.created + linger
-                    if hurry or due <= now:
-                        accumulator.seal(queue)
-                        accumulator.leave_sticky(queue)
-                    else:
-                        wake_at = min(wake_at, due)
-                if queue.is_idle:
-                    accumulator.active.discard(queue)
-        return min(wake_at, self._expire(now, None))
+        hurry = accumulator.is_flushing or accumulator.waiting_for_room or accumulator.closed
+        oldest_left = self._seal_open(NEVER if hurry else now - linger)
+        return min(oldest_left + linger, self._expire(now))
 
-    def _expire(self, now: float, reason: Exception | None) -> float:
-        """Give up batches past their deadline that are not in flight; returns the next deadline."""
+    def _seal_open(self, made_by: float) -> float:
+        """Seal the open batches made by then; returns when the oldest of the others was made."""
+        oldest = NEVER
+        with self.accumulator.lock:
+            for queue in list(self.accumulator.active):
+                if queue.open is not None:
+                    if queue.open.created <= made_by:
+                        self.accumulator.seal(queue)
+                        self.accumulator.leave_sticky(queue)
+                    else:
+                        oldest = min(oldest, queue.open.created)
+                if queue.is_idle:
+                    self.accumulator.active.discard(queue)
+        return oldest
+
+    def _expire(self, now: float) -> float:
+        """Give up batches past their deadline, wherever they are; returns the next deadline."""
         next_deadline = NEVER
         for queue in list(self.accumulator.active):
-            for batches in (queue.retry, queue.ready):
-                # Copies: other threads add ready batches meanwhile.
-                for batch in [batch for batch in list(batches) if batch.deadline <= now]:
-                    batches.remove(batch)
-                    self._give_up(queue, batch, self._too_late(batch, reason))
-                if batches:
-                    next_deadline = min(next_deadline, batches[0].deadline)
+            for batch in list(queue.sent):
+                if batch.outcome is None:
+                    if batch.deadline > now:
+                        next_deadline = min(next_deadline, batch.deadline)
+                        break
+                    queue.withdraw(batch)
+                    self._give_up(queue, batch, self._too_late(batch, batch.error))
+            while queue.ready:
+                batch = queue.ready[0]
+                if batch.deadline > now:
+                    next_deadline = min(next_deadline, batch.deadline)
+                    break
+                queue.ready.popleft()
+                self._give_up(queue, batch, self._too_late(batch, self._identity.problem))
         return next_deadline
 
     def _too_late(self, batch: Batch, reason: Exception | None) -> Exception:
         text = f"not acknowledged within delivery_timeout_ms={self.config.delivery_timeout_ms}"
-        last = reason or batch.error
-        return DeliveryTimeout(f"{text} ({last})" if last else text, topic=batch.topic, partition=batch.partition)
+        return DeliveryTimeout(f"{text} ({reason})" if reason else text, topic=batch.topic, partition=batch.partition)
 
     def _take(self, now: float) -> tuple[dict[int, list[Taken]], float]:
         """At most one batch of each partition, by leader; and when a back-off ends."""
@@ -189,25 +205,31 @@ class Sender:
                 continue
             if not queue.ready[0].attempts and len(queue.sent) >= self._per_partition:
                 continue  # the leader knows the last five again: nothing it may have must be further back
-            if not self._is_built(queue.ready[0]):
-                continue
             known = self.cluster.metadata.leader(queue.topic, queue.partition)
             if known is None:
                 self._refresh_soon()
                 continue
             batch = queue.ready[0]
+            if not self._is_compressed(batch):
+                continue
             if self._in_flight[known.leader] >= self.config.max_in_flight or known.leader in self._opening:
                 continue
             if sizes[known.leader] and sizes[known.leader] + batch.size > self.config.max_request_size:
                 continue
-            if not self._is_stamped(queue, batch):
+            try:
+                is_stamped = self._is_stamped(queue, batch)
+            except Exception as error:
+                log.exception("a batch of %d records for %s-%d", batch.count, queue.topic, queue.partition)
+                queue.ready.popleft()
+                self._give_up(queue, batch, BatchNotBuilt(queue.topic, queue.partition, error))
                 continue
-            queue.ready.popleft()
-            sizes[known.leader] += batch.size
-            taken[known.leader].append((queue, batch))
+            if is_stamped:
+                queue.ready.popleft()
+                sizes[known.leader] += batch.size
+                taken[known.leader].append((queue, batch))
         return taken, wake_at
 
-    def _is_built(self, batch: Batch) -> bool:
+    def _is_compressed(self, batch: Batch) -> bool:
         """Whether a batch can go; a large one with a slow codec is compressed in a thread first."""
         if batch.data is not None or not self._is_slow or batch.size <= INLINE_BYTES:
             return True
@@ -216,36 +238,44 @@ class Sender:
                 self._threads = ThreadPoolExecutor(2, thread_name_prefix="kbroker-compress")
             assert batch.builder is not None
             batch.building = self._loop.run_in_executor(self._threads, batch.builder.build)
-            batch.building.add_done_callback(lambda _: self._event.set())
-        if not batch.building.done():
-            return False
-        batch.data = batch.building.result()
-        return True
+            batch.building.add_done_callback(self._compressed)
+        return batch.building.done()
+
+    def _compressed(self, building: asyncio.Future[bytearray]) -> None:
+        self._event.set()
+        if not building.cancelled():
+            building.exception()  # the batch may have been given up: that nobody looks at it is no mistake
 
     def _is_stamped(self, queue: PartitionQueue, batch: Batch) -> bool:
-        """Give the batch its sequence (an old one stays) and make its bytes; False when there is no producer id now."""
-        if not self.config.idempotent:
+        """Give the batch its sequence (an old one stays) and make its bytes; False when there is no producer id now.
+
+        Raises what the building of it raises; nothing has changed then.
+        """
+        if batch.data is None and batch.building is not None:
+            batch.data = batch.building.result()
+        if not self._is_idempotent:
             if batch.data is None:
                 assert batch.builder is not None
                 batch.data = batch.builder.build()
             return True
+        current = self._identity.current
         may_be_written = batch.attempts > 0 and batch.base_sequence >= 0  # by its sequence the broker knows it again
-        if queue.epoch != self._epoch and not queue.in_flight and not may_be_written:
-            if self._epoch[0] < 0:
-                return False
-            queue.epoch, queue.next_sequence = self._epoch, 0
+        if not may_be_written and not self._identity.is_known:
+            return False
+        if queue.epoch != current and not queue.in_flight and not may_be_written:
+            queue.epoch, queue.next_sequence = current, 0
             for waiting in list(queue.ready):
                 waiting.base_sequence = -1
-        if batch.base_sequence < 0 and queue.epoch != self._epoch:
+        if batch.base_sequence < 0 and queue.epoch != current:
             return False
         if batch.base_sequence < 0:
-            batch.base_sequence = queue.next_sequence
-            queue.next_sequence = (queue.next_sequence + batch.count) & 0x7FFFFFFF
             if batch.data is None:
                 assert batch.builder is not None
-                batch.data = batch.builder.build(*queue.epoch, batch.base_sequence)
+                batch.data = batch.builder.build(*queue.epoch, queue.next_sequence)
             else:
-                set_producer(batch.data, 0, *queue.epoch, batch.base_sequence)
+                set_producer(batch.data, 0, *queue.epoch, queue.next_sequence)
+            batch.base_sequence = queue.next_sequence
+            queue.next_sequence = (queue.next_sequence + batch.count) & 0x7FFFFFFF
         return True
 
     def _send(self, node_id: int, batches: list[Taken]) -> bool:
@@ -268,9 +298,10 @@ class Sender:
         except (OSError, KafkaError) as error:
             self._failed(batches, error)
             return False
-        self.statistics["requests"] += 1
-        self.statistics["batches"] += len(batches)
+        now = self._loop.time()
+        self.statistics.requests += 1
         for queue, batch in batches:
+            self.statistics.sent(batch, now)
             if not batch.attempts:
                 queue.sent.append(batch)
             batch.attempts += 1
@@ -281,7 +312,7 @@ class Sender:
         if self._acks != 0:
             self._in_flight[node_id] += 1
             timer = self._loop.call_later(self.config.request_timeout_ms / 1000, connection.abort)
-            future.add_done_callback(lambda done: self._answered(node_id, connection, batches, done, timer))
+            future.add_done_callback(lambda done: self._answered(node_id, connection, batches, done, timer, now))
         return True
 
     def _request(self, batches: list[Taken]) -> ProduceRequest:
@@ -315,6 +346,7 @@ class Sender:
         batches: list[Taken],
         done: asyncio.Future[ProduceResponse],
         timer: asyncio.TimerHandle,
+        sent_at: float,
     ) -> None:
         """Deal with the answer to one request."""
         timer.cancel()
@@ -323,17 +355,19 @@ class Sender:
             queue.in_flight.remove(batch)
         self._event.set()
         if done.cancelled():
-            return self._failed(batches, ConnectionError("cancelled"))
+            return self._failed(batches, NotConnected("cancelled"))
         error = done.exception()
         if error is not None:
             return self._failed(batches, error)
-        results = {
-            (topic.name, item.index): item for topic in done.result().responses for item in topic.partition_responses
-        }
+        answer = done.result()
+        self.statistics.answered(self._loop.time() - sent_at, answer.throttle_time_ms)
+        results = {(topic.name, item.index): item for topic in answer.responses for item in topic.partition_responses}
         for queue, batch in batches:
             result = results.get((queue.topic, queue.partition))
+            if batch.has_ended:
+                continue  # it was too late
             if result is None:
-                self._failed([(queue, batch)], ConnectionError(f"{connection.address} left the partition out"))
+                self._failed([(queue, batch)], NotConnected(f"{connection.address} left the partition out"))
             elif result.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 self._acknowledge(queue, batch, result.base_offset, result.log_append_time_ms)
             else:
@@ -352,55 +386,52 @@ class Sender:
                 named = (queue.topic, queue.partition, leader.leader_id, leader.leader_epoch)
                 is_told_where = self.cluster.metadata.new_leader(*named)
             self._refresh_soon()
-        if code is ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
-            queue.replace(batch, halves_of(batch, self.config.compression_level))
-            self.statistics["retries"] += 1
+        is_current = queue.epoch == self._identity.current
+        is_first = queue.sent[0] is batch
+        remedy = remedy_for(code, records=batch.count, is_first=is_first, is_of_current_epoch=is_current)
+        if remedy is Remedy.NONE:
+            return self._give_up(queue, batch, error)
+        if remedy is Remedy.SPLIT:
+            queue.replace(batch, halves_of(batch, self.config.level))
+            self.statistics.splits += 1
             return None
-        if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.epoch != self._epoch:
-            # Something before it was given up, so that it was not written: it goes on in the next epoch.
+        if remedy is Remedy.RAISE_EPOCH:
+            log.warning("%s-%d at broker %d: %s; a new epoch begins", queue.topic, queue.partition, node_id, error)
+            self._identity.raise_epoch(queue.epoch)
+        if remedy is not Remedy.AGAIN:
             batch.base_sequence = -1
-            return self._again(queue, batch, error, at_once=True)
-        is_behind_a_failure = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and queue.sent[0] is not batch
-        if code.retriable or is_behind_a_failure:
-            return self._again(queue, batch, error, at_once=is_told_where)
-        if code is ErrorCode.UNKNOWN_PRODUCER_ID and batch.attempts < 3:
-            # The log's beginning was deleted and the producer's state with it: start anew, nothing was written.
-            self._raise_epoch(queue.epoch, with_new_id=False)
-            batch.base_sequence = -1
-            return self._again(queue, batch, error)
-        return self._give_up(queue, batch, error)
+        return self._again(queue, batch, error, at_once=is_told_where or remedy is Remedy.AGAIN_IN_NEW_EPOCH)
 
     def _failed(self, batches: list[Taken], error: BaseException) -> None:
         """The whole request got no answer: whether it was carried out is not known."""
         self._refresh_soon()
+        reason = error if isinstance(error, Exception) else NotConnected(str(error))
         for queue, batch in batches:
-            reason = error if isinstance(error, Exception) else ConnectionError(str(error))
-            self._again(queue, batch, reason)
+            if not batch.has_ended:
+                self._again(queue, batch, reason)
 
     def _again(self, queue: PartitionQueue, batch: Batch, error: Exception, *, at_once: bool = False) -> None:
         batch.error = error
         now = self._loop.time()
         if batch.deadline <= now:
             return self._give_up(queue, batch, self._too_late(batch, error))
-        self.statistics["retries"] += 1
         queue.retry.append(batch)
-        pause = min(self._backoff * 2 ** min(batch.attempts - 1, 10), self.config.retry_backoff_max_ms / 1000)
-        if at_once:
-            pause = 0.0
-        queue.retry_at = max(queue.retry_at, now + pause)
+        pause = min(self._backoff * 2 ** min(batch.attempts - 1, 10), self._longest_backoff)
+        queue.retry_at = max(queue.retry_at, now + (0.0 if at_once else pause))
         return None
 
     def _give_up(self, queue: PartitionQueue, batch: Batch, error: Exception) -> None:
-        if batch.base_sequence >= 0:
-            code = getattr(error, "code", None)
-            self._raise_epoch(queue.epoch, with_new_id=code in RESET_ID)
-        self.statistics["failed_records"] += batch.count
+        if batch.base_sequence >= 0 and self._is_idempotent:
+            if ends_identity(getattr(error, "code", None)):
+                self._identity.give_up(queue.epoch)
+            else:
+                self._identity.raise_epoch(queue.epoch)
+        self.statistics.failed_records += batch.count
         self._settle(queue, batch, -1, -1, error)
 
     def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, timestamp: int) -> None:
         queue.known_as = queue.epoch[0]
-        self.statistics["records"] += batch.count
-        self.statistics["bytes"] += len(batch.data or b"")
+        self.statistics.acknowledged(batch)
         self._settle(queue, batch, base_offset, timestamp, None)
 
     def _settle(
@@ -435,18 +466,15 @@ class Sender:
             self.accumulator.is_flushing += 1
         try:
             for batch in self.accumulator.unfinished():
-                done = self._loop.create_future()
-                batch.when_done(lambda done=done: None if done.done() else done.set_result(None))  # type: ignore[misc]
-                await done
+                if not batch.done:
+                    await done_future(batch.when_done)
         finally:
             with self.accumulator.lock:
                 self.accumulator.is_flushing -= 1
 
     async def close(self, timeout: float | None) -> None:
         """Send what is there for at most `timeout` s, then give up the rest."""
-        self.accumulator.closed = ClientClosed("the producer is closed")
-        with self.accumulator.room:
-            self.accumulator.room.notify_all()
+        self.accumulator.close("the producer is closed")
         try:
             async with asyncio.timeout(timeout):
                 await self.flush()
@@ -458,7 +486,7 @@ class Sender:
                 task.cancel()
             await asyncio.gather(self._task, *self._tasks, return_exceptions=True)
             await self.cluster.close()
-            self.accumulator.abandon(self.accumulator.closed)
+            self.accumulator.abandon(self.accumulator.refusal())
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
 

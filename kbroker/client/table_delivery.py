@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
-from kbroker.client.accumulator import Batch
-from kbroker.client.errors import BrokerError
+from kbroker.client.delivery import Batch, done_future
+from kbroker.client.errors import BrokerError, TimedOut
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 log = logging.getLogger(__name__)
@@ -116,7 +115,7 @@ class TableDelivery:
             event = threading.Event()
             self._when_done(event.set)
             if not event.wait(timeout):
-                raise TimeoutError(f"not acknowledged within {timeout:g} s")
+                raise TimedOut(f"not acknowledged within {timeout:g} s")
         return self._outcome()[1]
 
     def result(self, timeout: float | None = None) -> TableMetadata:
@@ -132,14 +131,7 @@ class TableDelivery:
 
     def __await__(self) -> Generator[Any, None, TableMetadata]:
         if not self.done():
-            loop = asyncio.get_running_loop()
-            future = loop.create_future()
-
-            def tell() -> None:
-                loop.call_soon_threadsafe(lambda: None if future.done() else future.set_result(None))
-
-            self._when_done(tell)
-            yield from future
+            yield from done_future(self._when_done)
         return self.result(0)
 
     def _outcome(self) -> tuple[TableMetadata, TableNotWritten | None]:

@@ -1,20 +1,24 @@
 """Sends a table: slices of rows through the column encoder into the producer's queues, while there is room.
 
 job = TableJob(accumulator, config, topic, rows)
-for _ in job.steps():         # after each step: wait until the buffer has room, pause where it is far ahead
+while job.step():         # after each step: wait until the buffer has room, pause where it is far ahead
     ...
-job.delivery                  # one future for the whole table
+job.delivery              # one future for the whole table
+
+Steps encode and compress, and may be taken by any thread, one at a time.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from array import array
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from kbroker.client.accumulator import Accumulator, Batch
+from kbroker.client.accumulator import Accumulator
 from kbroker.client.client_config import ProducerConfig
+from kbroker.client.delivery import Batch
+from kbroker.client.partitioners import NO_KEY_IS_LONG_ENOUGH, Partitioner, placement_of
 from kbroker.client.table_delivery import RowRange, TableDelivery
 from kbroker.protocol.records.buffers import Buffer
 from kbroker.protocol.records.column_writer import ColumnEncoder, EncodedBatch
@@ -42,56 +46,80 @@ class TableJob:
         self._config = config
         self._topic = topic
         self._rows = rows
-        self._count = accumulator.topics[topic].count
+        known = accumulator.topics[topic]
+        self._count = known.count
         self._sent = 0
+        """Rows that went through the encoder."""
+        self._queued = 0
+        """Of these, the rows that have a batch which will have an outcome."""
+        self._has_ended = False
+        self._lock = threading.Lock()
         self._largest = config.max_request_size - RECORD_OVERHEAD
         rows.check_partitions(self._count)
         rows.check_sizes(self._largest)
-        compression = int(CompressionType.of_name(config.compression))
         self._batch_size = min(config.arrow_batch_size, config.max_request_size)
-        self._encoder = ColumnEncoder(self._count, self._batch_size, compression, config.compression_level)
+        placement = placement_of(config.partitioner)
+        self._chooses = placement if callable(placement) else None
+        hashing, self._shortest_key = (0, 0) if callable(placement) else placement
+        self._encoder = ColumnEncoder(
+            self._count,
+            self._batch_size,
+            int(CompressionType.of_name(config.compression)),
+            config.level,
+            hashing=hashing,
+            shortest_key=self._shortest_key,
+            anywhere=[partition for partition in known.led if partition < self._count],
+        )
+        self._slices = rows.slices(self._batch_size * BATCHES_PER_SLICE)
         self._constants: dict[int, bytes] = {}
 
-    def steps(self) -> Iterator[None]:
-        """Encode and queue slice after slice. What goes wrong on the way fails the rows that are left."""
-        slice_bytes = self._batch_size * BATCHES_PER_SLICE
+    def step(self) -> bool:
+        """Encode and queue some rows; False when all are, or when what went wrong has failed those that were left."""
+        with self._lock:
+            if self._has_ended:
+                return False
+            try:
+                some = next(self._slices, None)
+                if some is None:
+                    self._end(None)
+                    return False
+                self._encode(some)
+            except Exception as error:
+                self._end(error)
+                return False
+            return True
+
+    def stop(self, error: Exception) -> None:
+        """Send what is encoded, fail the rest."""
+        with self._lock:
+            if not self._has_ended:
+                self._end(error)
+
+    def _encode(self, some: Slice) -> None:
+        if some.largest > self._largest:
+            text = f"rows {some.first}..{some.first + some.rows - 1}: JSON of {some.largest} bytes"
+            raise ValueError(f"{text}, max_request_size allows {self._largest}")
+        self._encoder.append(some.rows, some.key, some.value, some.timestamps, some.headers, self._targets(some))
+        self._sent = some.first + some.rows
+        self._queue(self._encoder.take())
+
+    def _end(self, error: Exception | None) -> None:
+        self._has_ended = True
+        first_left = self._sent
         try:
-            for some in self._rows.slices(slice_bytes):
-                if some.largest > self._largest:
-                    text = f"rows {some.first}..{some.first + some.rows - 1}: JSON of {some.largest} bytes"
-                    raise ValueError(f"{text}, max_request_size allows {self._largest}")
-                self._encoder.append(
-                    some.rows, some.key, some.value, some.timestamps, some.headers, self._targets(some)
-                )
-                self._sent = some.first + some.rows
-                self._queue(self._encoder.take())
-                yield
-        except GeneratorExit:
-            self._end(RuntimeError("sending was given up"))
-            raise
-        except Exception as error:
-            self._end(error)
-            return
-        self._end(None)
+            self._queue(self._encoder.finish())
+        except Exception as problem:
+            error, first_left = error or problem, 0
+        left = self._rows.rows - self._queued
+        if left:
+            reason = error or RuntimeError("the encoder lost rows")
+            self.delivery.fail(RowRange(None, first_left, self._rows.rows - 1, left), reason)
+        self.delivery.seal()
 
     @property
     def is_far_ahead(self) -> bool:
         """Whether it is worth a pause to let the sender catch up."""
         return self._accumulator.used >= AHEAD_BYTES
-
-    def stop(self, error: Exception) -> None:
-        """Send what is encoded, fail the rest."""
-        self._end(error)
-
-    def _end(self, error: Exception | None) -> None:
-        if self._sent < 0:
-            return
-        self._queue(self._encoder.finish())
-        left = self._rows.rows - self._sent
-        if left and error is not None:
-            self.delivery.fail(RowRange(None, self._sent, self._rows.rows - 1, left), error)
-        self._sent = -1
-        self.delivery.seal()
 
     def _targets(self, some: Slice) -> Buffer | None:
         """Say which partition each row goes to, where its key does not."""
@@ -99,9 +127,9 @@ class TableJob:
             return some.partitions
         if self._rows.constant_partition is not None:
             return self._constant(self._rows.constant_partition, some.rows)
-        if self._config.partitioner is not None:
-            return self._chosen(some)
-        if self._rows.has_only_null_keys:
+        if self._chooses is not None:
+            return self._chosen(some, self._chooses)
+        if self._shortest_key == NO_KEY_IS_LONG_ENOUGH or (self._shortest_key >= 0 and self._rows.has_only_null_keys):
             return self._constant(self._accumulator.next_sticky(self._topic), some.rows)
         return None
 
@@ -111,14 +139,10 @@ class TableJob:
             known = self._constants[partition] = array("i", [partition]).tobytes() * rows
         return memoryview(known)[: 4 * rows]
 
-    def _chosen(self, some: Slice) -> bytes:
+    def _chosen(self, some: Slice, partitioner: Partitioner) -> bytes:
         """Ask the caller's partitioner, row by row."""
-        assert self._config.partitioner is not None
         keys, values = self._rows.row_bytes(some.key, some.rows), self._rows.row_bytes(some.value, some.rows)
-        chosen = [
-            self._config.partitioner(self._topic, key, value, self._count)
-            for key, value in zip(keys, values, strict=True)
-        ]
+        chosen = [partitioner(self._topic, key, value, self._count) for key, value in zip(keys, values, strict=True)]
         for partition in chosen:
             if not 0 <= partition < self._count:
                 raise ValueError(f"the partitioner says {partition}, the topic has {self._count} partitions")
@@ -131,6 +155,8 @@ class TableJob:
         for one in encoded:
             batch = Batch(self._topic, one.partition, None, now, deadline)
             batch.count, batch.size, batch.data = one.count, len(one.batch), one.batch
-            self.delivery.add(batch, RowRange(one.partition, one.rows[0], one.rows[1], one.count))
             batches.append(batch)
-        self._accumulator.queue_built(batches)
+        self._accumulator.queue_built(batches)  # raises, and takes none, when the producer is closed
+        for batch, one in zip(batches, encoded, strict=True):
+            self._queued += batch.count
+            self.delivery.add(batch, RowRange(one.partition, one.rows[0], one.rows[1], one.count))

@@ -25,6 +25,7 @@ cdef class BinaryView:
 cdef class ColumnEncoder:
     cdef readonly Py_ssize_t partitions
     cdef KeyPartitioner partitioner
+    cdef readonly int64_t shortest_key
     cdef readonly int64_t batch_size
     cdef readonly int compression
     cdef readonly object level
@@ -32,6 +33,8 @@ cdef class ColumnEncoder:
     cdef public int producer_epoch
     cdef public list sequences
     cdef Py_ssize_t usual_size
+    cdef list anywhere
+    cdef Py_ssize_t turn
     cdef Py_ssize_t sticky
     cdef readonly Py_ssize_t rows_seen
     cdef list builders

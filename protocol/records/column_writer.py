@@ -1,8 +1,9 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
 """Columns in Arrow's layout (buffers.py) to record batches, partitioned as Java's producer would.
 
-Rows keep their order within a partition. A row's partition: the one given, else by its key's murmur2, else (no key)
-the partition of the batch that keyless rows are being collected in, which changes whenever that batch is full.
+Rows keep their order within a partition. A row's partition: the one given, else by its key's hash, else (the key is
+shorter than `shortest_key`; no key counts as one of -1 bytes) the partition of the batch that such rows are being
+collected in, which changes whenever that batch is full.
 """
 
 from dataclasses import dataclass
@@ -77,9 +78,13 @@ class ColumnEncoder:
         producer_id: int = -1,
         producer_epoch: int = -1,
         sequences: list[int] | None = None,
+        hashing: int = 0,
+        shortest_key: int = 0,
+        anywhere: list[int] | None = None,
     ) -> None:
         self.partitions = partitions
-        self.partitioner = KeyPartitioner(partitions)
+        self.partitioner = KeyPartitioner(partitions, hashing)
+        self.shortest_key = shortest_key
         self.batch_size = batch_size
         self.compression = compression
         self.level = level
@@ -90,7 +95,10 @@ class ColumnEncoder:
             raise ValueError(f"{len(self.sequences)} sequences for {partitions} partitions")
         self.usual_size = 0
         """Bytes of the last batch: the room that the next one starts with."""
-        self.sticky = 0
+        self.anywhere = list(range(partitions)) if not anywhere else list(anywhere)
+        """Partitions of the rows that no key sends anywhere, in turn."""
+        self.turn = 0
+        self.sticky = self.anywhere[0]
         self.rows_seen = 0
         self.builders: list[BatchBuilder | None] = [None] * partitions
         self.row_numbers = [memoryview(bytearray(8 * partitions)) for _ in range(2)]
@@ -127,8 +135,8 @@ class ColumnEncoder:
                 target = targets[row]
                 if target < 0 or target >= self.partitions:
                     raise ValueError(f"row {row}: there is no partition {target} of {self.partitions}")
-            elif key_length >= 0:
-                target = self.partitioner.of_range(keys.data, keys.offsets[row], key_length)
+            elif key_length >= self.shortest_key:
+                target = self.partitioner.of_range(keys.data, keys.offsets[row], max(key_length, 0))
             else:
                 target = self.sticky
             self._add(row, target, times[row] if has_times else constant, keys, key_length, values, header_rows)
@@ -184,7 +192,8 @@ class ColumnEncoder:
             EncodedBatch(target, count, batch, [self.first_rows[target], self.last_rows[target]], sequence)
         )
         if target == self.sticky:
-            self.sticky = (target + 1) % self.partitions
+            self.turn = (self.turn + 1) % len(self.anywhere)
+            self.sticky = self.anywhere[self.turn]
 
     def take(self) -> list[EncodedBatch]:
         """The batches that are full."""

@@ -1,6 +1,8 @@
 import inspect
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Coroutine, Sequence
@@ -230,3 +232,106 @@ def test_what_a_listener_raises_is_raised_by_poll(bootstrap: str, topic_name: st
             consumer.poll(20)
         assert consumer.poll(0.1) == []
         assert consumer.assignment() == [(topic_name, 0)]
+
+
+LEFT_OPEN = """
+import os, sys, threading
+from kbroker import Producer
+
+options = {"linger_ms": 60_000, "compression": sys.argv[3], "batch_size": 1 << 20}
+producers = [Producer(sys.argv[1], **options) for _ in range(2)]
+for number in range(20):
+    for producer in producers:
+        producer.send(sys.argv[2], os.urandom(20_000), partition=0)
+if sys.argv[4] == "thread":
+    threading.Thread(target=threading.Event().wait, args=(1,)).start()
+if sys.argv[4] == "error":
+    raise SystemExit(3)
+"""
+
+
+@pytest.mark.parametrize(
+    ("compression", "ending", "status"), [("zstd", "plain", 0), ("gzip", "error", 3), ("none", "thread", 0)]
+)
+def test_records_of_a_producer_left_open_are_sent_when_the_interpreter_ends(
+    broker: BrokerProcess, topic_name: str, compression: str, ending: str, status: int
+) -> None:
+    bootstrap = broker.bootstrap.replace("127.0.0.1", "localhost")  # a name that has to be resolved
+    command = [sys.executable, "-c", LEFT_OPEN, bootstrap, topic_name, compression, ending]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (status, "")
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        assert consumer.end_offsets([TopicPartition(topic_name, 0)]) == {(topic_name, 0): 40}
+
+
+def test_an_interpreter_whose_broker_is_away_ends_all_the_same() -> None:
+    script = "from kbroker import Producer\np = Producer('127.0.0.1:1', max_block_ms=10)\nprint('made')"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "made\n", "")
+
+
+def test_a_producer_nobody_holds_any_more_sends_what_it_has_and_warns(broker: BrokerProcess, topic_name: str) -> None:
+    producer = Producer(broker.bootstrap, linger_ms=60_000)
+    thread = producer._thread
+    delivery = producer.send(topic_name, b"x")
+    held = [producer]
+    del producer
+    with pytest.warns(ResourceWarning, match=r"a kbroker\.client\.blocking\.Producer was never closed: use `with`"):
+        held.clear()
+    assert delivery.result(30).offset == 0
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_consumer_with_a_listener_can_be_collected_too(broker: BrokerProcess, topic_name: str) -> None:
+    consumer = Consumer(broker.bootstrap, group_id=topic_name)
+    consumer.subscribe([topic_name], listener=RebalanceListener())
+    thread = consumer._thread
+    held = [consumer]
+    del consumer
+    with pytest.warns(ResourceWarning, match="Consumer was never closed"):
+        held.clear()
+    thread.join(30)
+    assert not thread.is_alive()
+
+
+def test_a_second_thread_that_closes_a_producer_waits_for_the_flush_of_the_first(own_broker: BrokerProcess) -> None:
+    producer = Producer(own_broker.bootstrap)
+    producer.send("t", b"x").result(30)
+    own_broker.pause()
+    delivery = producer.send("t", b"y")
+    threads = [threading.Thread(target=producer.close) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        thread.join(0.3)
+        assert thread.is_alive()
+    own_broker.resume()
+    for thread in threads:
+        thread.join(30)
+    assert delivery.result(0).offset == 1
+
+
+def test_a_producer_whose_sender_failed_takes_no_records(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Producer(broker.bootstrap) as producer:
+        producer.send(topic_name, b"first").result(30)
+        monkeypatch.setattr(producer._client.sender, "_send_ready", lambda: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            producer.send(topic_name, b"second").result(30)
+        with pytest.raises(ClientClosed, match=r"the producer has failed .*make another one"):
+            producer.send(topic_name, b"third")
+
+
+def test_serializers_make_the_bytes_that_are_sent(broker: BrokerProcess, topic_name: str) -> None:
+    with Producer(
+        broker.bootstrap, key_serializer=str.encode, value_serializer=lambda value: b"%d" % value
+    ) as producer:
+        producer.send_and_wait(topic_name, 7, key="k")
+        producer.send_and_wait(topic_name, None, key="k")
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic_name])
+        found: list[tuple[bytes | None, bytes | None]] = []
+        while len(found) < 2:
+            found += [(record.key, record.value) for record in consumer.poll(10)]
+    assert found == [(b"k", b"7"), (b"k", None)]

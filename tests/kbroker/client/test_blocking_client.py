@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ def test_functions_run_in_the_thread_that_waits_and_may_wait_themselves(client: 
         return client.run(call(lambda: 7))
 
     async def outer() -> int:
-        return await client._in_waiting_thread(inner)
+        return await client._callers.call(inner)
 
     assert client.run(outer()) == 7
 
@@ -47,12 +48,12 @@ def test_what_a_function_raises_comes_back(client: Client) -> None:
         raise ZeroDivisionError("mine")
 
     with pytest.raises(ZeroDivisionError, match="mine"):
-        client.run(client._in_waiting_thread(broken))
+        client.run(client._callers.call(broken))
 
 
 def test_a_function_nobody_waited_for_runs_with_the_next_call(client: Client) -> None:
     async def leave_behind() -> "asyncio.Task[str]":
-        return asyncio.create_task(client._in_waiting_thread(lambda: threading.current_thread().name))
+        return asyncio.create_task(client._callers.call(lambda: threading.current_thread().name))
 
     task = client.run(leave_behind())
     time.sleep(0)
@@ -94,3 +95,55 @@ def test_the_clients_own_thread_is_told_not_to_wait_for_itself(client: Client) -
 
     with pytest.raises(RuntimeError, match="waits for that thread for ever"):
         client.run(wrong())
+
+
+class Slow:
+    """A client that takes its time to close."""
+
+    def __init__(self) -> None:
+        self.closing = threading.Event()
+        self.may_close = asyncio.Event()
+        self.has_closed = False
+
+    async def close(self) -> None:
+        if self.closing.is_set():
+            return
+        self.closing.set()
+        await self.may_close.wait()
+        self.has_closed = True
+
+
+def test_who_closes_while_another_thread_does_waits_for_the_end_of_it() -> None:
+    client = Client(Slow)
+    inner: Slow = client._client
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(client.close)
+        assert inner.closing.wait(30)
+        second = threads.submit(client.close)
+        with pytest.raises(TimeoutError):
+            second.result(0.2)
+        client._loop.call_soon_threadsafe(inner.may_close.set)
+        first.result(30)
+        second.result(30)
+    assert inner.has_closed
+
+
+def test_a_client_that_is_collected_warns_is_closed_and_ends_its_thread() -> None:
+    client = Client(Slow)
+    inner: Slow = client._client
+    thread = client._thread
+    client._loop.call_soon_threadsafe(inner.may_close.set)
+    held = [client]
+    del client
+    with pytest.warns(ResourceWarning, match=r"a kbroker\.client\.blocking_client\.Client was never closed"):
+        held.clear()
+    thread.join(30)
+    assert (thread.is_alive(), inner.has_closed) == (False, True)
+
+
+def test_a_client_that_could_not_be_made_leaves_neither_a_thread_nor_a_warning() -> None:
+    threads = threading.active_count()
+    with pytest.raises(ZeroDivisionError):
+        Client(lambda: 1 // 0)
+    gc.collect()
+    assert threading.active_count() == threads

@@ -1,7 +1,8 @@
 import pytest
 
-from kbroker.client.client_config import ConsumerConfig, ProducerConfig
+from kbroker.client.client_config import LEVELS, ConsumerConfig, ProducerConfig
 from kbroker.client.errors import ConfigurationError
+from kbroker.protocol.records.compression import CompressionType, compress, decompress
 
 
 def test_dotted_names_with_text_values_are_read() -> None:
@@ -15,14 +16,23 @@ def test_dotted_names_with_text_values_are_read() -> None:
     ("options", "message"),
     [
         ({"linger": 5}, "did you mean 'linger_ms'"),
-        ({"acks": "some"}, "acks is"),
+        ({"acks": "some"}, "acks=.some.: allowed is all, -1, 1, 0"),
         ({"acks": 1, "enable_idempotence": True}, "needs acks='all'"),
-        ({"compression": "rar"}, "compression is"),
+        ({"compression": "rar"}, "allowed is none, gzip"),
         ({"linger_ms": "soon"}, "whole number"),
-        ({"batch_size": -1}, "at least 0"),
+        ({"batch_size": -1}, "batch_size=-1: allowed is ≥ 0"),
         ({"sasl_mechanism": "PLAIN"}, "not there yet"),
         ({"security_protocol": "SSL"}, "only 'PLAINTEXT'"),
         ({"max_in_flight": 6}, "1 to 5"),
+        ({"max_in_flight": 0}, "max_in_flight=0: allowed is ≥ 1"),
+        ({"linger_ms": 500, "delivery_timeout_ms": 500}, "must be above linger_ms=500"),
+        ({"partitioner": "murmur3"}, "partitioner='murmur3': allowed is murmur2_random, "),
+        ({"compression": "gzip", "compression_level": 10}, "compression_level=10: gzip has levels 1 to 9 or -1"),
+        ({"compression": "gzip", "compression_level": -2}, "compression_level=-2: gzip has levels"),
+        ({"compression": "lz4", "compression_level": 18}, "compression_level=18: lz4 has levels 1 to 17"),
+        ({"compression": "zstd", "compression_level": 23}, "zstd has levels -131072 to 22"),
+        ({"compression": "snappy", "compression_level": 3}, "compression='snappy' has no levels"),
+        ({"compression.gzip.level": 99}, "compression_gzip_level=99: gzip has levels"),
         ({"bootstrap": "host:port"}, "is not host:port"),
     ],
 )
@@ -34,3 +44,26 @@ def test_what_is_wrong_is_told(options: dict[str, object], message: str) -> None
 def test_without_acks_all_there_is_no_idempotence() -> None:
     assert ProducerConfig.read({"bootstrap": "a:1"}).idempotent
     assert not ProducerConfig.read({"bootstrap": "a:1", "acks": 1}).idempotent
+
+
+@pytest.mark.parametrize(
+    ("options", "level"),
+    [
+        ({"compression": "gzip", "compression_level": -1}, None),
+        ({"compression": "gzip", "compression.gzip.level": "-1"}, None),
+        ({"compression": "gzip", "compression.gzip.level": "9", "compression.zstd.level": "3"}, 9),
+        ({"compression": "zstd", "compression.gzip.level": "9", "compression_level": -5}, -5),
+        ({"compression": "none", "compression.lz4.level": "9"}, None),
+    ],
+)
+def test_the_level_is_that_of_the_codec_in_use(options: dict[str, object], level: int | None) -> None:
+    assert ProducerConfig.read({"bootstrap": "a:1", **options}).level == level
+
+
+@pytest.mark.parametrize("codec", LEVELS)
+def test_every_level_that_is_allowed_compresses(codec: str) -> None:
+    lowest, highest = LEVELS[codec]
+    for level in {lowest, -1, 1, 9, 12, highest}:
+        if lowest <= level <= highest:
+            data = compress(CompressionType.of_name(codec), b"kbroker " * 1_000, level)
+            assert bytes(decompress(CompressionType.of_name(codec), data)) == b"kbroker " * 1_000

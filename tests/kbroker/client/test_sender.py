@@ -1,18 +1,47 @@
 import asyncio
+import copy
 import sys
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
-from kbroker.client import blocking
+from kbroker.client import blocking, errors
 from kbroker.client.admin import Admin
+from kbroker.client.client_config import ProducerConfig
 from kbroker.client.connection import Connection
 from kbroker.client.consumer import Consumer
+from kbroker.client.delivery import Delivery
 from kbroker.client.producer import Producer
+from kbroker.client.sender import Sender
 from kbroker.client.types import RecordMetadata
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.schema import Message
+from tests.kbroker.client.played_network import TOPIC, Fate, PlayedNetwork, topic_with_leaders
+
+LIMIT_S = 20.0
+
+
+@asynccontextmanager
+async def playing(network: PlayedNetwork, **arguments: Any) -> AsyncIterator[Sender]:
+    """A sender on a played network."""
+    usual = {"bootstrap": "played:1", "linger_ms": 0, "retry_backoff_ms": 1, "retry_backoff_max_ms": 5}
+    network.sender = sender = Sender(ProducerConfig.read(usual | arguments), cast(Any, network))
+    sender.learn(TOPIC)
+    async with asyncio.timeout(LIMIT_S):
+        try:
+            yield sender
+        finally:
+            await sender.close(0.1)
+
+
+def send(sender: Sender, value: bytes, partition: int | None = 0) -> Delivery:
+    delivery = sender.accumulator.append(TOPIC, value, None, partition, 1, ())
+    assert delivery is not None
+    return delivery
 
 
 @pytest.mark.slow
@@ -33,7 +62,7 @@ async def test_a_broker_killed_and_back_in_the_middle_costs_neither_order_nor_a_
                 await asyncio.sleep(0.001)
         own_broker.wait_until_ready(30)
         await producer.flush(60)
-        assert producer.statistics()["retries"] > 0
+        assert producer.statistics()["record-retry-total"] > 0
         for delivery in deliveries:
             await delivery
     async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
@@ -87,7 +116,7 @@ async def test_a_producer_without_an_id_asks_for_one_now_and_then_and_not_with_e
 
     async with Producer(broker.bootstrap, retry_backoff_ms=100, linger_ms=0) as producer:
         with monkeypatch.context() as patched:
-            patched.setattr(producer.sender, "_init_producer_id", refuse)
+            patched.setattr(producer.sender._identity, "_ask", refuse)
             deliveries = []
             for _ in range(50):
                 deliveries.append(await producer.send(topic_name, b"value"))
@@ -135,3 +164,111 @@ async def test_callbacks_come_in_the_order_of_the_records_when_an_answer_is_lost
             await producer.flush()
     assert answered == [0], "the second batch was answered while the first one's answer was awaited"
     assert heard == [(0, 1), (0, 2)]
+
+
+async def test_records_expire_in_time_though_no_producer_id_can_be_had() -> None:
+    network = PlayedNetwork([])
+    network.id_errors.extend([OSError("nobody gives out producer ids")] * 100_000)
+    async with playing(network, delivery_timeout_ms=200) as sender:
+        with pytest.raises(errors.DeliveryTimeout, match=r"t-0: .*delivery_timeout_ms=200 .*nobody gives out"):
+            await send(sender, b"x")
+    assert network.producer_ids > 1
+
+
+async def test_a_refused_producer_id_fails_what_waits_at_once_and_the_next_record_asks_again() -> None:
+    network = PlayedNetwork([])
+    network.id_errors.append(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    async with playing(network) as sender:
+        with pytest.raises(errors.ClusterAuthorizationFailedError, match="enable_idempotence"):
+            await send(sender, b"x")
+        assert network.producer_ids == 1
+        assert (await send(sender, b"y")).offset == 0
+
+
+async def test_a_record_in_flight_fails_when_its_time_is_over_and_the_next_one_stays_behind_it() -> None:
+    network = PlayedNetwork([])
+    async with playing(network, delivery_timeout_ms=300) as sender:
+        await send(sender, b"0")
+        network.answers_may_go.clear()
+        late = send(sender, b"1")
+        with pytest.raises(errors.DeliveryTimeout):
+            await late
+        assert sender.requests_in_flight == 1, "its request was not answered"
+        behind = send(sender, b"2")
+        await asyncio.sleep(0.01)
+        assert len(network.logs[0]) == 2, "it is not known yet what became of the one before"
+        network.answers_may_go.set()
+        assert (await behind).offset == 2
+    assert network.logs[0] == [b"0", b"1", b"2"]
+
+
+async def test_a_broker_that_lost_what_it_acknowledged_gets_what_follows_in_a_new_epoch() -> None:
+    network = PlayedNetwork([])
+    async with playing(network) as sender:
+        await send(sender, b"0")
+        before = copy.deepcopy(network.states[0])
+        await send(sender, b"1")
+        network.states[0] = before
+        network.logs[0].pop()
+        following = [send(sender, b"%d" % number) for number in range(2, 9)]
+        assert [(await delivery).offset for delivery in following] == list(range(1, 8))
+        assert sender.statistics.failed_records == 0
+    assert network.logs[0] == [b"0", *(b"%d" % number for number in range(2, 9))]
+
+
+class Unbuildable:
+    """What a batch is made by that fails when it is to be made."""
+
+    size = 100
+
+    def build(self, *arguments: object) -> bytearray:
+        raise MemoryError("no room")
+
+
+async def test_a_batch_that_cannot_be_made_fails_alone() -> None:
+    network = PlayedNetwork([])
+    async with playing(network, linger_ms=20) as sender:
+        bad, good = send(sender, b"bad"), send(sender, b"good", 1)
+        bad._batch.builder = cast(Any, Unbuildable())
+        with pytest.raises(errors.BatchNotBuilt, match=r"t-0 .*was not sent: MemoryError"):
+            await bad
+        assert (await good).offset == 0
+        assert (await send(sender, b"after")).offset == 0
+    assert network.logs[0] == [b"after"]
+
+
+async def test_records_without_a_key_go_to_partitions_that_have_a_leader() -> None:
+    network = PlayedNetwork([])
+    network.topics = {TOPIC: topic_with_leaders([-1, 1])}
+    async with playing(network, batch_size=200) as sender:
+        sent = [send(sender, b"x" * 80, None) for _ in range(50)]
+        assert {(await delivery).partition for delivery in sent} == {1}
+        network.topics = {TOPIC: topic_with_leaders([1, -1])}
+        await network.refresh(None)
+        assert (await send(sender, b"x", None)).partition == 0
+
+
+async def test_records_without_a_key_fill_one_batch_at_a_time() -> None:
+    async with playing(PlayedNetwork([]), batch_size=1_000, linger_ms=1_000) as sender:
+        for _ in range(60):
+            send(sender, b"x" * 90, None)
+            queues = sender.accumulator.topics[TOPIC].queues
+            assert sum(queue.open is not None for queue in queues) == 1
+
+
+async def test_after_the_sender_failed_records_are_refused_and_told_why() -> None:
+    network = PlayedNetwork([])
+    async with playing(network) as sender:
+        network.leader = cast(Any, lambda topic, partition: 1 // 0)  # type: ignore[method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await send(sender, b"x")
+        with pytest.raises(errors.ClientClosed, match=r"the producer has failed .*ZeroDivision.*make another"):
+            send(sender, b"y")
+
+
+async def test_flushing_twice_at_a_time_waits_for_the_same_records() -> None:
+    network = PlayedNetwork([Fate.ANSWERED_LATER])
+    async with playing(network, linger_ms=10_000) as sender:
+        delivery = send(sender, b"x")
+        await asyncio.gather(sender.flush(), sender.flush())
+        assert delivery.done()

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from kbroker.client.accumulator import Batch
+from kbroker.client.delivery import Batch
 from kbroker.client.table_delivery import PartitionOffsets, RowRange, TableDelivery, TableNotWritten
 
 

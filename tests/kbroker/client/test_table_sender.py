@@ -87,7 +87,7 @@ async def test_rows_without_keys_are_spread_over_all_partitions(bootstrap: str, 
     table = pa.table({"v": [b"x" * 500] * 20_000})
     async with Producer(bootstrap, buffer_memory=1_000_000) as producer:
         delivery = await producer.send_arrow(topic, table, value="v")
-        assert producer.statistics()["buffered_bytes"] < 3_000_000
+        assert producer.statistics()["buffer-available-bytes"] > -2_000_000
         assert set((await delivery).partitions) == {0, 1, 2}
 
 
@@ -104,7 +104,7 @@ async def test_a_tables_mistakes_are_told_at_the_call(bootstrap: str, topic: str
             await producer.send_arrow(topic, table, partition="p")
         with pytest.raises(TypeError, match="Table or RecordBatch"):
             await producer.send_arrow(topic, [1])
-        assert producer.statistics()["requests"] == 0
+        assert producer.statistics()["request-total"] == 0
 
 
 async def test_what_fails_is_named_by_partition_and_rows(bootstrap: str, topic_name: str) -> None:

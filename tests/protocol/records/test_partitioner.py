@@ -1,5 +1,7 @@
 """Keys go where Java's default partitioner sends them."""
 
+import zlib
+
 import pytest
 
 from kbroker.protocol.records import partitioner
@@ -26,3 +28,18 @@ def test_no_partitions_at_all_are_refused() -> None:
             module.partition_for_key(b"k", 0)
         with pytest.raises(ValueError, match="at least one"):
             module.KeyPartitioner(0)
+
+
+def test_crc32_is_zlibs() -> None:
+    for module in MODULES:
+        for key in (b"", b"a", b"hello world", bytes(range(256))):
+            assert module.partition_for_key(key, 1 << 32, module.CRC32) == zlib.crc32(key)
+            assert module.partition_for_key(key, 7, module.CRC32) == zlib.crc32(key) % 7
+
+
+def test_fnv1a_is_the_absolute_value_of_the_published_hash_as_a_signed_number() -> None:
+    published = {b"": 0x811C9DC5, b"a": 0xE40C292C, b"foobar": 0xBF9CF968, b"e": 0xE00C22E0}
+    for module in MODULES:
+        for key, unsigned in published.items():
+            found = module.partition_for_key(key, 1 << 32, module.FNV1A)
+            assert found == abs(unsigned - (1 << 32) if unsigned >> 31 else unsigned)

@@ -1,0 +1,40 @@
+"""What to do with a batch that a broker has refused: pure decisions, as Java's producer takes them."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from kbroker.protocol.errors import ErrorCode
+
+
+class Remedy(Enum):
+    """What may help."""
+
+    NONE = auto()
+    """It is given up."""
+    SPLIT = auto()
+    """Two smaller ones are sent instead."""
+    AGAIN = auto()
+    """The same bytes after a pause: where the broker has them already, it says so."""
+    AGAIN_IN_NEW_EPOCH = auto()
+    """The broker lacks something before it: it was not written, and goes on in the producer's present epoch."""
+    RAISE_EPOCH = auto()
+    """The broker does not know what it acknowledged: a new epoch begins, and with it the sequence numbers."""
+
+
+def remedy_for(code: ErrorCode, *, records: int, is_first: bool, is_of_current_epoch: bool) -> Remedy:
+    """Say what helps a batch of so many records, with all that was sent before it acknowledged or not (`is_first`)."""
+    if code is ErrorCode.MESSAGE_TOO_LARGE and records > 1:
+        return Remedy.SPLIT
+    if code is ErrorCode.UNKNOWN_PRODUCER_ID:
+        return Remedy.RAISE_EPOCH if is_of_current_epoch else Remedy.AGAIN_IN_NEW_EPOCH
+    if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+        if not is_of_current_epoch:
+            return Remedy.AGAIN_IN_NEW_EPOCH
+        return Remedy.RAISE_EPOCH if is_first else Remedy.AGAIN
+    return Remedy.AGAIN if code.retriable else Remedy.NONE
+
+
+def ends_identity(code: ErrorCode | None) -> bool:
+    """Whether brokers take nothing more from this producer id and epoch."""
+    return code in (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)

@@ -1,0 +1,103 @@
+"""What a client's setting is: declared once as a dataclass field, read, checked and documented from there.
+
+    linger_ms: int = setting(5, "How long …", at_least(0))
+
+Names are keyword arguments in snake_case; Kafka's dotted names and values as text are read too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kbroker.client.errors import ConfigurationError
+from kbroker.protocol.config_def import Check
+
+RENAMED = {
+    "bootstrap_servers": "bootstrap",
+    "compression_type": "compression",
+    "max_in_flight_requests_per_connection": "max_in_flight",
+}
+"""Kafka's names for what is shorter here."""
+NOT_YET = ("sasl_", "ssl_")
+
+
+def setting(default: Any, doc: str, check: Check | None = None) -> Any:
+    """Declare a setting as a dataclass field; the text goes to docs/client-settings.md."""
+    return dataclasses.field(default=default, metadata={"doc": doc, "check": check})
+
+
+class Setting(NamedTuple):
+    """All about one setting."""
+
+    name: str
+    type: str
+    default: Any
+    doc: str
+    check: Check | None
+
+    @property
+    def kafka_name(self) -> str:
+        """What Kafka's clients call it, or would."""
+        long = {short: name for name, short in RENAMED.items()}.get(self.name, self.name)
+        return long.replace("_", ".")
+
+
+def settings_of(config_type: type) -> Iterator[Setting]:
+    """Give the settings in the order of their declaration."""
+    for field in dataclasses.fields(config_type):
+        yield Setting(field.name, str(field.type), field.default, field.metadata["doc"], field.metadata["check"])
+
+
+def read_settings(config_type: type, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return name -> value of options given by snake_case or dotted names, with or without `kafka.` in front.
+
+    Raises ConfigurationError for a name nobody knows, with the nearest that exists, and for a value of another type.
+    """
+    known = {each.name: each for each in settings_of(config_type)}
+    values: dict[str, Any] = {}
+    for option, value in options.items():
+        name = option.removeprefix("kafka.").replace(".", "_").lower()
+        name = RENAMED.get(name, name)
+        if name.startswith(NOT_YET):
+            raise ConfigurationError(f"{option}: TLS and SASL are not there yet, only security_protocol='PLAINTEXT'")
+        if name not in known:
+            raise ConfigurationError(_unknown(config_type, option, name, list(known)))
+        values[name] = _parsed(option, value, known[name].type)
+    return values
+
+
+def check_settings(config: Any) -> None:
+    """Raise ConfigurationError for the first value that its declaration does not allow."""
+    for each in settings_of(type(config)):
+        value = getattr(config, each.name)
+        if each.check is not None and value is not None and each.check.problem(value) is not None:
+            raise ConfigurationError(f"{each.name}={value!r}: allowed is {each.check.text}")
+
+
+def _unknown(config_type: type, option: str, name: str, known: list[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else f"; known are {', '.join(sorted(known))}"
+    return f"{config_type.__name__.removesuffix('Config')} has no argument {option!r}{hint}"
+
+
+def _parsed(option: str, value: Any, wanted: str) -> Any:
+    """Read text as the field's type, and check the type of what is no text."""
+    if value is None and "None" in wanted:
+        return None
+    if wanted.startswith("int"):
+        if isinstance(value, str) and value.strip().lstrip("-").isdigit():
+            return int(value)
+        if not isinstance(value, int):
+            raise ConfigurationError(f"{option} is a whole number, not {value!r}")
+        return int(value) if isinstance(value, bool) else value
+    if wanted.startswith("bool"):
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{option} is True or False, not {value!r}")
+    elif wanted in ("str", "str | None") and not isinstance(value, str):
+        raise ConfigurationError(f"{option} is text, not {value!r}")
+    return value

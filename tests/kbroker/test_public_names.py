@@ -1,0 +1,100 @@
+"""What `from kbroker import …` gives, at run time and to a type checker."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kbroker
+from kbroker import aio
+from kbroker.client import errors
+
+ROOT = Path(__file__).parents[2]
+USER = """
+from kbroker import Consumer, Delivery, Producer, Record, TopicPartition, MAX_TIMESTAMP
+from kbroker import ClientError, DeliveryTimeout, KafkaError, NotEnoughReplicasError, aio
+
+place: TopicPartition = TopicPartition("t", 0)
+number: int = MAX_TIMESTAMP
+error_class: type[ClientError] = NotEnoughReplicasError
+
+
+def send(producer: Producer) -> int:
+    delivery: Delivery = producer.send("t", b"value", key=b"key")
+    try:
+        return delivery.result(10).offset
+    except DeliveryTimeout as error:
+        topic: str | None = error.topic
+        print(topic, error.retriable)
+    except KafkaError as error:
+        print(error.code.name)
+    return -1
+
+
+def read(consumer: Consumer) -> list[bytes | None]:
+    records: list[Record] = consumer.poll(1.0)
+    return [record.value for record in records]
+
+
+async def send_async(producer: aio.Producer) -> int:
+    return (await producer.send_and_wait("t", b"x")).offset
+"""
+
+
+def test_every_public_name_can_be_imported() -> None:
+    assert len(kbroker.__all__) > 170  # type: ignore[attr-defined]
+    for name in kbroker.__all__:  # type: ignore[attr-defined]
+        assert getattr(kbroker, name) is not None
+        assert name in dir(kbroker)
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        kbroker.Nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_every_error_that_clients_raise_is_public() -> None:
+    kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
+    assert {kind.__name__ for kind in kinds} <= set(kbroker.__all__)  # type: ignore[attr-defined]
+
+
+def test_type_checkers_are_told_of_the_same_names() -> None:
+    tree = ast.parse((ROOT / "kbroker" / "__init__.py").read_text())
+    (block,) = [node for node in tree.body if isinstance(node, ast.If) and isinstance(node.test, ast.Name)]
+    imported = {
+        (alias.name, node.module)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.name != "*"
+    }
+    assert imported | {(name, "kbroker.client.types") for name in ("EARLIEST", "LATEST", "MAX_TIMESTAMP")} == set(
+        kbroker._MODULES.items()
+    )
+    stars = {node.module for node in block.body if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"}
+    assert stars == set(kbroker._ALL_OF)
+
+
+def test_importing_kbroker_loads_nothing_heavy() -> None:
+    script = "import kbroker, sys; print([m for m in sys.modules if m.startswith(('kbroker.', 'asyncio', 'pyarrow'))])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+    assert aio.__all__ == ["Admin", "Consumer", "Producer"]
+
+
+def test_a_users_program_passes_a_strict_type_checker_and_its_typos_do_not(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    program, typo = tmp_path / "program.py", tmp_path / "typo.py"
+    everything = ", ".join(kbroker.__all__)  # type: ignore[attr-defined]
+    program.write_text(f"from kbroker import (  # everything\n    {everything},\n)\n{USER}")
+    typo.write_text("from kbroker import Producr\nfrom kbroker.aio import Admn\n")
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "--cache-dir", str(tmp_path)]
+    environment = os.environ | {"MYPYPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, str(program), str(typo)], capture_output=True, text=True, timeout=110, env=environment, check=False
+    )
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if "program.py" in line] == [], done.stdout + done.stderr
+    assert sum("typo.py" in line and "has no attribute" in line for line in lines) == 2, done.stdout + done.stderr
