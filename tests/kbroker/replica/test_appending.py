@@ -106,7 +106,7 @@ class CountingPool(ThreadPoolExecutor):
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.count += 1
-        has_limit = fn.__name__ != "validate" or len(args) > 2
+        has_limit = fn.__name__ != "validate" or len(args) > 3  # records, time, origin, room
         return super().submit(fn if has_limit else partial(self._counted, fn), *args, **kwargs)
 
     def _counted(self, fn: Any, *args: Any) -> Any:
