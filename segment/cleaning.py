@@ -188,12 +188,12 @@ class Cleaning:
         for segment in group:  # a reader that still has one of these must not open its successor's files
             _ = segment.index, segment.time_index, segment.transaction_index()
         modified_ns = group[-1].file.change_time_ns()
-        cleaned = CleanedSegment(group[0].pool, group[0].folder, group[0].base_offset)
+        max_index_bytes = self.log.config.segment_index_bytes
+        cleaned = CleanedSegment(group[0].pool, group[0].folder, group[0].base_offset, max_index_bytes)
         try:
             newest = self.log.newest_batches()
             last_offsets = array.array("q", sorted(offset for offset, _ in newest.values() if offset >= 0))
-            room = self.log.config.segment_index_bytes // 12 - 1
-            filtering.begin(group[0].base_offset, last_offsets.tobytes(), room)
+            filtering.begin(last_offsets.tobytes())
             for segment in group:
                 start = segment.base_offset
                 transactions.add(collect_aborted(self.log.segments, start, self._ends[start]))
@@ -202,9 +202,9 @@ class Cleaning:
                     with filtering.filter(chunk) as kept:
                         self._check(len(kept))
                         if kept:
-                            cleaned.append(kept, filtering.offset_entries, filtering.time_entries)
+                            cleaned.append(kept, filtering.marks)
                     self.stats.bytes_read += chunk.end
-            cleaned.finish(filtering.last_time_entry(), modified_ns)
+            cleaned.finish(filtering.max_timestamp, filtering.max_timestamp_offset, modified_ns)
         except BaseException:
             cleaned.discard()
             raise

@@ -95,13 +95,14 @@ def find_segment_offsets(log: Log, max_offsets: int, timestamp_ms: int) -> list[
 def find_aborted(
     segments: Sequence[LogSegment], records: FileRecords, upper: int | None, log_end_offset: int
 ) -> list[AbortedTransaction]:
-    """Aborted transactions that overlap a slice; `upper` bounds its offsets (None: by the next index entry)."""
+    """Aborted transactions that overlap a slice; its offsets end at the next index entry, and at `upper` if given."""
     number = max(bisect_right(segments, records.segment_base_offset, key=lambda segment: segment.base_offset) - 1, 0)
-    if upper is None and segments[number].file is records.file:  # compaction may have replaced the slice's segment
-        upper = segments[number].index.offset_at_or_after(records.position + records.size)
-    if upper is None:
-        upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
-    return collect_aborted(segments, records.offset, upper)
+    end = None
+    if segments[number].file is records.file:  # compaction may have replaced the slice's segment
+        end = segments[number].index.offset_at_or_after(records.position + records.size)
+    if end is None:
+        end = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
+    return collect_aborted(segments, records.offset, end if upper is None else min(end, upper))
 
 
 def collect_aborted(segments: Sequence[LogSegment], start: int, end: int) -> list[AbortedTransaction]:

@@ -8,8 +8,8 @@ from kbroker.protocol.records.scanner cimport RecordScanner
 
 cdef int _DISCARD, _KEEP_EMPTY, _ENDS_EMPTY_TRANSACTION, _COMPRESSION, _LOG_APPEND_TIME, _TRANSACTIONAL_CONTROL
 cdef int _CONTROL, _DELETE_HORIZON
-cdef Py_ssize_t _SMALLEST_RECORD, _GROWTH, _HEADER, _OFFSET_ENTRY, _TIME_ENTRY
-cdef object crc32c, compress
+cdef Py_ssize_t _SMALLEST_RECORD, _GROWTH, _HEADER, _MARK_NUMBERS
+cdef object crc32c, compress, _MARK
 
 
 @cython.final
@@ -26,8 +26,6 @@ cdef class RecordFilter:
     cdef unsigned char* output_data
     cdef readonly Py_ssize_t size
     cdef bytearray keep_flags
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t room
     cdef object last_offsets_view
     cdef int64_t* last_offsets
     cdef Py_ssize_t last_offsets_count
@@ -35,21 +33,15 @@ cdef class RecordFilter:
     cdef int64_t since_entry
     cdef readonly int64_t max_timestamp
     cdef readonly int64_t max_timestamp_offset
-    cdef int64_t last_entry_timestamp
-    cdef bytearray offset_entry_bytes
-    cdef bytearray time_entry_bytes
-    cdef unsigned char* offset_entry_data
-    cdef unsigned char* time_entry_data
-    cdef Py_ssize_t entries_size
-    cdef Py_ssize_t time_entries_size
+    cdef object mark_bytes
+    cdef int64_t* mark_numbers
+    cdef Py_ssize_t mark_count
     cdef int64_t kept
     cdef bint has_tombstone
     cdef int64_t first_timestamp
     cdef int64_t largest_kept
 
-    cpdef begin(self, int64_t base_offset, bytes last_offsets, int64_t room)
-    @cython.locals(entry=bytearray)
-    cpdef bytes last_time_entry(self)
+    cpdef begin(self, bytes last_offsets)
     @cython.locals(number=Py_ssize_t, state="void*", flags="unsigned char*")
     cpdef memoryview filter(self, BatchChunk chunk)
     cdef int _make_room(self, BatchChunk chunk) except -1
@@ -116,5 +108,4 @@ cdef class RecordFilter:
     )
     cdef int _note_batches(self) except -1
     @cython.locals(at=Py_ssize_t)
-    cdef int _put_entries(self, int64_t last_offset) except -1
-    cdef int _put_time_entry(self, unsigned char* target, Py_ssize_t at) except -1
+    cdef int _mark(self, int64_t last_offset) except -1

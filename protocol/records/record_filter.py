@@ -10,6 +10,8 @@ horizon is set: attribute bit 6, base timestamp := now + delete.retention.ms, th
 Compiled, the records are judged and copied without Python's lock.
 """
 
+from struct import Struct
+
 from crc32c import crc32c
 
 from kbroker.protocol import memory
@@ -34,50 +36,43 @@ _LOG_APPEND_TIME = 0x08
 _TRANSACTIONAL_CONTROL = 0x38
 _CONTROL = 0x20
 _DELETE_HORIZON = 0x40
-_OFFSET_ENTRY = 8
-_TIME_ENTRY = 12
+_MARK = Struct("=4q")
+_MARK_NUMBERS = 4
 
 
 class RecordFilter:
-    """Filters chunk after chunk of a log; `begin` starts a new segment, whose index entries are made on the way.
+    """Filters chunk after chunk of a log; `begin` starts a new segment, of which it says what to index.
 
-    After each `filter`: `output` holds the batches that stay, `offset_entries` and `time_entries` what the segment's
-    indexes get for them (`.index` and `.timeindex` in their formats).
+    After each `filter`: `output` holds the batches that stay, `marks` where the segment's indexes get entries.
     """
 
     __slots__ = (
-        "base_offset",
         "delete_horizon_ms",
-        "entries_size",
         "first_timestamp",
         "has_tombstone",
         "index_interval",
         "keep_flags",
         "kept",
         "largest_kept",
-        "last_entry_timestamp",
         "last_offsets",
         "last_offsets_count",
         "last_offsets_view",
         "map",
+        "mark_bytes",
+        "mark_count",
+        "mark_numbers",
         "max_timestamp",
         "max_timestamp_offset",
         "now_ms",
         "null_keys",
-        "offset_entry_bytes",
-        "offset_entry_data",
         "output",
         "output_data",
         "position",
         "records_kept",
         "records_read",
-        "room",
         "scanner",
         "since_entry",
         "size",
-        "time_entries_size",
-        "time_entry_bytes",
-        "time_entry_data",
     )
 
     def __init__(self, offset_map: OffsetMap, now_ms: int, delete_retention_ms: int, index_interval: int) -> None:
@@ -92,45 +87,32 @@ class RecordFilter:
         """Records without a key, which no compacted log should hold."""
         self.output = bytearray()
         self.keep_flags = bytearray()
-        self.offset_entry_bytes = bytearray()
-        self.time_entry_bytes = bytearray()
+        self.mark_bytes = memoryview(bytearray())
+        self.mark_count = 0
         self.size = 0
-        self.begin(0, b"", 0)
+        self.begin(b"")
 
-    def begin(self, base_offset: int, last_offsets: bytes, room: int) -> None:
-        """Start a segment with `room` index entries at most.
+    def begin(self, last_offsets: bytes) -> None:
+        """Start a segment.
 
         `last_offsets`: for each active producer the last offset of its newest data batch, ascending int64 in the
         machine's order; the headers of these batches stay.
         """
-        self.base_offset = base_offset
-        self.room = room
         self.last_offsets_view = memoryview(bytearray(last_offsets))
         self.last_offsets = raw.int64_address(self.last_offsets_view)
         self.last_offsets_count = len(last_offsets) // 8
         self.position = 0
         self.since_entry = 0
-        self.max_timestamp = self.last_entry_timestamp = -1
-        self.max_timestamp_offset = base_offset
-        self.entries_size = self.time_entries_size = 0
+        self.max_timestamp = self.max_timestamp_offset = -1
+        """The largest of the segment so far, and the last offset of the batch that holds it."""
+        self.mark_count = 0
 
     @property
-    def offset_entries(self) -> bytes:
-        """Offset index entries for what is in the output."""
-        return bytes(self.offset_entry_bytes[: self.entries_size])
-
-    @property
-    def time_entries(self) -> bytes:
-        """Time index entries for what is in the output."""
-        return bytes(self.time_entry_bytes[: self.time_entries_size])
-
-    def last_time_entry(self) -> bytes:
-        """The entry that a segment's time index ends with; empty when the largest timestamp has one already."""
-        if self.max_timestamp <= self.last_entry_timestamp:
-            return b""
-        entry = bytearray(_TIME_ENTRY)
-        self._put_time_entry(raw.bytearray_address(entry), 0)
-        return bytes(entry)
+    def marks(self) -> list[tuple[int, ...]]:
+        """One whenever the index interval has passed: last offset and position of a batch of the output, the largest
+        timestamp of the segment up to there, and the last offset of the batch that holds that.
+        """
+        return list(_MARK.iter_unpack(self.mark_bytes[: self.mark_count * _MARK.size]))
 
     def filter(self, chunk: BatchChunk) -> memoryview:
         """What stays of the chunk's batches: a view to be released before the next call.
@@ -139,7 +121,7 @@ class RecordFilter:
         """
         self._make_room(chunk)
         self.size = 0
-        self.entries_size = self.time_entries_size = 0
+        self.mark_count = 0
         number = 0
         while number < chunk.count:
             flags = raw.bytearray_address(self.keep_flags)
@@ -379,13 +361,11 @@ class RecordFilter:
     # ------------------------------------------------------------------ the segment
 
     def _note_batches(self) -> None:
-        """Give new batches their CRC; make index entries, one whenever the interval has passed."""
+        """Give new batches their CRC; make a mark whenever the interval has passed."""
         batches = self.size // _HEADER
-        if len(self.offset_entry_bytes) < _OFFSET_ENTRY * batches:
-            self.offset_entry_bytes = bytearray(_OFFSET_ENTRY * batches)
-            self.time_entry_bytes = bytearray(_TIME_ENTRY * batches)
-        self.offset_entry_data = raw.bytearray_address(self.offset_entry_bytes)
-        self.time_entry_data = raw.bytearray_address(self.time_entry_bytes)
+        if len(self.mark_bytes) < _MARK.size * batches:
+            self.mark_bytes = memoryview(bytearray(_MARK.size * batches))
+            self.mark_numbers = raw.int64_address(self.mark_bytes)
         output = self.output_data
         at = 0
         while at < self.size:
@@ -401,24 +381,17 @@ class RecordFilter:
             if timestamp > self.max_timestamp:
                 self.max_timestamp = timestamp
                 self.max_timestamp_offset = last
-            if self.since_entry > self.index_interval and self.room > 0:
-                self._put_entries(last)
+            if self.since_entry > self.index_interval:
+                self._mark(last)
             self.since_entry += size
             self.position += size
             at += size
 
-    def _put_entries(self, last_offset: int) -> None:
-        at = self.entries_size
-        memory.store_int32(self.offset_entry_data, at, last_offset - self.base_offset)
-        memory.store_int32(self.offset_entry_data, at + 4, self.position)
-        self.entries_size = at + _OFFSET_ENTRY
-        self.room -= 1
+    def _mark(self, last_offset: int) -> None:
+        at = self.mark_count * _MARK_NUMBERS
+        self.mark_numbers[at] = last_offset
+        self.mark_numbers[at + 1] = self.position
+        self.mark_numbers[at + 2] = self.max_timestamp
+        self.mark_numbers[at + 3] = self.max_timestamp_offset
+        self.mark_count += 1
         self.since_entry = 0
-        if self.max_timestamp > self.last_entry_timestamp:
-            self._put_time_entry(self.time_entry_data, self.time_entries_size)
-            self.time_entries_size += _TIME_ENTRY
-
-    def _put_time_entry(self, target: bytearray, at: int) -> None:
-        memory.store_int64(target, at, self.max_timestamp)
-        memory.store_int32(target, at + 8, self.max_timestamp_offset - self.base_offset)
-        self.last_entry_timestamp = self.max_timestamp

@@ -327,3 +327,12 @@ def test_regular_work_that_fails_lets_the_rest_have_its_turn(tmp_path: Path) -> 
     manager.run_due(clock.now)
     assert "orders 0 3" in (tmp_path / "replication-offset-checkpoint").read_text()
     manager.shutdown()
+
+
+def test_a_stop_that_could_not_finish_a_log_is_not_called_clean(tmp_path: Path) -> None:
+    manager = start(tmp_path / "a", tmp_path / "b")
+    first, second = manager.create("orders", 0, TOPIC_ID), manager.create("orders", 1, TOPIC_ID)
+    first.leader_epochs = None  # type: ignore[assignment]
+    manager.shutdown()
+    assert not Path(first.log_dir, ".kafka_cleanshutdown").exists()
+    assert Path(second.log_dir, ".kafka_cleanshutdown").exists()

@@ -8,6 +8,7 @@ import pytest
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.log import AppendOrigin, Log
 from kbroker.segment.log_config import LogConfig
+from kbroker.segment.offset_lookup import collect_aborted
 from tests.segment.batches import NOW, batch, new_log, reopen
 from tests.segment.compaction import COMPACTED, clean, compacted_log, end_transaction, headers, put, roll
 
@@ -86,7 +87,7 @@ def test_aborted_transactions_are_told_wherever_their_markers_lie(tmp_path: Path
         **{offset: [two] for offset in (8, 9, 10)},
     }
     assert one in [each[:3] for each in log.aborted_transactions(log.read(0, 1))], "also when the bound is not told"
-    everything = log.aborted_transactions(log.read(0, 1), 11)
+    everything = collect_aborted(log.segments, 0, 11)
     assert [each[:3] for each in everything] == [one, two]
     assert [each.last_stable_offset for each in everything] == [8, 11]
     log.close()
@@ -115,3 +116,15 @@ def test_a_follower_of_a_compacted_log_is_as_stable_as_its_leader(tmp_path: Path
     assert (again.last_stable_offset, again.newest_batches()) == (leader.log_end_offset, {5: (-1, 1)})
     again.close()
     leader.close()
+
+
+def test_a_small_slice_is_not_told_of_all_that_was_aborted_behind_it(tmp_path: Path) -> None:
+    log = new_log(tmp_path, replace(SMALL, segment_bytes=100_000))
+    for number in range(50):
+        write(log, 1, 2 * number)
+        end(log, 1, ABORT)
+    log.update_high_watermark(log.log_end_offset)
+    told = log.aborted_transactions(log.read(0, 300), log.last_stable_offset)
+    assert 1 <= len(told) < 10
+    assert told[0][:3] == (1, 0, 2)
+    log.close()

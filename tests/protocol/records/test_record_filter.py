@@ -32,8 +32,7 @@ class Outcome:
     """What one filtering gave."""
 
     data: bytes
-    offset_entries: bytes
-    time_entries: bytes
+    marks: list[tuple[int, ...]]
     filter: Any
 
     @property
@@ -54,7 +53,6 @@ def filtered(
     newest: tuple[int, ...] = (),
     decide: dict[int, dict[str, bool]] | None = None,
     interval: int = 4096,
-    base_offset: int = 0,
 ) -> Outcome:
     chunk, keys = form["batch_chunk"].BatchChunk(), form["offset_map"].OffsetMap(24 * 1000)
     for key, offset in (latest or {}).items():
@@ -64,11 +62,11 @@ def filtered(
     for number, decision in (decide or {}).items():
         chunk.decide(number, **decision)
     filtering = form["record_filter"].RecordFilter(keys, now, RETENTION, interval)
-    filtering.begin(base_offset, struct.pack(f"={len(newest)}q", *newest), 1000)
+    filtering.begin(struct.pack(f"={len(newest)}q", *newest))
     with filtering.filter(chunk) as kept:
         output = bytes(kept)
     assert all(verify_crc(output, position, size) for position, size in split_batches(output))
-    return Outcome(output, filtering.offset_entries, filtering.time_entries, filtering)
+    return Outcome(output, filtering.marks, filtering)
 
 
 def stamped(data: bytes, horizon: int) -> bytes:
@@ -225,17 +223,15 @@ def test_records_that_do_not_fit_their_batch_are_refused(form: Form, codec: int)
 
 
 @both
-def test_index_entries_are_made_whenever_the_interval_has_passed(form: Form) -> None:
+def test_a_mark_for_the_indexes_is_made_whenever_the_interval_has_passed(form: Form) -> None:
     data = b"".join(
         batch_of([(b"%d" % number, bytes(60), [], 500 + (number % 3))], base_offset=100 + number) for number in range(9)
     )
     size = len(data) // 9
-    found = filtered(form, data, interval=2 * size, base_offset=100)
-    entries = list(struct.iter_unpack(">ii", found.offset_entries))
-    assert entries == [(3, 3 * size), (6, 6 * size)]
-    assert list(struct.iter_unpack(">qi", found.time_entries)) == [(502, 2)]
-    assert found.filter.last_time_entry() == b""
-    assert filtered(form, data, interval=9999, base_offset=100).filter.last_time_entry() == struct.pack(">qi", 502, 2)
+    found = filtered(form, data, interval=2 * size)
+    assert found.marks == [(103, 3 * size, 502, 102), (106, 6 * size, 502, 102)]
+    assert (found.filter.max_timestamp, found.filter.max_timestamp_offset) == (502, 102)
+    assert filtered(form, data, interval=9999).marks == []
 
 
 @both
