@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import struct
 import subprocess
 import sys
 import threading
@@ -26,10 +25,7 @@ from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
-from kbroker.protocol.records.batch import split_batches, write_crc
-from kbroker.protocol.records.builder import BatchBuilder
-from kbroker.protocol.records.compression import CompressionType
-from tests.kbroker.client.topics import produce_batch
+from kbroker.protocol.records.batch import HEADER_SIZE, split_batches, write_crc
 
 LIMIT_S = 30.0
 QUICK: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 200, "session_timeout_ms": 10_000}
@@ -141,9 +137,11 @@ async def test_a_topic_deleted_under_a_member_and_made_again_is_read_again(boots
         assert await collect(member, 1) == [b"new"]
 
 
-async def write_and_flip_a_bit(broker: BrokerProcess) -> None:
-    """Three batches of ten, of which the disk spoils the second."""
-    async with Producer(broker.bootstrap) as producer:
+async def write_and_spoil(
+    broker: BrokerProcess, compression: str, spoil: Callable[[bytearray, int, int], None]
+) -> None:
+    """Three batches of ten; with the broker stopped, the second is spoiled on its disk."""
+    async with Producer(broker.bootstrap, compression=compression) as producer:
         for number in range(3):
             await asyncio.gather(*[await producer.send("t", b"%d" % number, partition=0) for _ in range(10)])
     (segment,) = (broker.log_dir / "t-0").glob("*.log")
@@ -151,25 +149,30 @@ async def write_and_flip_a_bit(broker: BrokerProcess) -> None:
     data = bytearray(segment.read_bytes())
     positions = split_batches(data)
     assert len(positions) == 3
-    data[sum(positions[1]) - 2] ^= 0xFF
+    spoil(data, *positions[1])
     segment.write_bytes(data)
     await asyncio.to_thread(lambda: broker.start().wait_until_ready(LIMIT_S))
 
 
+async def write_and_flip_a_bit(broker: BrokerProcess) -> None:
+    """The checksum is wrong."""
+
+    def flip(data: bytearray, position: int, size: int) -> None:
+        data[position + size - 2] ^= 0xFF
+
+    await write_and_spoil(broker, "none", flip)
+
+
 async def write_what_cannot_be_unpacked(broker: BrokerProcess) -> None:
-    """Three batches of ten, of which a producer has cut the second short before it computed the checksum."""
-    async with Admin(broker.bootstrap) as admin:
-        await admin.create_topic("t", 1)
-    for number in range(3):
-        builder = BatchBuilder(1 << 20, CompressionType.ZSTD)
-        for _ in range(10):
-            builder.append(None, os.urandom(20), [], 1_700_000_000_000)
-        batch = bytearray(builder.build())
-        if number == 1:
-            del batch[-40:]
-            struct.pack_into(">i", batch, 8, len(batch) - 12)
-            write_crc(batch, 0)
-        assert await asyncio.to_thread(produce_batch, broker.bootstrap, "t", 0, bytes(batch)) is ErrorCode.NONE
+    """The checksum is right, and what it is of is no compressed data: as a broker stored that did not look into it."""
+
+    def garble(data: bytearray, position: int, size: int) -> None:
+        batch = data[position : position + size]
+        batch[HEADER_SIZE : HEADER_SIZE + 4] = bytes(4)
+        write_crc(batch, 0)
+        data[position : position + size] = batch
+
+    await write_and_spoil(broker, "zstd", garble)
 
 
 @pytest.mark.parametrize("form", ["records", "columns"])
