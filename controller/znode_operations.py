@@ -87,6 +87,10 @@ class TooLarge(ZooKeeperError):
     """The request is larger than what the server takes: it can never be carried out; the message says what and why."""
 
 
+class Unimplemented(ZooKeeperError):
+    """The server is too old for this kind of request."""
+
+
 class BrokerIdTaken(ZooKeeperError):
     """Another live broker is registered under this id; the message says what to do."""
 

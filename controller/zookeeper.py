@@ -18,8 +18,8 @@ import logging
 import socket
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
@@ -31,6 +31,7 @@ from kazoo.exceptions import (
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
+    UnimplementedError,
 )
 from kazoo.protocol import serialization
 from kazoo.protocol.states import EventType
@@ -51,6 +52,7 @@ from kbroker.controller.znode_operations import (
     SessionExpired,
     Stat,
     TooLarge,
+    Unimplemented,
     ZnodeError,
     ZooKeeperError,
     ZooKeeperUnreachable,
@@ -58,13 +60,17 @@ from kbroker.controller.znode_operations import (
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 CLOSE_PATIENCE_S = 3.0
 """How long closing waits for a server that says nothing."""
 
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
 _READS_PER_REQUEST = 500
-_READS_IN_FLIGHT = 200
+_OLD_SERVER = (
+    "this ZooKeeper is older than 3.6: nodes are read one by one, and taking over a large cluster takes longer"
+)
 _MAX_REQUEST = 4 << 20  # Kafka's clients read no larger node
 _LARGE = 900_000
 _ATTEMPTS_WHEN_LARGE = 2
@@ -151,6 +157,8 @@ class ZooKeeper(BrokerStore, ControllerStore):
         self._session = 0
         """Counts sessions; an operation that began in an earlier one has failed."""
         self._session_id = 0
+        self._reads_many = True
+        """Until the server says that it does not know MultiRead."""
         self._refused_size = _MAX_REQUEST
         """A request of that many bytes has been refused, or would be for sure."""
         self.on_disconnected: list[Callable[[], None]] = []
@@ -294,6 +302,8 @@ class ZooKeeper(BrokerStore, ControllerStore):
                     await asyncio.sleep(0.02)
             except (SessionExpiredError, ConnectionClosedError):
                 raise SessionExpired("the ZooKeeper session is over") from None
+            except UnimplementedError:
+                raise Unimplemented(f"ZooKeeper does not know {type(request).__name__}") from None
             except KazooException as error:
                 kind = _ERRORS.get(type(error))
                 if kind is not None:
@@ -335,33 +345,46 @@ class ZooKeeper(BrokerStore, ControllerStore):
 
     async def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[tuple[bytes | None, Stat] | None]:
         """See Znodes. Several hundred nodes per request; one request per node where each is to be watched."""
-        if watch:
-            return await self._get_each(paths)
-        requests = [
-            multi_codec.ReadData([self._path(path) for path in paths[first : first + _READS_PER_REQUEST]])
-            for first in range(0, len(paths), _READS_PER_REQUEST)
-        ]
-        return [node for request in requests for node in await self._call(request)]
 
-    async def _get_each(self, paths: Sequence[str]) -> list[tuple[bytes | None, Stat] | None]:
         async def get(path: str) -> tuple[bytes | None, Stat] | None:
             try:
-                return await self.get(path, watch=True)
+                return await self.get(path, watch=watch)
             except NoNode:
                 return None
 
-        found: list[tuple[bytes | None, Stat] | None] = []
-        for first in range(0, len(paths), _READS_IN_FLIGHT):
-            found += await asyncio.gather(*map(get, paths[first : first + _READS_IN_FLIGHT]))
-        return found
+        return await self._read_many(paths, get, None if watch else multi_codec.ReadData)
 
     async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
         """See Znodes."""
-        requests = [
-            multi_codec.ReadChildren([self._path(path) for path in paths[first : first + _READS_PER_REQUEST]])
-            for first in range(0, len(paths), _READS_PER_REQUEST)
-        ]
-        return [names for request in requests for names in await self._call(request)]
+
+        async def children(path: str) -> list[str]:
+            try:
+                return await self.children(path)
+            except NoNode:
+                return []
+
+        return await self._read_many(paths, children, multi_codec.ReadChildren)
+
+    async def _read_many(
+        self,
+        paths: Sequence[str],
+        read: Callable[[str], Awaitable[T]],
+        at_once: type[multi_codec.ReadData] | None,
+    ) -> list[T]:
+        """Many in one request, where the server knows how; else many requests, without waiting for each."""
+        found: list[T] = []
+        for first in range(0, len(paths), _READS_PER_REQUEST):
+            portion = paths[first : first + _READS_PER_REQUEST]
+            if at_once is not None and self._reads_many:
+                try:
+                    found += await self._call(at_once([self._path(path) for path in portion]))
+                    continue
+                except Unimplemented:
+                    if self._reads_many:
+                        log.warning(_OLD_SERVER)
+                    self._reads_many = False
+            found += await asyncio.gather(*map(read, portion))
+        return found
 
     async def create(self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False) -> str:
         """See Znodes."""

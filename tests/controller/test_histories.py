@@ -8,6 +8,8 @@ settle: all partitions led and in sync, moves and deletions done, brokers agreei
 
     KBROKER_HISTORIES=100000 pytest tests/controller/test_histories.py        more of them
     KBROKER_HISTORY=1234 pytest tests/controller/test_histories.py            one again, by the number in the failure
+
+Each run also plays some that nobody has played before; these too are played again by the number in the failure.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ TOPICS = ("t", "u", "v")
 STEPS = 80
 HISTORIES = int(os.environ.get("KBROKER_HISTORIES", "2000"))
 BATCHES = 4
+NEW_HISTORIES = HISTORIES // 10
 
 Choose = Callable[[Any], tuple[int, ...]]
 
@@ -371,4 +374,12 @@ def test_every_history_keeps_the_invariants_and_settles(batch: int, caplog: pyte
     chosen = os.environ.get("KBROKER_HISTORY")
     seeds = [int(chosen)] if chosen else range(batch, HISTORIES, BATCHES)
     for seed in seeds:
+        play(seed)
+
+
+@pytest.mark.skipif("KBROKER_HISTORY" in os.environ, reason="one history was asked for, and is played above")
+def test_histories_that_nobody_has_played_before_keep_the_invariants_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "kbroker.controller")
+    first = random.SystemRandom().randrange(1 << 32, 1 << 48)
+    for seed in range(first, first + NEW_HISTORIES):
         play(seed)

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from kbroker.controller import multi_codec
 from kbroker.controller.znode_operations import (
     BadVersion,
     Check,
@@ -94,6 +95,21 @@ async def test_many_nodes_are_read_in_few_requests(connect: Connect) -> None:
     assert [node[0] for node in found if node] == [str(each).encode() for each in range(1200)]
     children = await session.children_of_many(["/many", "/many/1", "/missing"])
     assert [len(names) for names in children] == [1200, 0, 0]
+
+
+async def test_a_zookeeper_that_cannot_read_many_nodes_at_once_is_asked_for_each(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await connect()
+    await session.multi([Create("/many"), *(Create(f"/many/{number}", b"%d" % number) for number in range(3))])
+    monkeypatch.setattr(multi_codec.ReadData, "type", 99)  # as unknown to this server as 22 is to one before 3.6
+    for _ in range(2):
+        found = await asyncio.wait_for(session.get_many(["/many/2", "/missing", "/many/0"]), 10)
+        assert [node and node[0] for node in found] == [b"2", None, b"0"]
+        assert await session.children_of_many(["/many", "/missing"]) == [["0", "1", "2"], []]
+    assert [each.getMessage() for each in caplog.records if "3.6" in each.getMessage()] == [
+        "this ZooKeeper is older than 3.6: nodes are read one by one, and taking over a large cluster takes longer"
+    ]
 
 
 async def test_watches_call_back_once_for_data_children_and_creation(connect: Connect) -> None:
