@@ -390,6 +390,8 @@ def all_topics(system: System, scale: float, until: float) -> None:
 def joining(system: System, scale: float, until: float) -> None:
     """Let a group of a thousand members form."""
 
+    ask(system.port, FindCoordinatorRequest(key="joining", key_type=0), 3)  # makes the groups' topic
+
     async def form() -> None:
         group = ClassicGroup(f"joining-{time.monotonic_ns()}", "t-0", count(1000, scale))
         await group.connect(system.port)

@@ -141,10 +141,17 @@ class ZooKeeper(BrokerStore, ControllerStore):
     `connect` is Kafka's `zookeeper.connect`: `host:port,host:port/chroot`. To be made and used on the running loop.
     """
 
-    def __init__(self, connect: str, session_timeout_ms: int = 18_000, connection_timeout_ms: int = 18_000) -> None:
+    def __init__(
+        self,
+        connect: str,
+        session_timeout_ms: int = 18_000,
+        connection_timeout_ms: int = 18_000,
+        reads_in_flight: int | None = None,
+    ) -> None:
         super().__init__()
         self._servers, slash, chroot = connect.partition("/")
         self._chroot = ("/" + chroot.rstrip("/")) if slash and chroot.strip("/") else ""
+        self._reads_in_flight = reads_in_flight or _READS_PER_REQUEST
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
         self._kazoo: KazooClient | None = None
@@ -383,7 +390,8 @@ class ZooKeeper(BrokerStore, ControllerStore):
                     if self._reads_many:
                         log.warning(_OLD_SERVER)
                     self._reads_many = False
-            found += await asyncio.gather(*map(read, portion))
+            for begin in range(0, len(portion), self._reads_in_flight):
+                found += await asyncio.gather(*map(read, portion[begin : begin + self._reads_in_flight]))
         return found
 
     async def create(self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False) -> str:

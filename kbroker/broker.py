@@ -65,6 +65,8 @@ TELL_S = 1.0
 FIRST_METADATA_S = 60.0
 FIRST_TOPICS_S = 5.0
 SLOW_CONNECT_S = 1.0
+IN_FLIGHT_KEY = "zookeeper.max.in.flight.requests"
+"""Counts only when it is set: with Kafka's default a start with many topics would take longer."""
 
 
 class StartError(Exception):
@@ -134,7 +136,8 @@ class Broker:
         config = self.config
         timeout_ms = config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms
         connect = config.zookeeper_connect or ""
-        self.zookeeper = ZooKeeper(connect, config.zookeeper_session_timeout_ms, timeout_ms)
+        in_flight = config.zookeeper_max_in_flight_requests if IN_FLIGHT_KEY in config.properties else None
+        self.zookeeper = ZooKeeper(connect, config.zookeeper_session_timeout_ms, timeout_ms, in_flight)
         loop = asyncio.get_running_loop()
         text = "ZooKeeper at %s does not answer yet, retrying for up to %g s"
         patience = loop.call_later(SLOW_CONNECT_S, log.warning, text, connect, timeout_ms / 1000)
@@ -189,7 +192,8 @@ class Broker:
         metadata.introduced.clear()
         metadata.on_brokers_changed = lambda: self._spawn(self._compare_group_protocols())
         listener = config.inter_broker_listener
-        self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms)
+        setup_ms = config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms, setup_ms)
         self._controller = ControllerRunner(self.zookeeper, self.broker_id, self._channels, controller_settings(config))
         self._replicas = ReplicaManager(
             config,
@@ -202,7 +206,9 @@ class Broker:
             workers=self._workers,
         )
         self._to_controller, self._isr_channel = (
-            ControllerChannel(metadata, self.broker_id, listener, config.request_timeout_ms, self._controller.calls)
+            ControllerChannel(
+                metadata, self.broker_id, listener, config.request_timeout_ms, self._controller.calls, setup_ms
+            )
             for _ in range(2)
         )
         self._replicas.replication = Replication(self._replicas, self._alter_partition)
@@ -400,6 +406,8 @@ class Broker:
             self._topic_changed(topic)
         if after.num_replica_fetchers != before.num_replica_fetchers and self._replicas.replication is not None:
             self._spawn(self._replicas.replication.redistribute())
+        self._workers.resize(after.num_io_threads, after.background_threads)
+        self.logs.set_producer_expiration(after.producer_id_expiration_ms)
         self._controller.set_unclean_default(after.unclean_leader_election_enable)
 
     async def _limit_clients(self, config: BrokerConfig) -> None:

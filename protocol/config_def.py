@@ -133,6 +133,8 @@ class ConfigKey:
     broker_keys: tuple[str, ...]
     """For topic keys: the broker keys it falls back to, first one first."""
     is_internal: bool
+    has_effect: bool = True
+    """Whether anything depends on the value; if not, the documentation and the broker's log say so."""
 
     @property
     def is_sensitive(self) -> bool:
@@ -216,6 +218,7 @@ def key(
     doc: str = "",
     broker_key: str | tuple[str, ...] = (),
     internal: bool = False,
+    effect: bool = True,
 ) -> Any:
     """Declare a key as a dataclass field.
 
@@ -227,6 +230,7 @@ def key(
         doc: one line for docs/configuration.md.
         broker_key: for topic keys, the broker key or keys they fall back to, first one first.
         internal: whether it is left out of what clients and the documentation are shown.
+        effect: whether anything depends on the value.
     """
     broker_keys = (broker_key,) if isinstance(broker_key, str) else broker_key
     return dataclasses.field(
@@ -239,6 +243,7 @@ def key(
                 "doc": doc,
                 "broker_keys": broker_keys,
                 "is_internal": internal,
+                "has_effect": effect,
             }
         },
     )
@@ -294,5 +299,7 @@ def markdown_table(keys: Iterable[ConfigKey]) -> str:
         shown = "(none)" if default is None else f"`{default}`" if default else '""'
         valid = each.check.text if each.check is not None else ""
         doc = each.doc.replace("|", "\\|")
+        if not each.has_effect:
+            doc = f"**No effect.** {doc}"
         lines.append(f"| `{each.name}` | {each.type.name.lower()} | {shown} | {valid} | {each.scope.value} | {doc} |")
     return "\n".join(lines) + "\n"

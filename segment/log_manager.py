@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -232,6 +232,12 @@ class LogManager:
             return configs
         table = configs
         return lambda topic: table.get(topic, self.default_config)
+
+    def set_producer_expiration(self, expiration_ms: int) -> None:
+        """Remember idle producers for so long from now on, in the logs there are and in new ones."""
+        self.settings = replace(self.settings, producer_id_expiration_ms=expiration_ms)
+        for log in list(self.logs.values()):
+            log.producers.expiration_ms = expiration_ms
 
     def _setup(self, log_dir: str) -> LogSetup:
         pool, expiration_ms = self._pools[log_dir], self.settings.producer_id_expiration_ms

@@ -187,6 +187,12 @@ class Connection(asyncio.BufferedProtocol):
                 # Whoever waited may be gone (cancelled): that its error is never looked at is no mistake.
                 future.exception()
 
+    def set_receive_buffer(self, size: int) -> None:
+        """Set SO_RCVBUF; -1 leaves it to the operating system."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if size > 0 and sock is not None:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; answers must not wait for Nagle's algorithm."""
         assert isinstance(transport, asyncio.Transport)

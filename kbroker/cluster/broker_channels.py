@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbroker.client.connection import Connection
+from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.cluster.shared_encoding import SharedEncoding
 from kbroker.protocol.errors import KafkaError
 
@@ -50,6 +51,7 @@ class _Channel:
         client_id: str,
         timeout_s: float,
         shared: SharedEncoding,
+        setup: SetupTimeout,
         on_behind: Callable[[], None],
     ) -> None:
         self.broker_id = broker_id
@@ -59,6 +61,7 @@ class _Channel:
         self.shared = shared
         self.on_behind = on_behind
         self.is_behind = False
+        self.setup = setup
         self.queue: deque[_Order] = deque()
         self.in_flight: deque[_Order] = deque()
         """Sent and not answered, oldest first."""
@@ -98,9 +101,7 @@ class _Channel:
     async def _send(self) -> None:
         if self.connection is None or self.connection.is_closed:
             await self.close()
-            self.connection = await Connection.open(
-                *self.address, client_id=self.client_id, timeout=self.timeout_s, max_frame=LARGEST_ANSWER
-            )
+            self.connection = await self.setup.connect(self.address, client_id=self.client_id, max_frame=LARGEST_ANSWER)
         order = self.queue[0]
         order.answer = self.connection.send(self.shared.share(order.request, order.version), order.version)
         order.answer.add_done_callback(self._answered)
@@ -159,10 +160,13 @@ def _answer_of(order: _Order) -> asyncio.Future[Any]:
 class BrokerChannels:
     """All channels of the controller that lives in broker `broker_id`."""
 
-    def __init__(self, broker_id: int, request_timeout_ms: int = 30_000) -> None:
+    def __init__(
+        self, broker_id: int, request_timeout_ms: int = 30_000, setup_timeouts_ms: tuple[int, int] = (10_000, 30_000)
+    ) -> None:
         self._client_id = f"broker-{broker_id}-controller"
         self._timeout_s = request_timeout_ms / 1000
         self._shared = SharedEncoding()
+        self._setup_timeouts_ms = setup_timeouts_ms
         self._channels: dict[int, _Channel] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 
@@ -173,7 +177,13 @@ class BrokerChannels:
         """
         self.remove_broker(broker_id)
         self._channels[broker_id] = _Channel(
-            broker_id, (host, port), self._client_id, self._timeout_s, self._shared, on_behind
+            broker_id,
+            (host, port),
+            self._client_id,
+            self._timeout_s,
+            self._shared,
+            SetupTimeout(*self._setup_timeouts_ms),
+            on_behind,
         )
 
     def remove_broker(self, broker_id: int) -> None:

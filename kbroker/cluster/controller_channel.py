@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.client.connection import Connection
+from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -43,12 +44,14 @@ class ControllerChannel:
         listener: str,
         request_timeout_ms: int,
         here: ControllerHere | None = None,
+        setup_timeouts_ms: tuple[int, int] = (10_000, 30_000),
     ) -> None:
         self._metadata = metadata
         self._here = here
         self._client_id = f"broker-{broker_id}-to-controller"
         self._listener = listener
         self._timeout_s = request_timeout_ms / 1000
+        self._setup = SetupTimeout(*setup_timeouts_ms)
         self._connection: Connection | None = None
         self._address: tuple[str, int] | None = None
         self._silent: tuple[str, int] | None = None
@@ -124,7 +127,7 @@ class ControllerChannel:
         if self._connection is not None and self._address == address:
             return self._connection
         await self.close()
-        connection = await Connection.open(*address, client_id=self._client_id, timeout=self._timeout_s)
+        connection = await self._setup.connect(address, client_id=self._client_id)
         try:
             await connection.negotiate(self._timeout_s)
         except BaseException:

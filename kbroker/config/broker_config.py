@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 WILDCARD_HOSTS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 _LISTENER = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9a-fA-F:.%]*\]|[^:\[\]]*):(-?\d+)")
+LISTENER_KEYS = (".max.connections", ".max.connection.creation.rate")
+"""Ends of what may be set for one listener, listener.name.<listener>.<key>, and has an effect."""
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 
 
@@ -170,7 +172,21 @@ def read_broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     unknown = sorted(name for name in properties if name not in BROKER_KEYS and not _is_listener_key(name))
     if unknown:
         log.warning("unknown configuration keys are kept, but mean nothing here: %s", ", ".join(unknown))
+    idle = keys_without_effect(properties)
+    if idle:
+        log.warning("these configuration keys are set, but have no effect here: %s", ", ".join(idle))
     return config
+
+
+def keys_without_effect(properties: Mapping[str, str]) -> list[str]:
+    """Return the known keys among these on which nothing depends, those of one listener included."""
+    found = []
+    for name in properties:
+        key = BROKER_KEYS.get(name)
+        of_listener = key is None and name.startswith("listener.name.") and _is_listener_key(name)
+        if (key is not None and not key.has_effect) or (of_listener and not name.endswith(LISTENER_KEYS)):
+            found.append(name)
+    return sorted(found)
 
 
 def resolve_broker_config(properties: Mapping[str, str]) -> BrokerConfig:

@@ -82,7 +82,8 @@ class GeneralKeys:
     early_start_listeners: str | None = key(
         "early.start.listeners",
         default=None,
-        doc="Listeners that may be opened before the authorizer is ready. KRaft only; without effect.",
+        effect=False,
+        doc="Listeners that may be opened before the authorizer is ready. KRaft only.",
     )
     broker_rack: str | None = key(
         "broker.rack",
@@ -145,16 +146,18 @@ class GeneralKeys:
         "max.request.partition.size.limit",
         default=2000,
         check=at_least(1),
+        effect=False,
         doc="Most partitions one answer to DescribeTopicPartitions lists.",
     )
     unstable_api_versions_enable: bool = key(
-        "unstable.api.versions.enable", default=False, internal=True, doc="For Kafka's own developers; without effect."
+        "unstable.api.versions.enable", default=False, internal=True, effect=False, doc="For Kafka's own developers."
     )
     unstable_feature_versions_enable: bool = key(
         "unstable.feature.versions.enable",
         default=False,
         internal=True,
-        doc="For Kafka's own developers; without effect.",
+        effect=False,
+        doc="For Kafka's own developers.",
     )
 
 
@@ -256,12 +259,14 @@ class NetworkKeys:
         "connection.failed.authentication.delay.ms",
         default=100,
         check=at_least(0),
+        effect=False,
         doc="Pause before the connection of a client that failed to authenticate is closed.",
     )
     queued_max_requests: Int = key(
         "queued.max.requests",
         default=500,
         check=at_least(1),
+        effect=False,
         doc="Requests that may wait for a thread. Requests are handled as they are read here, so none ever waits.",
     )
     queued_max_request_bytes: Long = key(
@@ -274,6 +279,7 @@ class NetworkKeys:
         default=3,
         check=at_least(1),
         scope=Scope.CLUSTER_WIDE,
+        effect=False,
         doc="Network threads. Accepted for Kafka's sake: one event loop serves all connections.",
     )
 
@@ -308,39 +314,51 @@ class ZooKeeperKeys:
     zookeeper_client_cnxn_socket: str | None = key(
         "zookeeper.clientCnxnSocket",
         default=None,
+        effect=False,
         doc="Class of the ZooKeeper client's socket in Java; needed there for TLS.",
     )
     zookeeper_ssl_keystore_location: str | None = key(
-        "zookeeper.ssl.keystore.location", default=None, doc="Key store for TLS to ZooKeeper."
+        "zookeeper.ssl.keystore.location", default=None, effect=False, doc="Key store for TLS to ZooKeeper."
     )
     zookeeper_ssl_keystore_password: Password | None = key(
-        "zookeeper.ssl.keystore.password", default=None, doc="Password of the key store for TLS to ZooKeeper."
+        "zookeeper.ssl.keystore.password",
+        default=None,
+        effect=False,
+        doc="Password of the key store for TLS to ZooKeeper.",
     )
     zookeeper_ssl_keystore_type: str | None = key(
-        "zookeeper.ssl.keystore.type", default=None, doc="Type of the key store for TLS to ZooKeeper."
+        "zookeeper.ssl.keystore.type", default=None, effect=False, doc="Type of the key store for TLS to ZooKeeper."
     )
     zookeeper_ssl_truststore_location: str | None = key(
-        "zookeeper.ssl.truststore.location", default=None, doc="Trust store for TLS to ZooKeeper."
+        "zookeeper.ssl.truststore.location", default=None, effect=False, doc="Trust store for TLS to ZooKeeper."
     )
     zookeeper_ssl_truststore_password: Password | None = key(
-        "zookeeper.ssl.truststore.password", default=None, doc="Password of the trust store for TLS to ZooKeeper."
+        "zookeeper.ssl.truststore.password",
+        default=None,
+        effect=False,
+        doc="Password of the trust store for TLS to ZooKeeper.",
     )
     zookeeper_ssl_truststore_type: str | None = key(
-        "zookeeper.ssl.truststore.type", default=None, doc="Type of the trust store for TLS to ZooKeeper."
+        "zookeeper.ssl.truststore.type", default=None, effect=False, doc="Type of the trust store for TLS to ZooKeeper."
     )
-    zookeeper_ssl_protocol: str = key("zookeeper.ssl.protocol", default="TLSv1.2", doc="TLS version for ZooKeeper.")
+    zookeeper_ssl_protocol: str = key(
+        "zookeeper.ssl.protocol", default="TLSv1.2", effect=False, doc="TLS version for ZooKeeper."
+    )
     zookeeper_ssl_enabled_protocols: List | None = key(
-        "zookeeper.ssl.enabled.protocols", default=None, doc="TLS versions allowed for ZooKeeper."
+        "zookeeper.ssl.enabled.protocols", default=None, effect=False, doc="TLS versions allowed for ZooKeeper."
     )
     zookeeper_ssl_cipher_suites: List | None = key(
-        "zookeeper.ssl.cipher.suites", default=None, doc="Cipher suites allowed for ZooKeeper."
+        "zookeeper.ssl.cipher.suites", default=None, effect=False, doc="Cipher suites allowed for ZooKeeper."
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = key(
         "zookeeper.ssl.endpoint.identification.algorithm",
         default="HTTPS",
+        effect=False,
         doc="Check of ZooKeeper's host name in its certificate; empty for none.",
     )
     zookeeper_ssl_crl_enable: bool = key(
-        "zookeeper.ssl.crl.enable", default=False, doc="Use certificate revocation lists with ZooKeeper."
+        "zookeeper.ssl.crl.enable", default=False, effect=False, doc="Use certificate revocation lists with ZooKeeper."
     )
-    zookeeper_ssl_ocsp_enable: bool = key("zookeeper.ssl.ocsp.enable", default=False, doc="Use OCSP with ZooKeeper.")
+    zookeeper_ssl_ocsp_enable: bool = key(
+        "zookeeper.ssl.ocsp.enable", default=False, effect=False, doc="Use OCSP with ZooKeeper."
+    )

@@ -70,16 +70,19 @@ class ReplicationKeys:
     fetch_purgatory_purge_interval_requests: Int = key(
         "fetch.purgatory.purge.interval.requests",
         default=1000,
+        effect=False,
         doc="Accepted for Kafka's sake: waiting fetches are removed as they end.",
     )
     producer_purgatory_purge_interval_requests: Int = key(
         "producer.purgatory.purge.interval.requests",
         default=1000,
+        effect=False,
         doc="Accepted for Kafka's sake: waiting produce requests are removed as they end.",
     )
     delete_records_purgatory_purge_interval_requests: Int = key(
         "delete.records.purgatory.purge.interval.requests",
         default=1,
+        effect=False,
         doc="Accepted for Kafka's sake: waiting requests are removed as they end.",
     )
     auto_leader_rebalance_enable: bool = key(
@@ -103,7 +106,8 @@ class ReplicationKeys:
         default=300_000,
         check=at_least(1),
         internal=True,
-        doc="KRaft only; without effect.",
+        effect=False,
+        doc="KRaft only.",
     )
     unclean_leader_election_enable: bool = key(
         "unclean.leader.election.enable",
@@ -136,7 +140,7 @@ class QuotaKeys:
     """Windows of quotas and metrics."""
 
     quota_window_num: Int = key(
-        "quota.window.num", default=11, check=at_least(1), doc="Samples kept for client quotas."
+        "quota.window.num", default=11, check=at_least(1), effect=False, doc="Samples kept for client quotas."
     )
     replication_quota_window_num: Int = key(
         "replication.quota.window.num", default=11, check=at_least(1), doc="Samples kept for replication quotas."
@@ -148,10 +152,18 @@ class QuotaKeys:
         doc="Samples kept for the quota of moves between log directories.",
     )
     controller_quota_window_num: Int = key(
-        "controller.quota.window.num", default=11, check=at_least(1), doc="Samples kept for the quota of topic changes."
+        "controller.quota.window.num",
+        default=11,
+        check=at_least(1),
+        effect=False,
+        doc="Samples kept for the quota of topic changes.",
     )
     quota_window_size_seconds: Int = key(
-        "quota.window.size.seconds", default=1, check=at_least(1), doc="Length of a sample for client quotas."
+        "quota.window.size.seconds",
+        default=1,
+        check=at_least(1),
+        effect=False,
+        doc="Length of a sample for client quotas.",
     )
     replication_quota_window_size_seconds: Int = key(
         "replication.quota.window.size.seconds",
@@ -169,33 +181,38 @@ class QuotaKeys:
         "controller.quota.window.size.seconds",
         default=1,
         check=at_least(1),
+        effect=False,
         doc="Length of a sample for the quota of topic changes.",
     )
     client_quota_callback_class: Class | None = key(
         "client.quota.callback.class", default=None, doc="Java class that computes quotas."
     )
-    metrics_num_samples: Int = key("metrics.num.samples", default=2, check=at_least(1), doc="Samples kept for metrics.")
+    metrics_num_samples: Int = key(
+        "metrics.num.samples", default=2, check=at_least(1), effect=False, doc="Samples kept for metrics."
+    )
     metrics_sample_window_ms: Long = key(
-        "metrics.sample.window.ms", default=30000, check=at_least(1), doc="Length of a metric's sample."
+        "metrics.sample.window.ms", default=30000, check=at_least(1), effect=False, doc="Length of a metric's sample."
     )
     metric_reporters: List = key(
         "metric.reporters",
         default=(),
         scope=Scope.CLUSTER_WIDE,
-        doc="Java classes that report metrics; without effect.",
+        effect=False,
+        doc="Java classes that report metrics.",
     )
     metrics_recording_level: str = key(
-        "metrics.recording.level", default="INFO", doc="Which metrics are recorded; without effect."
+        "metrics.recording.level", default="INFO", effect=False, doc="Which metrics are recorded."
     )
-    auto_include_jmx_reporter: bool = key("auto.include.jmx.reporter", default=True, doc="Java's JMX; without effect.")
+    auto_include_jmx_reporter: bool = key("auto.include.jmx.reporter", default=True, effect=False, doc="Java's JMX.")
     kafka_metrics_reporters: List = key(
-        "kafka.metrics.reporters", default=(), doc="Java classes that report metrics; without effect."
+        "kafka.metrics.reporters", default=(), effect=False, doc="Java classes that report metrics."
     )
     kafka_metrics_polling_interval_secs: Int = key(
         "kafka.metrics.polling.interval.secs",
         default=10,
         check=at_least(1),
-        doc="How often Java metric reporters are called; without effect.",
+        effect=False,
+        doc="How often Java metric reporters are called.",
     )
     leader_replication_throttled_rate: Long = key(
         "leader.replication.throttled.rate",

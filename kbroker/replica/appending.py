@@ -73,7 +73,7 @@ class Appender:
     ) -> None:
         self._metadata = metadata
         self._find = find
-        self._executor = workers.preparing
+        self._workers = workers
         self._clock = clock
         self._unpacking_much = asyncio.Lock()
         self.flusher = Flusher(workers.flushing, self._flushed, self._flush_failed)
@@ -186,9 +186,9 @@ class Appender:
                 with suppress(UnpacksToMore):
                     return validate(records, now_ms, origin, room)
             with suppress(UnpacksToMore):
-                return await run(self._executor, validate, records, now_ms, origin, WORKER_UNPACK_BYTES)
+                return await run(self._workers.preparing, validate, records, now_ms, origin, WORKER_UNPACK_BYTES)
             async with self._unpacking_much:
-                return await run(self._executor, validate, records, now_ms, origin)
+                return await run(self._workers.preparing, validate, records, now_ms, origin)
         except Exception as error:
             return _as_refusal(hosted, error)
 

@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.connection import Connection
+from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
@@ -52,6 +53,9 @@ QUIET_ERRORS = frozenset(
 Failure = Exception | None
 
 
+RECEIVE_BUFFER_KEY = "replica.socket.receive.buffer.bytes"
+
+
 class FetcherLoop:
     """Fetches partitions from one leader until it is closed; idle without partitions."""
 
@@ -64,6 +68,9 @@ class FetcherLoop:
         self._versions = follower_versions(config.inter_broker_protocol_version)
         self._fetcher = Fetcher(manager.broker_id, fetch_limits(config), self._versions.fetch)
         self._timeout_s = config.replica_socket_timeout_ms / 1000
+        self._setup = SetupTimeout(
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+        )
         self._longest_pause_s = config.replica_fetch_backoff_ms / 1000
         self._pause_s = 0.0
         self._connection: Connection | None = None
@@ -199,9 +206,9 @@ class FetcherLoop:
         if address is None:
             raise ConnectionError(f"broker {self.leader} is not known to be alive")
         largest = config.replica_fetch_response_max_bytes + config.socket_request_max_bytes + FRAME_OVERHEAD_BYTES
-        self._connection = await Connection.open(
-            *address, client_id=self._client_id, timeout=self._timeout_s, max_frame=largest
-        )
+        self._connection = await self._setup.connect(address, client_id=self._client_id, max_frame=largest)
+        if RECEIVE_BUFFER_KEY in config.properties:  # the system's own choice grows, and is faster
+            self._connection.set_receive_buffer(config.replica_socket_receive_buffer_bytes)
         return self._connection
 
     async def _disconnect(self) -> None:

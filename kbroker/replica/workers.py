@@ -30,6 +30,11 @@ class Workers:
         self.loading = ThreadPoolExecutor(LOADING_THREADS, thread_name_prefix="loading")
         self._by_disk: dict[tuple[str, str], ThreadPoolExecutor] = {}
 
+    def resize(self, preparing_threads: int, upkeep_threads: int) -> None:
+        """Take other numbers of threads; work that has begun or waits is done by those there were."""
+        self.preparing = _resized(self.preparing, preparing_threads, "preparing")
+        self.upkeep = _resized(self.upkeep, upkeep_threads, "upkeep")
+
     def flushing(self, log_dir: str) -> Executor:
         """For fsync."""
         return self._of_disk("flushing", log_dir, FLUSHING_THREADS)
@@ -53,3 +58,10 @@ class Workers:
         """Wait for what is under way; what has not begun is dropped."""
         for pool in (self.preparing, self.upkeep, self.loading, *self._by_disk.values()):
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _resized(pool: ThreadPoolExecutor, threads: int, name: str) -> ThreadPoolExecutor:
+    if pool._max_workers == threads:
+        return pool
+    pool.shutdown(wait=False)
+    return ThreadPoolExecutor(threads, thread_name_prefix=name)

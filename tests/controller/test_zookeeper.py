@@ -112,6 +112,28 @@ async def test_a_zookeeper_that_cannot_read_many_nodes_at_once_is_asked_for_each
     ]
 
 
+async def test_only_so_many_reads_are_under_way_at_once(
+    zookeeper: ZooKeeperAddress, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = ZooKeeper(zookeeper.connect_string, reads_in_flight=3)
+    await session.connect()
+    get, under_way, most = session.get, 0, 0
+
+    async def counted(path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await get(path, watch=watch)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(session, "get", counted)
+    assert await session.get_many([f"/missing/{each}" for each in range(20)], watch=True) == [None] * 20
+    assert most == 3
+    await session.close()
+
+
 async def test_watches_call_back_once_for_data_children_and_creation(connect: Connect) -> None:
     session = await connect()
     fired: list[str] = []

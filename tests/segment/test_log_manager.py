@@ -336,3 +336,12 @@ def test_a_stop_that_could_not_finish_a_log_is_not_called_clean(tmp_path: Path) 
     manager.shutdown()
     assert not Path(first.log_dir, ".kafka_cleanshutdown").exists()
     assert Path(second.log_dir, ".kafka_cleanshutdown").exists()
+
+
+def test_how_long_idle_producers_are_remembered_can_change(tmp_path: Path) -> None:
+    manager = start(tmp_path)
+    there = manager.create("orders", 0, TOPIC_ID)
+    manager.set_producer_expiration(1234)
+    assert there.producers.expiration_ms == 1234
+    assert manager.create("orders", 1, TOPIC_ID).producers.expiration_ms == 1234
+    manager.shutdown()

@@ -1,4 +1,5 @@
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -89,3 +90,16 @@ async def test_parts_arrive_whole_and_in_order_when_the_peer_reads_slowly() -> N
             await done.wait()
         await connection.close()
     assert received == b"".join(parts) * 2
+
+
+async def test_the_receive_buffer_may_be_set_or_left_to_the_system() -> None:
+    async with peer(silent) as (host, port):
+        connection = await Connection.open(host, port)
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        before = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        connection.set_receive_buffer(-1)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == before
+        connection.set_receive_buffer(20_000)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 40_000  # Linux takes twice what is asked for
+        await connection.close()

@@ -62,3 +62,24 @@ def test_closing_waits_for_what_is_under_way_and_drops_the_rest() -> None:
     assert done == [1]
     with pytest.raises(RuntimeError):
         workers.preparing.submit(work)
+
+
+def test_other_numbers_of_threads_hold_for_new_work_and_what_has_begun_is_done(workers: Workers) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        begun.set()
+        assert may_end.wait(10)
+        return "done"
+
+    first = workers.preparing.submit(wait)
+    waiting = workers.preparing.submit(lambda: "done too")
+    assert begun.wait(10)
+    upkeep = workers.upkeep
+    workers.resize(2, 1)
+    assert workers.upkeep is upkeep
+    barrier = threading.Barrier(2)
+    both = [workers.preparing.submit(barrier.wait, 10) for _ in range(2)]
+    assert sorted(each.result(10) for each in both) == [0, 1]
+    may_end.set()
+    assert (first.result(10), waiting.result(10)) == ("done", "done too")
