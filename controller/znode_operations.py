@@ -6,9 +6,10 @@ controller_store.py) speak in these; zookeeper.py carries them out.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 ANY_VERSION = -1
 
@@ -123,61 +124,64 @@ Outcome = Stat | str | ZnodeError | None
 """Of one operation: Stat of SetData, path of Create, None of Delete and Check, or why it did not happen."""
 
 
-class Znodes(Protocol):
-    """The tree, as the stores see it. Every method retries a lost connection until the session has expired."""
+class Znodes(ABC):
+    """The tree, as the stores see it. Every method retries a lost connection until the session has expired.
 
+    Abstract, as the stores are built on it: what carries it out cannot be made while a method is missing.
+    """
+
+    @abstractmethod
     async def get(self, path: str, *, watch: bool = False) -> tuple[bytes | None, Stat]:
         """Data and Stat. Raises NoNode."""
-        ...
 
+    @abstractmethod
     async def get_many(self, paths: Sequence[str], *, watch: bool = False) -> list[tuple[bytes | None, Stat] | None]:
         """Data and Stat of many nodes, in few round trips when no watch is wanted; None where there is no node."""
-        ...
 
+    @abstractmethod
     async def exists(self, path: str, *, watch: bool = False) -> Stat | None:
         """Stat of a node, None where there is none; the watch then tells of its creation."""
-        ...
 
+    @abstractmethod
     async def children(self, path: str, *, watch: bool = False) -> list[str]:
         """Names of the children, sorted. Raises NoNode."""
-        ...
 
+    @abstractmethod
     async def children_of_many(self, paths: Sequence[str]) -> list[list[str]]:
         """The children of many nodes, sorted; none where there is no node."""
-        ...
 
+    @abstractmethod
     async def create(self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False) -> str:
         """Make a node and return its path. Raises NodeExists, NoNode."""
-        ...
 
+    @abstractmethod
     async def create_recursive(self, path: str, data: bytes | None) -> None:
         """Make a node, its parents too (with null data). Raises NodeExists."""
-        ...
 
+    @abstractmethod
     async def set(self, path: str, data: bytes | None, version: int = ANY_VERSION) -> Stat:
         """Replace a node's data. Raises NoNode, BadVersion."""
-        ...
 
+    @abstractmethod
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Remove a node. Raises NoNode, BadVersion, NotEmpty."""
-        ...
 
+    @abstractmethod
     async def multi(self, operations: Sequence[Operation]) -> list[Outcome]:
         """All of the operations or none: the outcomes hold the errors, nothing is raised for them."""
-        ...
 
     @property
+    @abstractmethod
     def session_id(self) -> int:
         """The present session."""
-        ...
 
+    @abstractmethod
     def watch(self, path: str, callback: Callable[[str], None]) -> None:
         """Call back (on the loop) when a watch set on this path fires, and after every reconnection."""
-        ...
 
+    @abstractmethod
     def unwatch(self, path: str) -> None:
         """Forget the callback."""
-        ...
 
 
 def failure(outcomes: Sequence[Outcome]) -> tuple[int, ZnodeError] | None:
