@@ -39,6 +39,7 @@ BROKERS = 3
 PORTION = 2_000
 AHEAD = 100_000
 OUTPUT = Path("demo-output")
+SPARK_LOG = OUTPUT / "spark.log"
 READ_LIMIT_S = 120
 
 console = Console()
@@ -183,7 +184,11 @@ def main() -> int:
     console.print("[bold]A year of flights out of New York[/bold]: ZooKeeper, three brokers, clients, Spark")
     flights = flights_data.flights()
     provide_java()
-    with running_cluster() as cluster, flights_spark.session() as spark, tempfile.TemporaryDirectory() as checkpoint:
+    with (
+        running_cluster() as cluster,
+        flights_spark.session(SPARK_LOG) as spark,
+        tempfile.TemporaryDirectory() as checkpoint,
+    ):
         console.print(f"  ZooKeeper and {BROKERS} brokers serve on {cluster.bootstrap}", soft_wrap=True)
         with Admin(cluster.bootstrap) as admin:
             # The records carry their departures of 2013: without this, retention would drop them as too old.

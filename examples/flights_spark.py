@@ -18,8 +18,8 @@ FIELDS = "carrier string, hour int, dep_delay double, timestamp timestamp"
 
 
 @contextmanager
-def session() -> Iterator[Any]:
-    """A Spark session of two cores in this process's JVM; it ends with the block."""
+def session(log: Path) -> Iterator[Any]:
+    """A Spark session of two cores in this process's JVM; it ends with the block. What Spark says goes to `log`."""
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -29,11 +29,27 @@ def session() -> Iterator[Any]:
     builder = builder.config("spark.driver.bindAddress", "127.0.0.1").config("spark.log.level", "ERROR")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.python.unix.domain.socket.enabled", "true")  # tasks begin 40 ms sooner
-    spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    with _standard_error_to(log):
+        spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _standard_error_to(log: Path) -> Iterator[None]:
+    """Let what is started in the block write its errors to a file: the JVM, and its Python workers after it."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    sys.stderr.flush()
+    ours = os.dup(2)
+    try:
+        with log.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        yield
+    finally:
+        os.dup2(ours, 2)
+        os.close(ours)
 
 
 def read(spark: Any, bootstrap: str, topic: str, expected: int, console: Console) -> Any:

@@ -14,7 +14,7 @@ from kbroker.spark_connector.filters import Pushed, push
 from kbroker.spark_connector.offset_ranges import plan_ranges
 from kbroker.spark_connector.read_options import ReadOptions
 from kbroker.spark_connector.tasks import RangePartition, new_cluster, read_range
-from kbroker.spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.worker_process import settle_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +34,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Plan the offset ranges, one Spark partition for each."""
         options, pushed = self.options, self.pushed
-        keep_loaded()
+        settle_in()
         with new_cluster(options) as cluster:
             every_place = planning.find_partitions(cluster, options)
             bounds = planning.find_bounds(cluster, planning.needed_places(cluster, every_place, options, pushed))

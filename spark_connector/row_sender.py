@@ -17,7 +17,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from kbroker.spark_connector.producers import borrowed
 from kbroker.spark_connector.sink_layout import SinkLayout
-from kbroker.spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.worker_process import settle_in
 from kbroker.spark_connector.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RowsNotWritten(RuntimeError):
 
 def send_rows(options: WriteOptions, layout: SinkLayout, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
     """Send all rows and wait until they are acknowledged; raises RowsNotWritten."""
-    keep_loaded()
+    settle_in()
     written = RowsWritten()
     waiting: deque[TableDelivery] = deque()
     schemas = AvroSchemas(options)

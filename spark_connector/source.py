@@ -9,7 +9,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from kbroker.spark_connector.columns import plan_columns, schema_ddl
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions, read_options
-from kbroker.spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.worker_process import settle_in
 from kbroker.spark_connector.write_options import WriteOptions, write_options
 
 if TYPE_CHECKING:
@@ -29,13 +29,14 @@ class KbrokerDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Return the format's short name."""
+        """Return the format's short name; Spark asks for it first, in a worker of its own."""
+        settle_in()
         return "kbroker"
 
     def schema(self) -> str:
         """Return the columns; `headers` only with includeHeaders=true, as in Spark's Kafka source."""
         options = read_options(self.options, streaming=None)
-        keep_loaded()
+        settle_in()
         key = _struct_type("key", options.key_format, options.key_schema, options)
         return schema_ddl(options, key, _struct_type("value", options.value_format, options.value_schema, options))
 
@@ -43,6 +44,7 @@ class KbrokerDataSource(DataSource):
         """Check the options and return the reader of one batch query."""
         from kbroker.spark_connector.batch_reader import BatchReader, PushingBatchReader
 
+        settle_in()
         options = read_options(self.options)
         plan = plan_columns(schema, options)
         return PushingBatchReader(options, plan) if self.takes_filters else BatchReader(options, plan)
@@ -76,6 +78,7 @@ class KbrokerDataSource(DataSource):
     def _sink(self, schema: StructType) -> tuple[WriteOptions, SinkLayout]:
         from kbroker.spark_connector.sink_layout import sink_layout
 
+        settle_in()
         options = write_options(self.options)
         return options, sink_layout(schema, options)
 

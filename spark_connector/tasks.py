@@ -18,7 +18,7 @@ from kbroker.spark_connector.filters import Pushed
 from kbroker.spark_connector.offset_ranges import OffsetRange
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions
-from kbroker.spark_connector.worker_heap import keep_loaded
+from kbroker.spark_connector.worker_process import settle_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,7 +69,7 @@ def _read_one(options: ReadOptions, plan: ColumnPlan, share: OffsetRange, pushed
     from kbroker.client.range_reader import RangeReader
     from kbroker.spark_connector.typed_rows import TypedRows
 
-    keep_loaded()
+    settle_in()
     reader = RangeReader(
         _cluster(options),
         share.topic,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kbroker.spark_connector.sink_layout import SinkLayout
+from kbroker.spark_connector.worker_process import settle_in
 from kbroker.spark_connector.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: Messages) -> None:
         """Hear that all rows are written."""
+        settle_in()
         log.info("wrote %s", totals(messages))
 
     def abort(self, messages: Messages) -> None:
@@ -60,6 +62,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: Messages, batchId: int) -> None:
         """Hear that all rows of the micro-batch are written."""
+        settle_in()
         log.info("micro-batch %d: wrote %s", batchId, totals(messages))
 
     def abort(self, messages: Messages, batchId: int) -> None:
