@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.records.batch import BatchHeader, read_header, split_batches, verify_crc
+from kbroker.protocol.records.batch import BatchHeader, verify_crc
+from kbroker.protocol.records.message_set import has_header, read_any_header
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 
 Lot = list[tuple[int, BatchHeader]]
@@ -13,15 +14,18 @@ Lot = list[tuple[int, BatchHeader]]
 
 
 def check_fetched(view: memoryview, name: str) -> Lot:
-    """The whole batches at the front of what was fetched for the partition `name`; a cut-off last one is left out.
+    """The whole batches (or messages of old) at the front of what was fetched for `name`; a cut-off one is left out.
 
     Raises KafkaError CORRUPT_MESSAGE and OFFSET_OUT_OF_RANGE.
     """
     headers: Lot = []
     following = -1
-    for position, size in split_batches(view):
-        header = read_header(view, position)
-        if not verify_crc(view, position, size):
+    position = 0
+    while has_header(view, position):
+        header = read_any_header(view, position)
+        if header.size > len(view) - position:
+            break
+        if not verify_crc(view, position, header.size):
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE, f"{name}: fetched batch at offset {header.base_offset} has a wrong CRC"
             )
@@ -35,6 +39,7 @@ def check_fetched(view: memoryview, name: str) -> Lot:
             )
         following = header.last_offset + 1
         headers.append((position, header))
+        position += header.size
     return headers
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import Any, NamedTuple
 
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.primitives import uuid_to_text
-from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from kbroker.protocol.records.batch import BatchHeader, verify_crc
 from kbroker.protocol.records.compression import CompressionType
-from kbroker.protocol.records.record import decode_batch
+from kbroker.protocol.records.message_set import has_header, messages, read_any_header
+from kbroker.protocol.records.record import Record, decode_batch
 from kbroker.segment import checkpoints, names, offset_index, time_index, transaction_index
 from kbroker.segment.files import Files
 from kbroker.segment.producer_state import read_snapshot
@@ -19,6 +21,7 @@ from kbroker.segment.producer_state import read_snapshot
 Row = dict[str, Any]
 
 _CHECKPOINTS = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS)
+_TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 _CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 
 
@@ -82,8 +85,8 @@ def dump(file: Path, with_records: bool = False) -> Iterator[Row]:
 
 def _batches(data: memoryview) -> Iterator[_Batch]:
     position = 0
-    while position + HEADER_SIZE <= len(data):
-        header = read_header(data, position)
+    while has_header(data, position):
+        header = read_any_header(data, position)
         yield _Batch(position, header)
         position += header.size
 
@@ -92,10 +95,10 @@ def _dump_log(file: Path, with_records: bool) -> Iterator[Row]:
     data = memoryview(file.read_bytes())
     for position, header in _batches(data):
         if not with_records:
-            yield _batch_row(file, position, header, verify_crc(data, position, header.size))
+            yield _batch_row(file, data, position, header)
             continue
         try:
-            records = decode_batch(data, position, header.size)
+            records = _records(data, position, header)
         except KafkaError as error:
             raise ValueError(f"position {position}: {error.message}") from None
         for record in records:
@@ -110,16 +113,30 @@ def _dump_log(file: Path, with_records: bool) -> Iterator[Row]:
             }
 
 
-def _batch_row(file: Path, position: int, header: BatchHeader, is_valid: bool) -> Row:
+def _records(data: memoryview, position: int, header: BatchHeader) -> list[Record]:
+    """The records of a batch, or of a message of old. Raises KafkaError."""
+    if header.magic == 2:
+        return decode_batch(data, position, header.size)
+    return [Record(*message) for message in messages(data, position, header.size)]
+
+
+def _batch_row(file: Path, data: memoryview, position: int, header: BatchHeader) -> Row:
+    is_valid = verify_crc(data, position, header.size)
+    base_offset, count = header.base_offset, header.count
+    if header.magic < 2 and header.compression and is_valid:
+        with contextlib.suppress(KafkaError):
+            inside = messages(data, position, header.size)
+            base_offset, count = inside[0].offset, len(inside)
     return {
         "file": file.name,
         "position": position,
-        "base_offset": header.base_offset,
+        "magic": header.magic,
+        "base_offset": base_offset,
         "last_offset": header.last_offset,
-        "count": header.count,
+        "count": count,
         "size": header.size,
         "compression": CompressionType(header.compression).name.lower(),
-        "timestamp_type": "LogAppendTime" if header.timestamp_type else "CreateTime",
+        "timestamp_type": _TIMESTAMP_TYPES[header.timestamp_type if header.magic else -1],
         "max_timestamp": header.max_timestamp,
         "leader_epoch": header.partition_leader_epoch,
         "producer_id": header.producer_id,
@@ -226,10 +243,10 @@ def _verify_log(file: Path) -> list[Damage]:
     floor = _base_offset(file)
     position = 0
     while position < len(data):
-        if len(data) - position < HEADER_SIZE:
+        if not has_header(data, position):
             return [*damages, Damage(str(file), position, f"{len(data) - position} bytes are no batch header")]
         try:
-            header = read_header(data, position)
+            header = read_any_header(data, position)
         except KafkaError as error:
             return [*damages, Damage(str(file), position, error.message)]
         if position + header.size > len(data):
@@ -251,7 +268,7 @@ def _batch_problem(data: memoryview, position: int, header: BatchHeader, floor: 
     if header.base_offset < floor:
         return f"offset {header.base_offset} follows {floor - 1}"
     try:
-        decode_batch(data, position, header.size, check_crc=False)
+        _records(data, position, header)
     except KafkaError as error:
         return f"the batch at offset {header.base_offset} cannot be read: {error.message}"
     return ""

@@ -25,7 +25,8 @@ import time
 from collections.abc import Iterator, Sequence
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
+from kbroker.protocol.records.message_set import SMALLEST_MESSAGE, has_header, read_any_header
 from kbroker.segment.file_records import FileRecords
 from kbroker.segment.files import Buffer, FilePool, Folder, NotInMemory, PooledFile
 from kbroker.segment.log_config import LogConfig
@@ -46,8 +47,8 @@ _FRESH_BYTES, _FRESH_NS = 1 << 20, 20_000_000_000
 _RECENT = 16
 _time_ns = time.time_ns
 
-_PLACE = struct.Struct(">qi11xi")
-"""base offset, batch length, last offset delta."""
+_PLACE = struct.Struct(">qi4xb6xi")
+"""base offset, batch length, magic, last offset delta (of magic 2; a message of old has one offset)."""
 
 
 class LogSegment:
@@ -237,7 +238,7 @@ class LogSegment:
     @property
     def first_timestamp(self) -> int:
         """Largest timestamp of the first batch, -1 when there is none."""
-        if self._first_timestamp < 0 and self.size >= HEADER_SIZE:
+        if self._first_timestamp < 0 and self.size >= SMALLEST_MESSAGE:
             self._first_timestamp = self.header_at(0).max_timestamp
         return self._first_timestamp
 
@@ -298,7 +299,7 @@ class LogSegment:
         """The batch header at a position. Raises KafkaError CORRUPT_MESSAGE naming the place."""
         read = self.file.read if patient else self.file.read_at_once
         try:
-            return read_header(read(HEADER_SIZE, position))
+            return read_any_header(read(HEADER_SIZE, position))
         except KafkaError as error:
             raise self.corrupt(position, error.message) from None
 
@@ -329,15 +330,19 @@ class LogSegment:
         read = self.file.read if patient else self.file.read_at_once
         unpack = _PLACE.unpack_from
         floor = self.base_offset
-        while position + HEADER_SIZE <= end:
+        while position + SMALLEST_MESSAGE <= end:
             chunk = read(min(_SCAN_BYTES, end - position), position)
             here, last = 0, len(chunk) - HEADER_SIZE
+            if position + len(chunk) == end:  # a message of old may be shorter than what is unpacked
+                last = len(chunk) - SMALLEST_MESSAGE
+                chunk += bytes(1)
             if last < 0:
                 raise self.corrupt(position, f"the file ends where a batch should begin (size {end})")
             while here <= last:
-                base_offset, length, delta = unpack(chunk, here)
+                base_offset, length, magic, delta = unpack(chunk, here)
+                smallest, delta = (HEADER_SIZE, delta) if magic >= 2 else (SMALLEST_MESSAGE, 0)
                 following = position + here + 12 + length
-                if length < HEADER_SIZE - 12 or following > end or base_offset < floor or delta < 0:
+                if length < smallest - 12 or following > end or base_offset < floor or delta < 0:
                     raise self.corrupt(position + here, f"no batch begins here (offset {base_offset}, length {length})")
                 if indexed is not None and base_offset > indexed:
                     raise self.corrupt(position + here, f"offset {base_offset} lies beyond the index entry's {indexed}")
@@ -352,11 +357,13 @@ class LogSegment:
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch from a position on. Raises KafkaError CORRUPT_MESSAGE."""
         chunk, start = b"", position
-        while position + HEADER_SIZE <= self.size:
+        while position + SMALLEST_MESSAGE <= self.size:
             if position + HEADER_SIZE > start + len(chunk):
                 chunk, start = self.file.read(min(_READ_BYTES, self.size - position), position), position
+                if not has_header(chunk, 0):
+                    return
             try:
-                header = read_header(chunk, position - start)
+                header = read_any_header(chunk, position - start)
             except KafkaError as error:
                 raise self.corrupt(position, error.message) from None
             yield position, header
@@ -572,9 +579,9 @@ def check_batches(data: Buffer, floor: int, expected: int = -1) -> tuple[int, st
     """
     position, end = 0, len(data)
     behind_gap = -1
-    while end - position >= HEADER_SIZE:
+    while has_header(data, position):
         try:
-            header = read_header(data, position)
+            header = read_any_header(data, position)
         except KafkaError as error:
             return position, error.message
         size = header.size

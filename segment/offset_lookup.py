@@ -1,16 +1,20 @@
 """Look-ups across segments: offsets by timestamp, aborted transactions of a slice.
 
-By timestamp: the segment by its largest timestamp, the batch by the time index, then the record.
+By timestamp: the segment by its largest timestamp, the batch by the time index, then the record. That may mean to read
+and unpack a batch, or several: for worker threads. What unpacks to much is unpacked by one thread at a time.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kbroker.protocol.records.batch import BatchHeader
-from kbroker.protocol.records.record import decode_batch
+from kbroker.protocol.records.errors import UnpacksToMore
+from kbroker.protocol.records.message_set import messages
+from kbroker.protocol.records.record import find_time
 from kbroker.segment.file_records import FileRecords
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.transaction_index import AbortedTransaction
@@ -22,6 +26,8 @@ LATEST = -1
 EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
+_SMALL_PAYLOAD = 4 << 20
+_unpacking_much = threading.Lock()
 
 
 class TimestampOffset(NamedTuple):
@@ -75,10 +81,17 @@ def _record_at_or_after(
     segment: LogSegment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
 ) -> TimestampOffset | None:
     batch = segment.read_batch(position, header)
-    for record in decode_batch(batch, 0, len(batch)):
-        if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-            return TimestampOffset(record.timestamp, record.offset, header.partition_leader_epoch)
-    return None
+    if header.magic < 2:
+        for message in messages(batch, 0, len(batch)):
+            if message.timestamp >= timestamp_ms and message.offset >= start_offset:
+                return TimestampOffset(message.timestamp, message.offset, -1)
+        return None
+    try:
+        found = find_time(batch, timestamp_ms, start_offset, bytearray(), _SMALL_PAYLOAD)
+    except UnpacksToMore:
+        with _unpacking_much:
+            found = find_time(batch, timestamp_ms, start_offset, bytearray())
+    return None if found is None else TimestampOffset(*found, header.partition_leader_epoch)
 
 
 def find_segment_offsets(log: Log, max_offsets: int, timestamp_ms: int) -> list[int]:

@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.primitives import ZERO_UUID
-from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header, verify_crc
+from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
+from kbroker.protocol.records.message_set import has_header, messages, read_any_header
 from kbroker.segment import checkpoints, names
-from kbroker.segment.files import FilePool, Folder
+from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
@@ -26,6 +29,7 @@ from kbroker.segment.log_health import LogOwner
 from kbroker.segment.log_producers import EXPIRATION_MS
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.names import CLEANED, DELETED, LOG, SNAPSHOT, SWAP, FileName, parse_file_name
+from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET
 from kbroker.segment.producer_snapshots import ProducerSnapshots, replay, snapshot_offsets
 from kbroker.segment.producer_state import ProducerState
 from kbroker.segment.trash import Trash
@@ -275,24 +279,64 @@ class _Opening:
         if self.end < self.known.log_start_offset:
             self._restart(self.known.log_start_offset)
 
-    def _recover_segments(self, suspects: Sequence[int]) -> None:
+    def _recover_segments(self, suspects: list[int]) -> None:
         segments = self.segments
         start = max(self.known.log_start_offset, segments[0].base_offset)
-        self._rebuild_producers(start, segments[suspects[0]].base_offset)
-        following = suspects[0]
-        for number in suspects:
-            if number != following:
-                self._rebuild_producers(start, segments[number].base_offset)
-            following = number + 1
-            cut = recover_segment(segments[number], self.epochs, self.state)
-            if cut and number + 1 < len(segments):
-                log.warning("%s: %d later segment(s) dropped", segments[number].place, len(segments) - number - 1)
-                for later in segments[number + 1 :]:
-                    self.setup.trash.bury(later.files(), self.setup.now_ms + self.config.file_delete_delay_ms)
-                    self.snapshots.remove(later.base_offset)
-                del segments[number + 1 :]
+        pending = deque(segments[number] for number in suspects)
+        before: LogSegment | None = None
+        """The segment that the producers' state reaches to the end of."""
+        while pending:
+            segment = pending.popleft()
+            number = segments.index(segment)
+            if before is None or number == 0 or segments[number - 1] is not before:
+                self._rebuild_producers(start, segment.base_offset)
+            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
+            recovered = recover_segment(segment, self.epochs, self.state, following)
+            if recovered.overflow is not None:
+                rest = self._split(number, recovered.overflow)
+                if rest not in pending:
+                    pending.appendleft(rest)
+            before = segment
+            if recovered.cut_bytes and following is not None:
+                self._drop_behind(number)
                 break
-        self._recovered_to_end = following == len(segments)
+        self._recovered_to_end = before is segments[-1]
+
+    def _drop_behind(self, number: int) -> None:
+        """The log ends with the segment of that number."""
+        segments = self.segments
+        log.warning("%s: %d later segment(s) dropped", segments[number].place, len(segments) - number - 1)
+        for later in segments[number + 1 :]:
+            self.setup.trash.bury(later.files(), self.setup.now_ms + self.config.file_delete_delay_ms)
+            self.snapshots.remove(later.base_offset)
+        del segments[number + 1 :]
+
+    def _split(self, number: int, position: int) -> LogSegment:
+        """Move what lies from a position on into a segment of its own, whose indexes can hold its offsets.
+
+        The copy is on disk before the first segment is cut: a crash in between leaves both, and this is done again.
+        """
+        segment = self.segments[number]
+        base_offset = _first_offset_at(segment, position)
+        log.warning("%s: split at position %d, offset %d is too far behind", segment.place, position, base_offset)
+        name = names.file_name(base_offset, LOG)
+        known = [each for each in self.segments if each.base_offset == base_offset]
+        if not known:
+            copy = PooledFile(self.setup.pool, self.folder, name + CLEANED, create=True)
+            for at in range(position, segment.size, _READ_BYTES):
+                copy.write(segment.file.read(min(_READ_BYTES, segment.size - at), at), at - position)
+            copy.sync()
+            self.setup.pool.rename(copy, name)
+            copy.close()
+            self.files.sync_folder(self.folder.path)
+            rest = LogSegment(self.setup.pool, self.folder, base_offset, self.config, self.setup.now_ms)
+            rest.size = rest.trusted_from = segment.size - position
+            rest.forget_timestamps()
+            self.segments.insert(number + 1, rest)
+            known = [rest]
+        segment.cut(position)
+        _seal(segment)
+        return known[0]
 
     def _rebuild_producers(self, start: int, end: int) -> None:
         self.snapshots.rebuild(
@@ -348,25 +392,48 @@ class _Opening:
         self._rebuild_producers(start, self.end)
 
 
-def recover_segment(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState) -> int:
-    """Scan a segment from its first byte, rebuild what is derived from it, cut what is damaged; bytes cut off."""
+class Recovered(NamedTuple):
+    """What the recovery of a segment came to."""
+
+    cut_bytes: int = 0
+    """Damaged ones."""
+    overflow: int | None = None
+    """Position of the first batch whose offset lies too far from the base offset to be indexed: nothing was cut yet."""
+
+
+def recover_segment(
+    segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, following: int | None = None
+) -> Recovered:
+    """Scan a segment from its first byte, rebuild what is derived from it, cut what is damaged.
+
+    `following`: where the next segment begins, None for the last one.
+    """
     segment.size = segment.file.file_size()
     segment.reset_indexes()
-    position, why = _scan(segment, epochs, state)
+    position, why, overflows = _scan(segment, epochs, state, following)
+    if overflows:
+        return Recovered(overflow=position)
     cut = segment.size - position
     if cut:
         log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, why)
         segment.cut(position)
+    _seal(segment)
+    return Recovered(cut)
+
+
+def _seal(segment: LogSegment) -> None:
     segment.finish()
     segment.trust_all()
-    return cut
 
 
-def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState) -> tuple[int, str]:
-    """Note every good batch; the position of the first bad byte and what is wrong there.
+def _scan(
+    segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, following: int | None
+) -> tuple[int, str, bool]:
+    """Note every good batch; the position of the first bad byte, what is wrong there, and whether it is too far.
 
     Checksums do not cover base offsets. Where a good batch's offset does not follow the one before, the wrong one is
-    the one that left a gap before it, if any: so a batch behind a gap is noted when the next one has confirmed it.
+    the one that left a gap before it, if any: so a batch behind a gap is noted when the next one has confirmed it. A
+    gap too wide for the indexes is believed only if the next batch, or the next segment, confirms it.
     """
     position, floor = 0, segment.base_offset
     chunk, start = b"", 0
@@ -383,31 +450,49 @@ def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState) -> tu
         if not verify_crc(chunk, position - start, header.size):
             why = f"the batch at offset {header.base_offset} does not match its checksum"
             break
-        if header.base_offset < floor or header.last_offset - segment.base_offset >= 1 << 31:
+        if header.base_offset < floor or header.last_offset_delta < 0:
             why = f"offset {header.base_offset} follows {floor - 1}"
             if waiting is not None:
-                return waiting[1], why
+                return waiting[1], why, False
             break
         if waiting is not None:
+            if _is_too_far(segment, waiting[0]):
+                return waiting[1], "", True
             _note(segment, epochs, state, *waiting)
             waiting = None
-        if header.base_offset > floor:
+        if header.base_offset > floor or _is_too_far(segment, header):
             waiting = header, position
         else:
             _note(segment, epochs, state, header, position)
         floor = header.next_offset
         position += header.size
     if waiting is not None:
+        if _is_too_far(segment, waiting[0]):
+            is_confirmed = following is not None and (
+                waiting[0].last_offset < following or _first_offset_at(segment, waiting[1]) == following
+            )  # the latter: a split that did not come to its end
+            return waiting[1], why or f"offset {waiting[0].base_offset} lies too far behind", is_confirmed
         _note(segment, epochs, state, *waiting)
-    return position, why
+    return position, why, False
+
+
+def _is_too_far(segment: LogSegment, header: BatchHeader) -> bool:
+    return header.last_offset - segment.base_offset > MAX_RELATIVE_OFFSET
+
+
+def _first_offset_at(segment: LogSegment, position: int) -> int:
+    header = segment.header_at(position)
+    if header.magic == 2:
+        return header.base_offset
+    return messages(segment.read_batch(position, header), 0, header.size)[0].offset
 
 
 def _good_header(segment: LogSegment, chunk: bytes, place: int, position: int) -> tuple[BatchHeader | None, str]:
     """The header at a place of the chunk if its batch may lie whole in the segment, else None and the reason."""
-    if segment.size - position < HEADER_SIZE:
+    if not has_header(chunk, place):
         return None, "a batch header is cut short"
     try:
-        header = read_header(chunk, place)
+        header = read_any_header(chunk, place)
     except KafkaError as error:
         return None, error.message
     if position + header.size > segment.size:

@@ -17,6 +17,7 @@ from kbroker.client.types import EARLIEST, LATEST, TopicPartition
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.batch import HEADER_SIZE, read_header
 from kbroker.protocol.records.control import AbortedTransactions
+from kbroker.protocol.records.message_set import as_batches
 
 COMMITTED = -100
 """Where a group has been before: `reset_to` of partitions that are new here."""
@@ -45,7 +46,7 @@ class Chunk:
     __slots__ = ("aborted", "answer", "position", "records")
 
     def __init__(self, records: Any, aborted: AbortedTransactions | None = None, answer: Answer | None = None) -> None:
-        self.records = records
+        self.records = as_batches(records)
         self.aborted = aborted
         self.position = 0
         self.answer = Answer(len(records)) if answer is None else answer

@@ -21,6 +21,7 @@ from kbroker.protocol.records.batch import read_header, split_batches
 from kbroker.protocol.records.columns import ColumnDecoder
 from kbroker.protocol.records.control import AbortedTransactions
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.message_set import as_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -119,7 +120,8 @@ class RangeReader:
                 if answer.preferred_read_replica >= 0:
                     self._replica = answer.preferred_read_replica
                     continue
-                following = _offset_after(answer.records, offset)
+                records = memoryview(as_batches(answer.records or b""))
+                following = _offset_after(records, offset)
                 if following > offset:
                     if following < self._end:
                         self._ask(following, connection)
@@ -140,7 +142,7 @@ class RangeReader:
                 aborted = AbortedTransactions(
                     (a.producer_id, a.first_offset) for a in answer.aborted_transactions or ()
                 )
-                yield answer.records, aborted, offset
+                yield records, aborted, offset
                 offset = following
             elif not patience.lasts():
                 raise self._error(

@@ -36,6 +36,7 @@ from kbroker.protocol.messages.internal_topics import GroupMetadataValue
 from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
 from kbroker.protocol.records.control import ControlType, read_marker
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.message_set import as_batches
 from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log import Log
 
@@ -145,7 +146,7 @@ def _load_commit(
 def _read(partition_log: Log, offset: int, buffer_bytes: int) -> bytes | None:
     """Return the batches from an offset on, None when the first is damaged (the log has said so)."""
     try:
-        return partition_log.read(offset, buffer_bytes).read()
+        return bytes(as_batches(partition_log.read(offset, buffer_bytes).read()))
     except KafkaError as error:
         if error.code is ErrorCode.CORRUPT_MESSAGE:
             return None

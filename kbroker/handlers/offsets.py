@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Container, Generator, Sequence
 
@@ -21,7 +22,7 @@ from kbroker.protocol.messages.offsets import (
 )
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.hosted import HostedPartition
-from kbroker.segment.log import TimestampOffset
+from kbroker.segment.log import Log, TimestampOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 FIRST_VERSION_OF = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
@@ -32,6 +33,8 @@ NOT_FOUND = TimestampOffset(-1, -1, -1)
 FIRST_NOT_AVAILABLE_VERSION = 5
 FIRST_VERSION_WITH_EPOCH = 4
 
+Key = tuple[str, int]
+Found = dict[Key, TimestampOffset | KafkaError]
 ListedPartition = ListOffsetsResponse.ListOffsetsPartitionResponse
 EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 DeletedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult
@@ -42,11 +45,45 @@ def list_offsets(
     services: Services, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Find offsets by timestamp, or one of the special ones (replication.md 9)."""
-    return in_turns(_list_offsets(services, ctx.api_version, request))
+    if any(_is_searched(wanted.timestamp) for topic in request.topics for wanted in topic.partitions):
+        return _list_when_searched(services, ctx.api_version, request)
+    return in_turns(_list_offsets(services, ctx.api_version, request, {}))
+
+
+async def _list_when_searched(services: Services, version: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    """Timestamps are looked for in worker threads of the logs' disks: batches may have to be read and unpacked."""
+    wanted: dict[str, dict[Key, tuple[Log, int]]] = {}
+    for topic in request.topics:
+        for each in topic.partitions:
+            hosted = services.replicas.find(topic.name, each.partition_index)
+            if _is_searched(each.timestamp) and isinstance(hosted, HostedPartition):
+                of_disk = wanted.setdefault(hosted.log.log_dir, {})
+                of_disk[topic.name, each.partition_index] = hosted.log, each.timestamp
+    run = asyncio.get_running_loop().run_in_executor
+    reading = services.replicas.workers.reading
+    found: Found = {}
+    for part in await asyncio.gather(*(run(reading(log_dir), _search, logs) for log_dir, logs in wanted.items())):
+        found |= part
+    answer = in_turns(_list_offsets(services, version, request, found))
+    return answer if isinstance(answer, ListOffsetsResponse) else await answer
+
+
+def _is_searched(timestamp: int) -> bool:
+    return timestamp >= 0 or timestamp == MAX_TIMESTAMP
+
+
+def _search(wanted: dict[Key, tuple[Log, int]]) -> Found:
+    found: Found = {}
+    for key, (log, timestamp) in wanted.items():
+        try:
+            found[key] = log.offset_for_timestamp(timestamp) or NOT_FOUND
+        except KafkaError as error:
+            found[key] = error.with_traceback(None)
+    return found
 
 
 def _list_offsets(
-    services: Services, version: int, request: ListOffsetsRequest
+    services: Services, version: int, request: ListOffsetsRequest, searched: Found
 ) -> Generator[None, None, ListOffsetsResponse]:
     times: Counter[tuple[str, int]] = Counter()
     for topic in request.topics:
@@ -58,7 +95,7 @@ def _list_offsets(
         answers = ElementWriter(ListOffsetsResponse, version)
         for wanted in topic.partitions:
             asked_twice = times[topic.name, wanted.partition_index] > 1
-            answers.append(_listed(services, version, request, topic.name, wanted, asked_twice))
+            answers.append(_listed(services, version, request, topic.name, wanted, asked_twice, searched))
             yield
         topics.append(ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers.array()))
     return ListOffsetsResponse(topics=topics)
@@ -71,11 +108,12 @@ def _listed(
     topic: str,
     wanted: ListOffsetsRequest.ListOffsetsPartition,
     asked_twice: bool,
+    searched: Found,
 ) -> ListedPartition:
     try:
         if asked_twice:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "a partition is asked for twice")
-        found = _find_offset(services, version, request, topic, wanted)
+        found = _find_offset(services, version, request, topic, wanted, searched)
     except KafkaError as error:
         return ListedPartition(partition_index=wanted.partition_index, error_code=error.code)
     return ListedPartition(
@@ -93,6 +131,7 @@ def _find_offset(
     request: ListOffsetsRequest,
     topic: str,
     wanted: ListOffsetsRequest.ListOffsetsPartition,
+    searched: Found,
 ) -> TimestampOffset:
     timestamp = wanted.timestamp
     if timestamp < 0 and version < FIRST_VERSION_OF.get(timestamp, version + 1):
@@ -105,17 +144,29 @@ def _find_offset(
         return log.offset_for_timestamp(timestamp) or NOT_FOUND
     if timestamp == LATEST_TIERED:
         return NOT_FOUND
+    if not _is_searched(timestamp):
+        found = log.offset_for_timestamp(timestamp) or NOT_FOUND
+    else:
+        found = _found(searched, (topic, wanted.partition_index))
     if request.replica_id != CONSUMER:
-        return log.offset_for_timestamp(timestamp) or NOT_FOUND
+        return found
     limit = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark
     if timestamp == LATEST:
         _require_offsets(hosted, version)
         return TimestampOffset(-1, limit, log.latest_epoch)
-    found = log.offset_for_timestamp(timestamp)
-    if found is not None and found.offset < limit:
+    if 0 <= found.offset < limit:
         return found
     _require_offsets(hosted, version)
     return NOT_FOUND
+
+
+def _found(searched: Found, key: Key) -> TimestampOffset:
+    found = searched.get(key)
+    if found is None:  # it has come here since
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if isinstance(found, KafkaError):
+        raise found
+    return found
 
 
 def _require_offsets(hosted: HostedPartition, version: int) -> None:

@@ -5,7 +5,7 @@ from kbroker.protocol.records cimport raw
 from kbroker.protocol.records.reader cimport RecordReader
 
 cdef int64_t _LAST_BASE_OFFSET, _LARGE
-cdef Py_ssize_t _MAGIC
+cdef Py_ssize_t _MAGIC, _TURN
 cdef list _ZEROS
 
 cdef object _INT64, _INT32, _UINT32, _INT16, _PRODUCER, _LENGTH_TO_MAGIC

@@ -43,6 +43,9 @@ DELETE_HORIZON_BIT = 0x40
 _LAST_BASE_OFFSET = 0x7FFFFFFF_00000000
 """No base offset may be larger, so that adding the largest delta cannot overflow 64 bits."""
 
+RECORDS_PER_TURN = 0xFFFF
+"""Whoever walks so many records lets other threads run: a mask of the record's number."""
+_TURN = RECORDS_PER_TURN  # as a plain C number
 _LARGE = 16384
 """Bytes of a batch: below that its CRC is computed anew as quickly as changed."""
 _POLYNOMIAL = 0x82F63B78
@@ -440,6 +443,8 @@ def _walk(header: BatchHeader, payload: memoryview, start: int, end: int) -> Rec
         if reader.key_length < 0:
             null_keys += 1
         index += 1
+        if index & _TURN == 0:
+            raw.take_gil(raw.release_gil())
     summary = RecordsSummary.__new__(RecordsSummary)
     summary.max_timestamp = max_timestamp
     summary.offset_of_max_timestamp = header.base_offset + max_index

@@ -23,7 +23,15 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
-from kbroker.protocol.records.batch import HEADER, HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header, write_crc
+from kbroker.protocol.records.batch import (
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    holds_messages,
+    read_header,
+    write_crc,
+)
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, CompressionType, decompress
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from kbroker.protocol.records.reader import BytesLike
@@ -171,6 +179,11 @@ def _rotate(value: int, by: int) -> int:
 
 
 # ---------------------------------------------------------------------- as batches
+
+
+def as_batches(records: BytesLike) -> BytesLike:
+    """What was fetched, if it holds nothing but batches (of today); else the same `to_batches`."""
+    return to_batches(records) if holds_messages(records) else records
 
 
 def to_batches(records: BytesLike) -> bytes:

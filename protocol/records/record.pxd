@@ -7,6 +7,7 @@ from kbroker.protocol.records.builder cimport BatchBuilder
 from kbroker.protocol.records.reader cimport RecordReader
 
 cdef tuple _NO_HEADERS
+cdef Py_ssize_t _TURN
 
 
 @cython.final
@@ -29,6 +30,14 @@ cdef class Record:
 cpdef list decode_batch(
     object buffer, Py_ssize_t position=*, Py_ssize_t size=*, bint check_crc=*, int64_t from_offset=*, object topic=*,
     int partition=*, Py_ssize_t max_payload_size=*,
+)
+
+@cython.locals(
+    view=memoryview, header=BatchHeader, start=Py_ssize_t, end=Py_ssize_t, reader=RecordReader, base_offset=int64_t,
+    found=int64_t,
+)
+cpdef tuple find_time(
+    object buffer, int64_t timestamp, int64_t from_offset, object output, Py_ssize_t max_payload_size=*
 )
 
 @cython.locals(view=memoryview, header=BatchHeader)

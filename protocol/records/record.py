@@ -9,6 +9,7 @@ from kbroker.protocol.records.batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    RECORDS_PER_TURN,
     BatchHeader,
     read_header,
     verify_crc,
@@ -22,6 +23,7 @@ CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 _NO_HEADERS: tuple[tuple[str, bytes | None], ...] = ()
 _WHOLE_BATCH = 0x7FFFFFFF
+_TURN = RECORDS_PER_TURN  # as a plain C number
 
 
 class Record:
@@ -133,6 +135,29 @@ def decode_batch(
         record.headers = _read_headers(reader) if reader.header_count else _NO_HEADERS
         records.append(record)
     return records
+
+
+def find_time(
+    buffer: BytesLike, timestamp: int, from_offset: int, output: bytearray, max_payload_size: int = MAX_PAYLOAD_SIZE
+) -> tuple[int, int] | None:
+    """(timestamp, offset) of the batch's first record from `from_offset` on that is at or after a time, else None.
+
+    `output` is memory to unpack to. No objects are made of the records. Raises CorruptBatch or InvalidRecord.
+    """
+    header, payload = open_batch(buffer, 0, -1, True, max_payload_size, output)
+    view = memoryview(payload)
+    start = 0 if header.attributes & COMPRESSION_MASK else HEADER_SIZE
+    end = len(view) if header.attributes & COMPRESSION_MASK else header.size
+    reader = RecordReader.__new__(RecordReader)
+    reader.open(view, start, end, header.count, header.base_timestamp, header.last_offset_delta)
+    base_offset = header.base_offset
+    while reader.next_record():
+        found = header.max_timestamp if header.timestamp_type else reader.timestamp
+        if found >= timestamp and base_offset + reader.offset_delta >= from_offset:
+            return found, base_offset + reader.offset_delta
+        if reader.index & _TURN == 0:
+            raw.take_gil(raw.release_gil())
+    return None
 
 
 def open_batch(

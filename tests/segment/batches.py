@@ -9,6 +9,7 @@ from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.recovery import KnownOffsets, LogSetup, create_log, open_log
 from kbroker.segment.trash import Trash
+from tests.protocol.records.old_messages import message, wrapper
 
 NOW = 1_700_000_000_000
 TOPIC_ID = bytes(range(16))
@@ -51,3 +52,28 @@ def fill(log: Log, batches: int, count: int = 1, size: int = 50, epoch: int = 0,
     for number in range(batches):
         log.append_as_leader(batch(count, size, timestamp + number), epoch, NOW)
     log.update_high_watermark(log.log_end_offset)
+
+
+def put_segment(path: Path, base_offset: int, data: bytes) -> Path:
+    """A segment without indexes in the folder of orders-0, as another broker may have left it."""
+    folder = path / "orders-0"
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{base_offset:020d}.log"
+    file.write_bytes(data)
+    return file
+
+
+def old_messages(count: int, magic: int = 1, first: int = 0) -> bytes:
+    """Messages of old: single ones, and every fourth time three that are compressed."""
+    data = b""
+    offset = first
+    while offset < first + count:
+        if offset % 4 == 1:
+            times = [NOW + offset + number for number in range(3)]
+            rows = [(b"k", b"%d" % (offset + number)) for number in range(3)]
+            data += wrapper(magic, offset, list(rows), CompressionType.GZIP, times)
+            offset += 3
+        else:
+            data += message(magic, offset, b"k", b"%d" % offset, NOW + offset)
+            offset += 1
+    return data

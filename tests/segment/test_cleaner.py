@@ -16,7 +16,7 @@ from kbroker.segment.files import Files
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
-from tests.segment.batches import NOW, TOPIC_ID, batch
+from tests.segment.batches import NOW, TOPIC_ID, batch, old_messages, put_segment
 from tests.segment.compaction import COMPACTED, put, roll, values
 
 CLUSTER = "n1-C8GQvSGOSPdVHP5ZRkw"
@@ -221,4 +221,19 @@ def test_a_log_that_moves_is_compacted_where_it_arrives(tmp_path: Path) -> None:
     assert values(log) == [(39, "a", "19")]
     assert "orders 0 " in (tmp_path / "b" / "cleaner-offset-checkpoint").read_text()
     assert "orders 0 " not in (tmp_path / "a" / "cleaner-offset-checkpoint").read_text()
+    manager.shutdown()
+
+
+def test_a_log_with_messages_of_old_is_left_alone_and_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = put_segment(tmp_path, 0, old_messages(40))
+    before = file.read_bytes()
+    manager = managed(tmp_path)
+    manager.logs["orders", 0].update_high_watermark(40)
+    roll(manager.logs["orders", 0])
+    cleaner = LogCleaner(manager, clock=lambda: NOW)
+    cleaner.clean_dirtiest()
+    assert cleaner.uncleanable == ["orders-0"]
+    assert "orders-0 cannot be compacted" in caplog.text
+    assert file.read_bytes() == before
+    assert manager.logs["orders", 0].log_end_offset == 40
     manager.shutdown()

@@ -8,7 +8,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import stamp, write_crc
 from kbroker.segment.fetched import check_fetched, cut_into_lots
 from kbroker.segment.log_config import LogConfig
-from tests.segment.batches import NOW, batch, new_log
+from tests.segment.batches import NOW, batch, new_log, old_messages
 
 
 def at(offset: int, count: int = 1) -> bytearray:
@@ -69,3 +69,25 @@ def test_a_batch_that_ends_before_it_begins_is_refused() -> None:
     with pytest.raises(KafkaError, match="ends before it begins") as caught:
         check_fetched(memoryview(data), "t-0")
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_messages_of_old_are_listed_and_their_checksums_looked_at() -> None:
+    data = old_messages(9, 0) + old_messages(9, 1, 9) + at(20)
+    headers = check_fetched(memoryview(data[:-1]), "t-0")
+    assert [header.last_offset for _, header in headers] == [0, 3, 4, 7, 8, 11, 12, 15, 16, 19]
+    assert len(check_fetched(memoryview(data[: len(data) - len(at(20)) - 1]), "t-0")) == 9
+    damaged = bytearray(data)
+    damaged[27] ^= 1
+    with pytest.raises(KafkaError, match="wrong CRC"):
+        check_fetched(memoryview(damaged), "t-0")
+
+
+def test_a_follower_takes_messages_of_old_as_they_are(tmp_path: Path) -> None:
+    log = new_log(tmp_path, LogConfig(index_interval_bytes=100))
+    data = old_messages(40)
+    log.append_as_follower(data, NOW)
+    assert log.log_end_offset == 40
+    assert log.active_segment.file.read(log.size, 0) == data
+    assert log.active_segment.index.count > 3
+    assert log.latest_epoch == -1
+    log.close()

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from kbroker.protocol.records.batch import stamp
 from kbroker.segment.inspection import dump, find_files, verify
 from kbroker.segment.log_config import LogConfig
-from tests.segment.batches import batch, fill, new_log
+from tests.segment.batches import batch, fill, new_log, old_messages, put_segment
 
 
 @pytest.fixture
@@ -53,3 +54,27 @@ def test_the_zeros_at_the_end_of_a_running_java_brokers_index_are_no_damage(fold
         file = folder / f"{0:020d}{suffix}"
         file.write_bytes(file.read_bytes() + bytes(1200))
         assert verify(file) == []
+
+
+def test_messages_of_old_are_dumped_and_verified(tmp_path: Path) -> None:
+    first = put_segment(tmp_path, 0, old_messages(8, magic=0))
+    newer = batch()
+    stamp(newer, 0, 16, 0)
+    second = put_segment(tmp_path, 8, old_messages(8, magic=1, first=8) + newer)
+    assert verify(first) == verify(second) == []
+    rows = [row for file in (first, second) for row in dump(file)]
+    assert [(row["magic"], row["base_offset"], row["last_offset"], row["count"]) for row in rows] == [
+        *[(0, 0, 0, 1), (0, 1, 3, 3), (0, 4, 4, 1), (0, 5, 7, 3)],
+        *[(1, 8, 8, 1), (1, 9, 11, 3), (1, 12, 12, 1), (1, 13, 15, 3)],
+        (2, 16, 16, 1),
+    ]
+    assert [row["timestamp_type"] for row in rows] == ["NoTimestampType"] * 4 + ["CreateTime"] * 5
+    assert rows[5]["compression"] == "gzip"
+    assert all(row["valid"] for row in rows)
+    records = [row for file in (first, second) for row in dump(file, with_records=True)]
+    assert [(row["offset"], row["value"]) for row in records[:16]] == [(n, str(n)) for n in range(16)]
+    data = bytearray(second.read_bytes())
+    data[30] ^= 1
+    second.write_bytes(data)
+    (damage,) = verify(second)
+    assert (damage.position, "checksum" in damage.problem) == (0, True)

@@ -6,10 +6,14 @@ from pathlib import Path
 import pytest
 
 from kbroker.protocol.errors import KafkaError
-from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.batch import split_batches, stamp
+from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.message_set import to_batches
+from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
-from tests.segment.batches import NOW, TOPIC_ID, batch, fill, new_log, reopen
+from tests.protocol.records.old_messages import message, wrapper
+from tests.segment.batches import NOW, TOPIC_ID, batch, fill, new_log, old_messages, put_segment, reopen
 
 SMALL = LogConfig(segment_bytes=1000, index_interval_bytes=100)
 
@@ -311,3 +315,114 @@ def test_a_log_that_begins_to_lead_says_what_it_lost_and_is_short_no_more(
     assert "offsets 5 to 7 are lost" in caplog.text
     assert (again.is_short, again.offset_to_checkpoint) == (False, 5)
     again.close()
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("clean", [True, False])
+def test_segments_of_old_messages_are_kept_and_served_as_they_are(tmp_path: Path, magic: int, clean: bool) -> None:
+    first, second = old_messages(40, magic), old_messages(40, magic, 40)
+    put_segment(tmp_path, 0, first)
+    put_segment(tmp_path, 40, second)
+    log = reopen(tmp_path, SMALL, clean=clean)
+    log.update_high_watermark(80)
+    assert (log.log_start_offset, log.log_end_offset, log.latest_epoch) == (0, 80, -1)
+    assert contents(log) == first + second
+    assert all(segment.index.count > 3 for segment in log.segments)
+    for offset in range(80):
+        served = to_batches(log.read(offset, 1 << 20).read())
+        found = [record for at, size in split_batches(served) for record in decode_batch(served, at, size)]
+        (record,) = [each for each in found if each.offset == offset]
+        assert record.value == b"%d" % offset
+    assert log.append_as_leader(batch(2), 3, NOW).base_offset == 80
+    log.close()
+    again = reopen(tmp_path, SMALL, clean=True)
+    assert (again.log_end_offset, again.latest_epoch) == (82, 3)
+    assert contents(again)[: len(first + second)] == first + second
+    again.close()
+
+
+@pytest.mark.parametrize(("lost", "end"), [(1, 40), (10, 40), (36, 40), (40, 37)])
+def test_a_torn_tail_of_old_messages_is_cut_and_a_flipped_bit_ends_the_log(tmp_path: Path, lost: int, end: int) -> None:
+    data = old_messages(41)
+    file = put_segment(tmp_path, 0, data[:-lost])
+    log = reopen(tmp_path)
+    assert log.log_end_offset == end
+    log.close()
+    assert data.startswith(file.read_bytes())
+    damaged = bytearray(old_messages(41))
+    damaged[len(old_messages(20)) - 1] ^= 1
+    file.write_bytes(damaged)
+    again = reopen(tmp_path)
+    assert again.log_end_offset == 17
+    again.close()
+
+
+def test_a_bit_that_flipped_in_an_old_message_is_never_served(tmp_path: Path) -> None:
+    file = put_segment(tmp_path, 0, old_messages(40))
+    reopen(tmp_path).close()
+    data = bytearray(file.read_bytes())
+    data[len(old_messages(20)) - 1] ^= 1
+    file.write_bytes(data)
+    log = reopen(tmp_path, clean=True)
+    assert log.read(0, 1 << 20).read() == old_messages(17)
+    for offset in (17, 18, 19):
+        with pytest.raises(KafkaError, match="offset 19 does not match its checksum"):
+            log.read(offset, 1 << 20)
+    assert log.read(20, 1 << 20).read() == bytes(data[len(old_messages(20)) :])
+    log.close()
+
+
+def far_apart(*offsets: int) -> bytes:
+    data = bytearray()
+    for offset in offsets:
+        one = batch()
+        stamp(one, 0, offset, 2)
+        data += one
+    return bytes(data)
+
+
+FAR = 1 << 31
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_segment_whose_offsets_lie_too_far_apart_is_split_and_nothing_is_lost(tmp_path: Path, begun: bool) -> None:
+    """Compaction of old brokers left such. `begun`: the split was interrupted before the first segment was cut."""
+    parts = far_apart(0, 1), far_apart(FAR, FAR + 1), far_apart(3 * FAR, 3 * FAR + 7)
+    put_segment(tmp_path, 0, b"".join(parts))
+    last = far_apart(4 * FAR)
+    put_segment(tmp_path, 4 * FAR, last)
+    if begun:
+        put_segment(tmp_path, FAR, b"".join(parts[1:]))
+    log = reopen(tmp_path)
+    assert [segment.base_offset for segment in log.segments] == [0, FAR, 3 * FAR, 4 * FAR]
+    assert [segment.file.read(segment.size, 0) for segment in log.segments] == [*parts, last]
+    assert log.log_end_offset == 4 * FAR + 1
+    log.update_high_watermark(log.log_end_offset)
+    assert log.read(FAR + 1, 1 << 20).read() == far_apart(FAR + 1)
+    assert log.read(2, 1 << 20).read() == parts[1]
+    log.close()
+
+
+def test_a_compressed_message_of_old_that_lies_too_far_behind_begins_the_next_segment_with_its_first_offset(
+    tmp_path: Path,
+) -> None:
+    first = message(1, 0, timestamp=NOW)
+    far = wrapper(1, FAR + 5, [(b"k", b"1"), (b"k", b"2")], CompressionType.GZIP, [NOW, NOW])
+    for _ in range(2):
+        put_segment(tmp_path, 0, first + far)
+        put_segment(tmp_path, 2 * FAR, far_apart(2 * FAR))
+        log = reopen(tmp_path)
+        assert [segment.base_offset for segment in log.segments] == [0, FAR + 5, 2 * FAR]
+        assert log.read(FAR + 5, 1 << 20).read() == far
+        log.close()
+
+
+def test_an_offset_that_flipped_to_far_behind_is_damage(tmp_path: Path) -> None:
+    put_segment(tmp_path, 0, far_apart(0, 1, FAR * 8, 3, 4))
+    log = reopen(tmp_path)
+    assert (len(log.segments), log.log_end_offset) == (1, 2)
+    log.close()
+    put_segment(tmp_path, 0, far_apart(0, 1, FAR * 8))
+    log = reopen(tmp_path)
+    assert (len(log.segments), log.log_end_offset) == (1, 2)
+    log.close()

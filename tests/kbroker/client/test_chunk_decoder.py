@@ -10,7 +10,9 @@ from kbroker.client.partition_state import Chunk, PartitionState
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.columns import ColumnDecoder
+from kbroker.protocol.records.compression import CompressionType
 from kbroker.protocol.records.control import AbortedTransactions, ControlType, control_batch
+from tests.protocol.records.old_messages import message, wrapper
 
 KEY = TopicPartition("t", 3)
 
@@ -113,3 +115,29 @@ def test_a_batch_is_decoded_once_and_whole() -> None:
     assert [record.offset for record in decode_records(state, 6, True)] == list(range(5, 15))
     assert not state.chunks
     assert state.offset == 15
+
+
+def test_messages_of_old_are_read_like_batches_as_records_and_as_columns() -> None:
+    rows: list[tuple[bytes | None, bytes | None]] = [(b"k", b"1"), (None, b"2"), (b"k", None)]
+    data = message(0, 0, b"k", b"0") + wrapper(0, 1, rows, CompressionType.GZIP)
+    data += message(1, 4, None, b"4", 1_700_000_000_000) + batch(5, 2) + batch(7, 1)[:-1]
+    state = state_of(data)
+    assert state.fetch_offset == 7
+    records = decode_records(state, 100, True)
+    values = [b"0", b"1", b"2", None, b"4", b"5", b"6"]
+    assert [(each.offset, each.value) for each in records] == list(enumerate(values))
+    assert [each.timestamp for each in records] == [-1, -1, -1, -1, 1_700_000_000_000, 1, 1]
+    decoder = ColumnDecoder(100, 1 << 20)
+    state = state_of(data)
+    decode_columns(state, decoder, True)
+    assert decoder.rows == 7
+    assert decoder.finish().offset.cast("q").tolist() == list(range(7))
+
+
+def test_a_damaged_message_of_old_is_named_and_can_be_skipped() -> None:
+    bad = bytearray(message(1, 1, b"k", b"1"))
+    bad[-1] ^= 1
+    state = state_of(message(1, 0) + bytes(bad) + message(1, 2))
+    assert [each.offset for each in decode_records(state, 100, True)] == [0]
+    with pytest.raises(CorruptMessageError, match=r"offset 1 cannot be read.*ends before offset 2"):
+        decode_records(state, 100, True)

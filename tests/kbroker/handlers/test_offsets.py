@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,15 @@ def _long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kbroker.handlers.turns.TURN_S", 10)
 
 
-def list_one(played: Played, timestamp: int, version: int = 9, times: int = 1, **arguments: Any) -> Any:
+async def list_one(played: Played, timestamp: int, version: int = 9, times: int = 1, **arguments: Any) -> Any:
     wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp, **arguments)
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=[wanted] * times)]
     )
-    return told(list_offsets(played.services, played.ctx(version), request), version).topics[0].partitions[0]
+    answer: Any = list_offsets(played.services, played.ctx(version), request)
+    if isawaitable(answer):
+        answer = await answer
+    return told(answer, version).topics[0].partitions[0]
 
 
 def fill(played: Played, *timestamps: int) -> None:
@@ -39,7 +43,7 @@ def fill(played: Played, *timestamps: int) -> None:
 async def test_special_timestamps_find_the_ends_and_the_largest(played: Played) -> None:
     await played.lead()
     fill(played, 100, 300, 200)
-    found = {time: list_one(played, time) for time in (-1, -2, -3, -4, -5)}
+    found = {time: await list_one(played, time) for time in (-1, -2, -3, -4, -5)}
     assert {time: (each.offset, each.timestamp) for time, each in found.items()} == {
         -1: (3, -1),
         -2: (0, -1),
@@ -53,24 +57,57 @@ async def test_special_timestamps_find_the_ends_and_the_largest(played: Played) 
 async def test_a_time_finds_the_first_record_at_or_after_it(played: Played) -> None:
     await played.lead()
     fill(played, 100, 200, 300)
-    assert [list_one(played, time).offset for time in (0, 100, 101, 300, 301)] == [0, 0, 1, 2, -1]
+    assert [(await list_one(played, time)).offset for time in (0, 100, 101, 300, 301)] == [0, 0, 1, 2, -1]
+
+
+async def test_times_are_looked_for_in_the_threads_of_the_disk_and_the_answer_is_bound_by_what_is_committed(
+    played: Played,
+) -> None:
+    await played.lead()
+    fill(played, 100, 200, 300)
+    replica = played.replicas.replica(TOPIC, 0)
+    assert replica is not None
+    pool: Any = played.replicas.workers.reading(replica.log.log_dir)
+    assert not pool._threads
+    asked = asyncio.ensure_future(list_one(played, 300))
+    await asyncio.sleep(0)
+    replica.log.update_high_watermark(2)
+    assert (await asked).offset == -1
+    assert pool._threads
+
+
+def flip_last_byte(path: str) -> None:
+    file = Path(path)
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+
+
+async def test_a_damaged_batch_answers_a_search_with_its_error(played: Played) -> None:
+    await played.lead()
+    fill(played, 100)
+    replica = played.replicas.replica(TOPIC, 0)
+    assert replica is not None
+    flip_last_byte(replica.log.active_segment.file.path)
+    assert (await list_one(played, 100)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert (await list_one(played, -1)).offset == 1
 
 
 async def test_what_the_version_does_not_know_is_refused(played: Played) -> None:
     await played.lead()
-    assert list_one(played, -3, version=6).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert list_one(played, -6).error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert list_one(played, -1, times=2).error_code == ErrorCode.INVALID_REQUEST
-    assert list_one(played, -1, current_leader_epoch=4).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert (await list_one(played, -3, version=6)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await list_one(played, -6)).error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await list_one(played, -1, times=2)).error_code == ErrorCode.INVALID_REQUEST
+    assert (await list_one(played, -1, current_leader_epoch=4)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
 
 
 async def test_a_new_leader_does_not_guess_the_end(played: Played) -> None:
     await played.lead(replicas=(1, 2), isr=(1, 2))
     fill(played, 100)
     await played.lead(replicas=(1, 2), isr=(1, 2), leader_epoch=1, partition_epoch=1)
-    assert list_one(played, -1).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
-    assert list_one(played, -1, version=4).error_code == ErrorCode.LEADER_NOT_AVAILABLE
-    assert list_one(played, -2).error_code == ErrorCode.NONE
+    assert (await list_one(played, -1)).error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert (await list_one(played, -1, version=4)).error_code == ErrorCode.LEADER_NOT_AVAILABLE
+    assert (await list_one(played, -2)).error_code == ErrorCode.NONE
 
 
 async def test_the_end_of_a_leader_epoch(played: Played) -> None:
@@ -114,7 +151,7 @@ async def test_records_are_deleted_up_to_an_offset_or_the_high_watermark(played:
     await played.lead()
     fill(played, 1, 2, 3)
     assert (delete(played, 2).error_code, delete(played, 2).low_watermark) == (0, 2)
-    assert list_one(played, -2).offset == 2
+    assert (await list_one(played, -2)).offset == 2
     assert delete(played, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     assert delete(played, -1).low_watermark == 3
 
