@@ -55,14 +55,14 @@ def many_producers(system: System, topic: str, producers: int, in_flight: int, s
     selector = selectors.DefaultSelector()
     connections = [socket.create_connection(("127.0.0.1", system.port), timeout=30) for _ in range(producers)]
     answer_size = 0
-    received = dict.fromkeys(connections, 0)
+    begun = dict.fromkeys(connections, b"")
+    """Of each connection: an answer that has not arrived as a whole."""
     for connection in connections:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.sendall(frame)
-        answer_size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
-        answer = connection.recv(answer_size, socket.MSG_WAITALL)
-        # correlation id, topics, name, partitions, index: as long in each answer; then the error
-        assert answer[18 + len(topic) :][:2] == b"\0\0", f"{system.name} refused: {answer.hex()}"
+        size = connection.recv(4, socket.MSG_WAITALL)
+        answer_size = 4 + int.from_bytes(size, "big")
+        check_answers(system, topic, size + connection.recv(answer_size - 4, socket.MSG_WAITALL), answer_size)
         selector.register(connection, selectors.EVENT_READ)
     began = time.monotonic()
     for connection in connections:
@@ -72,7 +72,9 @@ def many_producers(system: System, topic: str, producers: int, in_flight: int, s
         for key, _ in selector.select(1):
             ready = key.fileobj
             assert isinstance(ready, socket.socket)
-            answers, received[ready] = divmod(received[ready] + len(ready.recv(65_536)), answer_size + 4)
+            data = begun[ready] + ready.recv(65_536)
+            answers = check_answers(system, topic, data, answer_size)
+            begun[ready] = data[answers * answer_size :]
             count += answers
             if answers:
                 ready.sendall(frame * answers)
@@ -80,6 +82,17 @@ def many_producers(system: System, topic: str, producers: int, in_flight: int, s
     for connection in connections:
         connection.close()
     return {"records/s": count / elapsed}
+
+
+def check_answers(system: System, topic: str, data: bytes, answer_size: int) -> int:
+    """Return how many whole answers these are; none may be a refusal, or what is counted was not written."""
+    answers = len(data) // answer_size
+    # size, correlation id, topics, name, partitions, index: as long in each answer; then the error
+    error_at = 22 + len(topic)
+    for start in range(0, answers * answer_size, answer_size):
+        error = data[start + error_at : start + error_at + 2]
+        assert error == b"\0\0", f"{system.name} refused: {data[start : start + answer_size].hex()}"
+    return answers
 
 
 def rows_on(system: System, disk: str, scale: float) -> dict[str, Figures]:

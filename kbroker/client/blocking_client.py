@@ -208,5 +208,6 @@ def _close_all() -> None:
 
 
 # Functions registered with `atexit` run when executors take no work any more: resolving a name and compressing a large
-# batch need one. concurrent.futures uses the same hook (Python 3.9 to 3.14); the last registered is called first.
+# batch need one. concurrent.futures uses the same hook (Python 3.9 to 3.14); the last registered is called first. New
+# threads cannot be had even here in Python 3.12: sender and connection do without.
 threading._register_atexit(_close_all)  # type: ignore[attr-defined]

@@ -11,6 +11,8 @@ flight fail with ConnectionError; a closed connection is never used again.
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 import os
 import socket
 from collections.abc import Sequence
@@ -25,6 +27,8 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 if TYPE_CHECKING:
     from kbroker.protocol.records.buffers import BufferPool
     from kbroker.protocol.schema import Message
+
+log = logging.getLogger(__name__)
 
 NEWEST_API_VERSIONS = 3
 DEFAULT_TIMEOUT_S = 30.0
@@ -61,9 +65,14 @@ class Connection(asyncio.BufferedProtocol):
         address = f"{host}:{port}"
         try:
             async with asyncio.timeout(timeout):
-                _, connection = await loop.create_connection(
-                    lambda: cls(address, client_id, max_frame, pool), host, port
-                )
+                make = functools.partial(cls, address, client_id, max_frame, pool)
+                try:
+                    _, connection = await loop.create_connection(make, host, port)
+                except RuntimeError as error:
+                    # There is no thread to resolve the name in when the interpreter ends: this waits for the name here.
+                    log.info("resolving %s without a thread: %s", host, error)
+                    number = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
+                    _, connection = await loop.create_connection(make, str(number), port)
         except TimeoutError:
             raise TimedOut(f"no connection to {address} within {timeout:g} s") from None
         except OSError as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -38,6 +39,9 @@ log = logging.getLogger(__name__)
 SLOW_CODECS = ("gzip", "zstd")
 INLINE_BYTES = 32 * 1024
 """Up to this size compressing takes less than handing over to a thread and back."""
+
+COMPRESSORS = 2
+"""Threads that compress."""
 
 Taken = tuple[PartitionQueue, Batch]
 
@@ -235,7 +239,10 @@ class Sender:
             return True
         if batch.building is None:
             if self._threads is None:
-                self._threads = ThreadPoolExecutor(2, thread_name_prefix="kbroker-compress")
+                self._threads = started_threads(COMPRESSORS)
+            if self._threads is None:
+                self._is_slow = False  # compressing here holds up the loop, and loses nothing
+                return True
             assert batch.builder is not None
             batch.building = self._loop.run_in_executor(self._threads, batch.builder.build)
             batch.building.add_done_callback(self._compressed)
@@ -489,6 +496,24 @@ class Sender:
             self.accumulator.abandon(self.accumulator.refusal())
             if self._threads is not None:
                 self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def started_threads(count: int) -> ThreadPoolExecutor | None:
+    """Return an executor all of whose threads run; None where no thread can be had.
+
+    That is so when the interpreter ends: Python 3.12 starts none then. An executor whose threads run takes work.
+    """
+    threads = ThreadPoolExecutor(count, thread_name_prefix="kbroker-compress")
+    all_there = threading.Barrier(count)
+    try:
+        for _ in range(count):
+            threads.submit(all_there.wait)  # waits for the others, so that each needs a thread of its own
+    except RuntimeError as error:
+        log.info("no threads to compress in: %s", error)
+        all_there.abort()
+        threads.shutdown(wait=False, cancel_futures=True)
+        return None
+    return threads
 
 
 def halves_of(batch: Batch, level: int | None) -> list[Batch]:

@@ -1,11 +1,13 @@
 import asyncio
 import socket
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from kbroker.client.connection import Connection
+from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.messages.metadata import MetadataRequest
 
 
@@ -103,3 +105,17 @@ async def test_the_receive_buffer_may_be_set_or_left_to_the_system() -> None:
         connection.set_receive_buffer(20_000)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 40_000  # Linux takes twice what is asked for
         await connection.close()
+
+
+async def test_where_no_thread_can_be_started_names_are_resolved_all_the_same(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        connection = await Connection.open("localhost", broker.port)
+    await connection.negotiate()
+    assert connection.versions
+    await connection.close()

@@ -1,6 +1,8 @@
 import asyncio
 import copy
+import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
@@ -272,3 +274,18 @@ async def test_flushing_twice_at_a_time_waits_for_the_same_records() -> None:
         delivery = send(sender, b"x")
         await asyncio.gather(sender.flush(), sender.flush())
         assert delivery.done()
+
+
+async def test_where_no_thread_can_be_started_batches_are_compressed_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    network = PlayedNetwork([])
+    async with playing(network, compression="zstd", batch_size=100_000) as sender:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        values = [os.urandom(40_000) for _ in range(4)]
+        sent = [send(sender, value) for value in values]
+        assert [(await delivery).offset for delivery in sent] == [0, 1, 2, 3]
+    assert network.logs[0] == values

@@ -1,6 +1,8 @@
 """Tables sent as records, against real brokers."""
 
+import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from kbroker.client import errors
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
+from kbroker.client.table_delivery import TableNotWritten
 from kbroker.protocol.records.partitioner import partition_for_key
 from kbroker.protocol.records.record import Record
 
@@ -132,3 +135,53 @@ def test_the_blocking_producer_sends_tables_too(bootstrap: str, topic: str) -> N
         assert producer.send_arrow(topic, table.slice(0, 0), value="v").result(5).rows == 0
         assert producer.send_arrow(topic, table, value="json").result(30).rows == 30_000
     assert called == [delivery]
+
+
+async def test_tables_are_encoded_beside_the_loop(bootstrap: str, topic: str) -> None:
+    threads = set()
+
+    def note(topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int:
+        threads.add(threading.current_thread())
+        return 0
+
+    async with Producer(bootstrap, partitioner=note, compression="gzip") as producer:
+        await (await producer.send_arrow(topic, pa.table({"v": [b"x"] * 10}), value="v"))
+    assert threads
+    assert threading.current_thread() not in threads
+
+
+async def test_a_table_sent_while_the_producer_is_closed_has_an_outcome_for_each_row(
+    bootstrap: str, topic: str
+) -> None:
+    rows = 200_000
+    table = pa.table({"v": [b"x" * 100] * rows})
+    producer = Producer(bootstrap, arrow_batch_size=10_000)
+    await producer.send_and_wait(topic, b"first")
+    sending = asyncio.create_task(producer.send_arrow(topic, table, value="v"))
+    while producer.statistics()["request-total"] < 3:  # noqa: ASYNC110 - the producer has no event for that
+        await asyncio.sleep(0)
+    await producer.close()
+    async with asyncio.timeout(30):
+        delivery = await sending
+        with pytest.raises(TableNotWritten) as raised:
+            await delivery
+    written = sum(part.rows for part in raised.value.partitions.values())
+    assert 0 < written < rows
+    assert raised.value.failed_rows == rows - written
+    assert all(part.last - part.first + 1 >= part.rows for part, _ in raised.value.failures), "they lie in that range"
+    assert all(isinstance(error, errors.ClientClosed) for _, error in raised.value.failures)
+
+
+async def test_cancelling_send_arrow_leaves_a_producer_that_goes_on(bootstrap: str, topic: str) -> None:
+    table = pa.table({"v": [b"x" * 100] * 200_000})
+    async with Producer(bootstrap, arrow_batch_size=10_000) as producer:
+        await producer.send_and_wait(topic, b"first")
+        sending = asyncio.create_task(producer.send_arrow(topic, table, value="v"))
+        while producer.statistics()["request-total"] < 3:  # noqa: ASYNC110 - the producer has no event for that
+            await asyncio.sleep(0)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await producer.flush(30)
+        assert (await producer.send_and_wait(topic, b"after")).offset > 0
+        assert producer.statistics()["record-error-total"] == 0
