@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kbroker import Consumer, TopicPartition
+from kbroker.client.errors import CorruptMessageError
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.batch import split_batches, verify_crc
@@ -38,14 +40,21 @@ def fill(broker: BrokerProcess, topic: str) -> None:
                 assert answer.base_offset == number
 
 
-def damage(file: Path, batch: int, place: int) -> int:
-    """Flip a bit in place, as a disk does, and return the batch's position."""
-    time.sleep(0.05)  # the broker tells by the file's time, which some kernels count in steps of 10 ms
+def damage(file: Path, batch: int, place: int, is_told: bool = False) -> int:
+    """Flip a bit in place and return the batch's position.
+
+    A disk does it without a change of the file's time; `is_told`: somebody wrote to the file, and its time says so.
+    """
+    before = file.stat()
+    if is_told:
+        time.sleep(0.05)  # some kernels count times in steps of 10 ms
     data = file.read_bytes()
     position, size = split_batches(data)[batch]
     at = position + (place if place >= 0 else size + place)
     with file.open("r+b", buffering=0) as changed:
         os.pwrite(changed.fileno(), bytes([data[at] ^ 0x04]), at)
+    if not is_told:
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     return position
 
 
@@ -84,7 +93,7 @@ def test_a_bit_that_flips_on_disk_is_not_served_and_its_place_is_named(
     if restarted:
         assert broker.stop() == 0
     file = broker.log_dir / f"{topic_name}-0" / f"{0:020d}.log"
-    position = damage(file, 10, BATCH_REGIONS[region])
+    position = damage(file, 10, BATCH_REGIONS[region], is_told=not restarted)
     if restarted:
         broker.start().wait_until_ready()
     with bystander(broker, topic_name, 1):
@@ -99,6 +108,34 @@ def test_a_bit_that_flips_on_disk_is_not_served_and_its_place_is_named(
     assert "Traceback" not in broker.log_tail(1000)
 
 
+def test_a_bit_that_rots_unseen_under_a_running_broker_reaches_no_consumer_as_data_and_a_start_names_its_place(
+    make_broker: MakeBroker, topic_name: str
+) -> None:
+    """What was checked once is sent from the page cache: who reads it checks it, too, and says which offset is bad."""
+    broker = make_broker(properties=PROPERTIES)
+    create_topic(broker, topic_name, 2)
+    fill(broker, topic_name)
+    assert read_until_the_damage(broker, topic_name, -1) == (ErrorCode.NONE, BATCHES)
+    file = broker.log_dir / f"{topic_name}-0" / f"{0:020d}.log"
+    position = damage(file, 10, BATCH_REGIONS["a record"])
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        consumer.seek(TopicPartition(topic_name, 0), 0)
+        seen: list[int] = []
+
+        def read_on() -> None:
+            while True:
+                seen.extend(record.offset for record in consumer.poll(timeout=5))
+
+        with pytest.raises(CorruptMessageError, match=rf"{topic_name}-0\b.*offset 10 cannot be read"):
+            read_on()
+        assert seen == list(range(10))
+    assert broker.stop() == 0
+    broker.start().wait_until_ready()
+    assert read_until_the_damage(broker, topic_name, 10) == (ErrorCode.CORRUPT_MESSAGE, 10)
+    assert any(f"{file.name}, position {position}" in line for line in lines_about(broker, topic_name))
+
+
 def test_no_flipped_bit_is_ever_served_wherever_it_is(make_broker: MakeBroker, topic_name: str) -> None:
     """One broker, a file damaged anew (and repaired) for each region and some random places."""
     broker = make_broker(properties=PROPERTIES)
@@ -111,7 +148,7 @@ def test_no_flipped_bit_is_ever_served_wherever_it_is(make_broker: MakeBroker, t
     with bystander(broker, topic_name, 1):
         for place in places:
             batch = rng.randrange(BATCHES)
-            damage(file, batch, place)
+            damage(file, batch, place, is_told=True)
             error, stopped_at = read_until_the_damage(broker, topic_name, batch)
             assert error is ErrorCode.CORRUPT_MESSAGE, (place, error)
             assert stopped_at == batch, place
