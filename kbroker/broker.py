@@ -15,6 +15,7 @@ import logging
 import socket
 import time
 import uuid
+from collections.abc import Generator
 from typing import Any
 
 from kbroker import handlers
@@ -33,6 +34,7 @@ from kbroker.controller.znodes import BrokerRegistration, Endpoint, MalformedZno
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.handlers.context import Services
+from kbroker.handlers.turns import in_turns
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
 from kbroker.network.server import Listener, Server
@@ -402,13 +404,24 @@ class Broker:
         self._spawn(self._limit_clients(after))
         if self._cleaner is not None:
             self._cleaner.reconfigure(settings_of(LogCleanerSettings, after))
-        for topic in {topic for topic, _ in self.logs.logs}:
-            self._topic_changed(topic)
+        applied = in_turns(self._apply_topic_defaults())
+        if applied is not None:
+            self._spawn(applied)
         if after.num_replica_fetchers != before.num_replica_fetchers and self._replicas.replication is not None:
             self._spawn(self._replicas.replication.redistribute())
         self._workers.resize(after.num_io_threads, after.background_threads)
         self.logs.set_producer_expiration(after.producer_id_expiration_ms)
         self._controller.set_unclean_default(after.unclean_leader_election_enable)
+
+    def _apply_topic_defaults(self) -> Generator[None, None, None]:
+        """Give every log what its topic is configured to now; yields after each, for there may be very many."""
+        assert self._replicas is not None
+        for each in self.logs.table.all_logs():
+            each.apply_config(self.configs.topic_config(each.topic))
+            yield
+        for hosted in list(self._replicas.hosted.values()):
+            hosted.apply_config()
+            yield
 
     async def _limit_clients(self, config: BrokerConfig) -> None:
         try:

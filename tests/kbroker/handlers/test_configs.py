@@ -1,5 +1,7 @@
 """Configurations as a client reads and changes them on a real broker."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +16,9 @@ from kbroker.protocol.messages.configs import (
     DescribeConfigsRequest,
     IncrementalAlterConfigsRequest,
 )
+from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.segment.log_config import TOPIC_KEYS
+from tests.fixtures.data_path import one_batch
 from tests.kbroker.asking import Ask, asking
 from tests.kbroker.handlers.test_topics import create, topic
 
@@ -212,6 +216,33 @@ async def test_dynamic_broker_settings_hold_at_once_and_in_order(own: Ask) -> No
     assert (await entries(own, TOPIC, "t"))["segment.bytes"].value == "3000000"
     await alter(own, BROKER, "1", ("log.segment.bytes", DELETE, None))
     assert (await entries(own, TOPIC, "t"))["segment.bytes"].value == "2000000"
+
+
+async def test_a_new_default_holds_for_every_topic_there_is_that_has_none_of_its_own(own: Ask) -> None:
+    names = [f"there-{number}" for number in range(60)]
+    for name in names:
+        await create(own, topic(name))
+    await alter(own, TOPIC, names[7], ("max.message.bytes", SET, "5000000"))
+
+    async def code(name: str) -> ErrorCode:
+        data = ProduceRequest.PartitionProduceData(
+            index=0, records=one_batch(bytes(1000), timestamp=int(time.time() * 1000))
+        )
+        sent = ProduceRequest(
+            acks=1,
+            timeout_ms=5000,
+            topic_data=[ProduceRequest.TopicProduceData(name=name, partition_data=[data])],
+        )
+        answer = await own(sent, 8)
+        found: ErrorCode = answer.responses[0].partition_responses[0].error_code
+        return found
+
+    assert {await code(name) for name in names} == {ErrorCode.NONE}
+    await alter(own, BROKER, "", ("message.max.bytes", SET, "500"))
+    await asyncio.sleep(0.2)
+    codes = {name: await code(name) for name in names}
+    assert codes.pop(names[7]) is ErrorCode.NONE
+    assert set(codes.values()) == {ErrorCode.MESSAGE_TOO_LARGE}
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, CloseConnection, handles
 from kbroker.network.dispatch import PENDING, Dispatcher
+from kbroker.network.limits import MOST_ELEMENTS
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
-from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse, MetadataRequest
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, StopReplicaRequest
@@ -190,6 +191,23 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
         response = b"".join(bytes(part) for part in answer)
         _, refused = decode_response(response[4:], API_BY_KEY[schema_of(type(request)).api_key].response, version)
         assert refused.error_code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_request_of_more_elements_than_its_api_may_have_ends_the_connection(
+    handlers: dict[int, Any], more: int
+) -> None:
+    @handles(MetadataRequest)
+    def handler(services: Any, ctx: RequestContext, request: Any) -> None:
+        assert len(request.topics) == MOST_ELEMENTS
+
+    topics = [MetadataRequest.MetadataRequestTopic(name="t")] * (MOST_ELEMENTS + more)
+    frame = memoryview(b"".join(bytes(part) for part in encode_request(MetadataRequest(topics=topics), 8, 9, "t"))[4:])
+    if more:
+        with pytest.raises(CloseConnection, match="1 elements more than are allowed"):
+            dispatcher()(Peer(), frame)  # type: ignore[arg-type]
+    else:
+        assert dispatcher()(Peer(), frame) is None  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("is_late", [False, True])
