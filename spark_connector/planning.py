@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kbroker.spark_connector.filters import FARTHEST, Pushed
+from kbroker.spark_connector.java_pattern import java_pattern
 from kbroker.spark_connector.offset_ranges import (
     Bounds,
     DataLoss,
@@ -38,12 +38,15 @@ def find_partitions(cluster: PlainCluster, options: ReadOptions) -> list[TopicPa
     if selection.assign:
         known = cluster.partitions({topic for topic, _ in selection.assign})
         unknown = [f"{topic}-{partition}" for topic, partition in selection.assign if (topic, partition) not in known]
-        if unknown:
+        if unknown and options.fail_on_data_loss:
             raise OptionError(f"assign names partitions that are not there: {', '.join(unknown)}")
-        return list(selection.assign)
+        if unknown:
+            log.warning("reading what is there: assign names partitions that are not: %s", ", ".join(unknown))
+        return [place for place in selection.assign if place in known]
     topics: Collection[str] = selection.subscribe
     if selection.subscribe_pattern:
-        topics = [name for name in cluster.topics() if re.fullmatch(selection.subscribe_pattern, name)]
+        wanted = java_pattern(selection.subscribe_pattern)
+        topics = [name for name in cluster.topics() if wanted.fullmatch(name)]
     return sorted(cluster.partitions(topics))
 
 
@@ -115,6 +118,16 @@ def report(message: str, reason: str, *, fail: bool) -> None:
         log.warning("reading what is there: %s", message)
 
 
+def report_unsized(places: Iterable[TopicPartition]) -> None:
+    """Refuse to go on where maxBytesPerTrigger limits nothing, for want of the partitions' sizes."""
+    unknown = [f"{topic}-{partition}" for topic, partition in places]
+    if unknown:
+        raise OptionError(
+            f"maxBytesPerTrigger cannot be kept: the brokers do not tell the sizes of {', '.join(unknown)} (that takes"
+            f" the right to describe the cluster); maxOffsetsPerTrigger needs none"
+        )
+
+
 def split(
     cluster: PlainCluster,
     options: ReadOptions,
@@ -147,7 +160,7 @@ def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[b
 def bytes_per_offset(
     cluster: PlainCluster, bounds: Mapping[TopicPartition, Bounds], places: Iterable[TopicPartition]
 ) -> dict[TopicPartition, float]:
-    """Return how many bytes an offset has on average, as stored; nothing where the brokers do not tell sizes."""
+    """Return how many bytes an offset has on average, as stored; of partitions whose size the brokers tell."""
     from kbroker.protocol.errors import KafkaError
 
     wanted = list(places)
@@ -156,4 +169,5 @@ def bytes_per_offset(
     except (KafkaError, OSError) as error:
         log.warning("the sizes of partitions are not known, offsets count instead: %s", error)
         return {}
-    return {place: sizes.get(place, 0) / max(1, bounds[place].latest - bounds[place].earliest) for place in wanted}
+    known = [place for place in wanted if place in sizes]
+    return {place: sizes[place] / max(1, bounds[place].latest - bounds[place].earliest) for place in known}

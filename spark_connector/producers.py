@@ -34,7 +34,10 @@ def borrowed(options: WriteOptions) -> Iterator[Producer]:
     except BaseException:
         producer.close()
         raise
+    surplus = PRODUCERS.pop(key, None)  # of another who borrowed meanwhile
     PRODUCERS[key] = producer
+    if surplus is not None:
+        surplus.close()
     while len(PRODUCERS) > KEPT:
         PRODUCERS.pop(next(iter(PRODUCERS))).close()
 

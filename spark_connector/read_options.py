@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kbroker.spark_connector.java_pattern import java_pattern
 from kbroker.spark_connector.offset_ranges import EARLIEST, LATEST, TopicPartition
 from kbroker.spark_connector.offset_specs import OffsetSpec, parse_offsets, parse_timestamps
 from kbroker.spark_connector.options import GivenOptions, OptionError
@@ -213,9 +213,9 @@ def _selection(given: GivenOptions) -> Selection:
         return Selection(subscribe=topics)
     if chosen[0] == "subscribePattern":
         try:
-            re.compile(text)
-        except re.error as error:
-            raise OptionError(f"subscribePattern {text!r} is not a regular expression: {error}") from error
+            java_pattern(text)
+        except ValueError as error:
+            raise OptionError(f"subscribePattern {text!r} is no pattern of Java's that can be had: {error}") from error
         return Selection(subscribe_pattern=text)
     return Selection(assign=_assignment(text))
 

@@ -101,6 +101,7 @@ class StreamPlanner:
         if limits.max_bytes is not None:
             growing = [place for place, end in latest.items() if end > begins[place]]
             density = planning.bytes_per_offset(self.cluster, planning.find_bounds(self.cluster, growing), growing)
+            planning.report_unsized(place for place in growing if place not in density)
         end = end_of_batch(begins, latest, limits, density)
         if end != start:
             self._last_batch_at = now

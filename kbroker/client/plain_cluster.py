@@ -170,6 +170,7 @@ class PlainCluster:
             requests = [(leader, _describe_logs(theirs)) for leader, theirs in self._by_leader(partitions).items()]
             found: dict[TopicPartition, int] = {}
             for answer in self._ask_leaders(requests):
+                self._raise_for(answer.error_code, "the sizes of logs")
                 for directory in answer.results:
                     self._raise_for(directory.error_code, directory.log_dir)
                     for topic in directory.topics:

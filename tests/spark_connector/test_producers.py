@@ -57,6 +57,7 @@ def test_a_worker_keeps_few_producers_and_lends_each_to_one_at_a_time(broker: Br
     with producers.borrowed(several[-1]) as one, producers.borrowed(several[-1]) as other:
         assert one is seen[-1]
         assert other is not one
+    assert producers.PRODUCERS[next(reversed(producers.PRODUCERS))] is one, "the other one is closed"
 
 
 def test_a_wrong_client_option_of_a_write_is_named() -> None:

@@ -88,7 +88,12 @@ def test_patterns_and_assignments_choose_partitions_too() -> None:
         ("b", 1),
     )
     assert read_options({**only, "subscribePattern": "fl.*"}).selection.subscribe_pattern == "fl.*"
-    for wrong in ({"subscribePattern": "("}, {"assign": "flights"}, {"assign": "{}"}):
+    for wrong in (
+        {"subscribePattern": "("},
+        {"subscribePattern": "[a-z&&[^f]]"},
+        {"assign": "flights"},
+        {"assign": "{}"},
+    ):
         with pytest.raises(OptionError):
             read_options({**only, **wrong})
 

@@ -9,6 +9,7 @@ import pytest
 from kbroker import Admin
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.offset_ranges import OffsetRange
+from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.planning import DataLossError
 from kbroker.spark_connector.read_options import TriggerLimits, read_options
 from tests.kbroker.client.topics import create_topic, produce_values
@@ -89,6 +90,34 @@ def test_bytes_limit_a_batch_too(broker: BrokerProcess, topic_name: str, start_q
     planner = start_query(subscribe=topic_name).again()
     end = planner.next_end(planner.first(), TriggerLimits(max_bytes=10_000))
     assert 8 <= end[topic_name, 0] <= 11
+
+
+def test_a_limit_of_bytes_that_cannot_be_kept_ends_the_query(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
+    planner = start_query(subscribe=topic_name).again()
+    start = planner.first()
+    monkeypatch.setattr(planner.cluster, "sizes", lambda _: {})  # as older brokers answer those without the right
+    with pytest.raises(OptionError, match=f"do not tell the sizes of {topic_name}-0"):
+        planner.next_end(start, TriggerLimits(max_bytes=10_000))
+    assert planner.next_end(start, ALL) == {(topic_name, 0): 5}, "without that limit no sizes are needed"
+
+
+def test_an_assigned_partition_that_is_gone_is_an_error_or_left_out(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=2)
+    produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 3)
+    assigned = json.dumps({topic_name: [0, 7]})
+    seen = {(topic_name, 0): 1, (topic_name, 7): 4}
+    with pytest.raises(OptionError, match=f"not there: {topic_name}-7"):
+        start_query(assign=assigned).again().next_end(seen, ALL)
+    loose = start_query(assign=assigned, failOnDataLoss="false").again()
+    end = loose.next_end(seen, ALL)
+    assert end == {(topic_name, 0): 3}
+    assert places(loose.ranges(seen, end)) == [(0, 1, 3)]
 
 
 def test_available_now_stops_at_what_there_was(
