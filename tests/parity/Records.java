@@ -13,6 +13,7 @@ import org.apache.kafka.common.record.MemoryRecords;
 import org.apache.kafka.common.record.MemoryRecordsBuilder;
 import org.apache.kafka.common.record.MutableRecordBatch;
 import org.apache.kafka.common.record.Record;
+import org.apache.kafka.common.record.RecordBatch;
 import org.apache.kafka.common.record.TimestampType;
 import org.apache.kafka.common.utils.Utils;
 
@@ -22,6 +23,7 @@ import org.apache.kafka.common.utils.Utils;
  *
  *     read           lines of batches in hexadecimal -> their records, a line "batch CODEC OFFSET" before each batch
  *     write CODEC    records -> one batch in hexadecimal
+ *     write CODEC M  records (without headers) -> messages of magic M, 0 or 1, from offset 40 on
  *     murmur2        keys -> their hashes
  */
 public class Records {
@@ -31,7 +33,7 @@ public class Records {
         StringBuilder output = new StringBuilder();
         switch (arguments[0]) {
             case "read" -> lines.forEach(line -> read(HexFormat.of().parseHex(line), output));
-            case "write" -> write(CompressionType.forName(arguments[1]), lines, output);
+            case "write" -> write(CompressionType.forName(arguments[1]), magicIn(arguments), lines, output);
             case "murmur2" -> lines.forEach(line -> output.append(Utils.murmur2(bytes(line))).append('\n'));
             default -> throw new IllegalArgumentException(arguments[0]);
         }
@@ -56,9 +58,14 @@ public class Records {
         }
     }
 
-    private static void write(CompressionType codec, List<String> lines, StringBuilder output) {
+    private static byte magicIn(String[] arguments) {
+        return arguments.length > 2 ? Byte.parseByte(arguments[2]) : RecordBatch.CURRENT_MAGIC_VALUE;
+    }
+
+    private static void write(CompressionType codec, byte magic, List<String> lines, StringBuilder output) {
         MemoryRecordsBuilder builder = MemoryRecords.builder(
-            ByteBuffer.allocate(1024), Compression.of(codec).build(), TimestampType.CREATE_TIME, 0L);
+            ByteBuffer.allocate(1024), magic, Compression.of(codec).build(),
+            magic == 0 ? TimestampType.NO_TIMESTAMP_TYPE : TimestampType.CREATE_TIME, magic < 2 ? 40L : 0L);
         for (String line : lines) {
             String[] words = line.split(" ");
             List<Header> headers = new ArrayList<>();

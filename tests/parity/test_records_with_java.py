@@ -9,6 +9,7 @@ from kbroker.protocol.records.batch import check_batch, split_batches
 from kbroker.protocol.records.column_writer import ColumnEncoder
 from kbroker.protocol.records.columns import ColumnDecoder
 from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.message_set import to_batches
 from kbroker.protocol.records.partitioner import murmur2
 from kbroker.protocol.records.record import Record, decode_batch, encode_batch
 from tests.fixtures.java import JavaTool
@@ -21,6 +22,8 @@ from tests.protocol.records.batches import (
     row_text,
     table,
 )
+from tests.protocol.records.old_messages import message, wrapper
+from tests.segment.batches import put_segment, reopen
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +118,41 @@ def test_we_read_javas_batches(java_tool: JavaTool, codec: str) -> None:
 def test_uncompressed_batches_are_javas_byte_for_byte(java_tool: JavaTool) -> None:
     data = bytes.fromhex(java_tool(PROGRAM, "write", "none", given="\n".join(map(row_text, ROWS))))
     assert data == whole(CompressionType.NONE)
+
+
+OLD_ROWS: list[Row] = [(key, value, [], max(timestamp, 0)) for key, value, _, timestamp in ROWS[:30]]
+OLD_CODECS = [CompressionType.NONE, CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_we_keep_and_read_javas_messages_of_old(
+    java_tool: JavaTool, tmp_path: Path, magic: int, codec: CompressionType
+) -> None:
+    given = "\n".join(map(row_text, OLD_ROWS))
+    data = bytes.fromhex(java_tool(PROGRAM, "write", codec.name.lower(), str(magic), given=given))
+    put_segment(tmp_path, 40, data)
+    log = reopen(tmp_path)
+    assert (log.log_end_offset, log.read(40, 1 << 24).read()) == (40 + len(OLD_ROWS), data)
+    log.close()
+    batches = to_batches(data)
+    records = [record for at, size in split_batches(batches) for record in decode_batch(batches, at, size)]
+    times = [row[3] if magic else -1 for row in OLD_ROWS]
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in records] == [
+        (40 + n, times[n], row[0], row[1]) for n, row in enumerate(OLD_ROWS)
+    ]
+
+
+def test_java_reads_the_messages_of_old_that_our_tests_make(java_tool: JavaTool) -> None:
+    pairs: list[tuple[bytes | None, bytes | None]] = [(b"k", b"1"), (None, b"2"), (b"", None)]
+    for magic in (0, 1):
+        made = [message(magic, 40 + n, *pair, 7) for n, pair in enumerate(pairs)]
+        made += [wrapper(magic, 43, pairs, codec, [7, 7, 7]) for codec in OLD_CODECS[1:] if magic or codec != 3]
+        lines = java_tool(PROGRAM, "read", given=b"".join(made).hex()).splitlines()
+        rows = [row_of(line) for line in lines if not line.startswith("batch")]
+        expected = [(*pair, [], 7 if magic else -1) for pair in pairs]
+        assert rows == expected * (len(rows) // 3)
+        assert len(rows) == 3 * (len(made) - 2)
 
 
 def test_keys_hash_as_in_java(java_tool: JavaTool) -> None:
