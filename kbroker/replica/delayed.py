@@ -123,13 +123,13 @@ Ack = tuple[int, DelayedAnswer, int]
 """(offset to reach, the request, the partition's place in it)"""
 
 
-def settle_reached(acks: list[Ack], reached: int, error: ErrorCode = ErrorCode.NONE) -> list[Ack]:
+def settle_reached(acks: list[Ack], reached: int) -> list[Ack]:
     """Settle those whose offset is reached; return the others."""
     waiting = []
     for ack in acks:
         offset, delayed, place = ack
         if offset <= reached:
-            delayed.settle(place, error)
+            delayed.settle(place)
         else:
             waiting.append(ack)
     return waiting

@@ -86,10 +86,7 @@ class HostedPartition:
         self.log.update_high_watermark(high_watermark)
         self.changes += 1
         if self.acks:
-            state = self.state
-            enough = len(state.maximal_isr) >= state.effective_min_isr
-            error = ErrorCode.NONE if enough else ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
-            self.acks = settle_reached(self.acks, high_watermark, error)
+            self.acks = settle_reached(self.acks, high_watermark)
         for fetch in self.consumers:
             fetch.touch(self)
 

@@ -10,6 +10,7 @@ import pytest
 from kbroker.handlers.offsets import delete_records, list_offsets, offset_for_leader_epoch
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
+from kbroker.protocol.records.builder import BatchBuilder
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.asking import told
 from tests.kbroker.handlers.test_fetch import ask, fetch_request
@@ -52,6 +53,29 @@ async def test_special_timestamps_find_the_ends_and_the_largest(played: Played) 
         -5: (-1, -1),
     }
     assert found[-1].leader_epoch == 0
+
+
+async def test_the_latest_offset_is_what_the_isolation_level_lets_read(played: Played) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    builder = BatchBuilder()
+    builder.append(b"k", b"value", (), 1_000)
+    hosted = played.replicas.hosted[TOPIC, 0]
+    for records in (one_batch(), builder.build(7, 0, 0, transactional=True), one_batch()):
+        result = hosted.log.append_as_leader(records, 0, 0)
+        hosted.log_grew(result.last_offset + 1, 0, played.metadata.brokers)
+
+    def latest(isolation_level: int, timestamp: int = -1) -> int:
+        wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        topics = [ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=[wanted])]
+        request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
+        answer: Any = told(list_offsets(played.services, played.ctx(9), request), 9)
+        offset: int = answer.topics[0].partitions[0].offset
+        return offset
+
+    assert (latest(0), latest(1)) == (0, 0)
+    ask(played, fetch_request((0, 2), replica_id=2, current_leader_epoch=0))
+    assert (hosted.log.log_end_offset, latest(0), latest(1)) == (3, 2, 1)
+    assert (latest(0, timestamp=1_000), latest(1, timestamp=1_000)) == (0, 0)
 
 
 async def test_a_time_finds_the_first_record_at_or_after_it(played: Played) -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ from kbroker.handlers.produce import produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.segment.files import Files
 from kbroker.segment.log_config import LogConfig
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 
@@ -202,3 +206,83 @@ async def test_a_changed_flush_setting_is_used_at_once(played: Played) -> None:
     answer = produce(played.services, played.ctx(11), request_for((0, one_batch())))
     assert asyncio.isfuture(answer)
     await asyncio.wait_for(answer, 10)
+
+
+def idempotent(sequence: int, epoch: int = 0) -> bytearray:
+    builder = BatchBuilder()
+    builder.append(b"k", b"value", (), 1_000)
+    return builder.build(9, epoch, sequence)
+
+
+async def test_a_gap_in_a_sequence_is_refused_and_a_repeated_batch_is_not_stored_again(
+    played: Played,
+) -> None:
+    await played.lead()
+    sequences = (0, 1, 1, 3, 2)
+    found = [(await send(played, request_for((0, idempotent(each)))))[0] for each in sequences]
+    assert [(each.error_code, each.base_offset) for each in found] == [(0, 0), (0, 1), (0, 1), (45, -1), (0, 2)]
+    assert played.replicas.hosted[TOPIC, 0].log.log_end_offset == 3
+
+
+async def test_a_broker_that_may_lead_no_more_takes_no_writes(played: Played) -> None:
+    await played.lead()
+    played.replicas.is_leadership_unproven = lambda: True
+    assert [each.error_code for each in await send(played, request_for((0, one_batch())))] == [6]
+    assert played.replicas.hosted[TOPIC, 0].log.log_end_offset == 0
+
+
+class SteppedDisk(Files):
+    """Once begun, each sync waits for a step."""
+
+    def __init__(self) -> None:
+        self.steps = threading.Semaphore(0)
+        self.is_slow = False
+
+    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+        assert not self.is_slow or self.steps.acquire(timeout=10)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_what_is_appended_during_a_flush_waits_for_the_next(tmp_path: Path, acks: int) -> None:
+    disk = SteppedDisk()
+    played = Played(tmp_path, files=disk, flush_messages=1)
+    await played.lead()
+    hosted = played.replicas.hosted[TOPIC, 0]
+    disk.is_slow = True
+    first: Any = produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=acks, timeout_ms=9_000))
+    await asyncio.sleep(0.05)
+    second: Any = produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=acks, timeout_ms=9_000))
+    async with asyncio.timeout(5):
+        while not first.done():
+            disk.steps.release()
+            await asyncio.sleep(0.02)
+            assert first.done() or hosted.log.high_watermark == 0
+    assert (hosted.log.high_watermark, hosted.log.log_end_offset) == (1, 2)
+    assert not second.done()
+    disk.is_slow = False
+    disk.steps.release()
+    await asyncio.wait_for(second, 5)
+    assert hosted.log.high_watermark == 2
+    await played.close()
+
+
+class BrokenDisk(Files):
+    """Once broken, no sync succeeds."""
+
+    def __init__(self) -> None:
+        self.is_broken = False
+
+    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+        if self.is_broken:
+            raise OSError(errno.EIO, "no disk")
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_nothing_is_acknowledged_that_could_not_be_flushed(tmp_path: Path, acks: int) -> None:
+    disk = BrokenDisk()
+    played = Played(tmp_path, files=disk, flush_messages=1)
+    await played.lead()
+    disk.is_broken = True
+    (found,) = await send(played, request_for((0, one_batch()), acks=acks))
+    assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    await played.close()

@@ -318,7 +318,7 @@ class Acknowledgement:
         self.play = play
         self.value = value
 
-    def settle(self, place: int, error: ErrorCode) -> None:
+    def settle(self, place: int, error: ErrorCode = ErrorCode.NONE) -> None:
         if error is ErrorCode.NONE:
             self.play.acknowledged[place] = self.value
 

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.partition import Role
+from kbroker.replica.workers import FOLLOWING_THREADS
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, one_batch
 
@@ -112,3 +114,27 @@ async def test_a_changed_number_of_connections_is_taken_over(copies: Copies) -> 
     assert set(answers) == {ErrorCode.NONE}
     for partition in partitions:
         await copies.until_equal(partition)
+
+
+async def test_a_new_leader_waits_for_what_a_thread_still_appends_of_the_former(copies: Copies) -> None:
+    await copies.elect(1, is_new=True)
+    await copies.produce(b"a")
+    go_on = threading.Event()
+    hosted = copies.hosted(3)
+    pool = copies.brokers[3].replicas.workers.following(hosted.log.log_dir)
+    busy = [pool.submit(go_on.wait, 10) for _ in range(FOLLOWING_THREADS)]
+    try:
+        await copies.produce(bytes(300_000), acks=1)
+        await asyncio.sleep(0.2)
+        assert hosted.log.log_end_offset == 1
+        electing = asyncio.ensure_future(copies.elect(3))
+        await asyncio.sleep(0.2)
+        assert not electing.done()
+    finally:
+        go_on.set()
+    assert all(each.result(5) for each in busy)
+    await asyncio.wait_for(electing, 10)
+    assert hosted.log.log_end_offset == 2
+    assert hosted.state.leader_epoch_start_offset == 2
+    await copies.produce(b"b")
+    await copies.until_equal()
