@@ -70,3 +70,12 @@ def test_check_finds_a_wrong_state(state: ControllerState, wrong: PartitionState
     state.leadership[T0] = wrong
     with pytest.raises(AssertionError, match="t-0"):
         state.check()
+
+
+def test_a_partition_whose_leader_is_taken_away_waits_for_an_election(state: ControllerState) -> None:
+    state.set_status(T0, PartitionStatus.ONLINE)
+    state.take(T0, PartitionState(1, 0, (1,), 1))
+    assert T0 not in state.leaderless
+    state.take(T0, PartitionState(-1, 1, (1,), 1))
+    assert state.status(T0) is PartitionStatus.OFFLINE
+    assert T0 in state.leaderless

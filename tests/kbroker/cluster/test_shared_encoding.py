@@ -54,6 +54,7 @@ def test_a_list_made_where_a_forgotten_one_lay_is_not_taken_for_it() -> None:
     for number in range(20 * KEPT):
         told = topics(f"t{number}")
         assert encode(shared.share(request(7, told), 8), 8) == encode(request(7, told), 8)
+        del told  # so that the next one may be made in its place
 
 
 def test_other_requests_are_left_as_they_are() -> None:
