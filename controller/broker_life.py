@@ -103,13 +103,11 @@ class BrokerLife:
         yield from self.deletion.resume_for({each[0].topic for each in replicas})
 
     def tell_anew(self, broker_id: int) -> Steps[None]:
-        """What a broker was last told is not known: another channel, and everything it has to know."""
+        """Some of what a broker was to be told was dropped: everything it has to know."""
         state = self.do.state
-        broker = state.brokers.get(broker_id)
-        if broker is None:
+        if broker_id not in state.brokers:
             return
         log.warning("broker %d has not heard us for long: it is told everything anew", broker_id)
-        yield from self.open_channel(broker)
         yield from self.do.tell_metadata(state.partitions(), broker_ids=(broker_id,))
         replicas = state.replicas_on((broker_id,))
         if state.is_live(broker_id):

@@ -121,7 +121,7 @@ class StopReplicaAnswered:
 
 @dataclass(frozen=True, slots=True)
 class BrokerFellBehind:
-    """So much waited for a broker that it was dropped: what it was told last is not known."""
+    """So much waited for a broker that it was dropped, but for the deletions of topics."""
 
     broker_id: int
 

@@ -17,8 +17,8 @@ class BrokerChannels(Protocol):
     def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None]) -> None:
         """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
 
-        `on_behind` is called (on the loop) when too much waits: all of it is dropped then, and what is sent until the
-        broker is added again.
+        `on_behind` is called (on the loop) when too much waits: all of it is dropped then, but for what takes
+        partitions out of the broker's metadata, since nobody tells of these again.
         """
         ...
 

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbroker.client.connection import Connection
+from kbroker.cluster.metadata_cache import LEADER_BEING_DELETED
 from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.cluster.shared_encoding import SharedEncoding
 from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.messages.replication import UpdateMetadataRequest
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +62,9 @@ class _Channel:
         self.timeout_s = timeout_s
         self.shared = shared
         self.on_behind = on_behind
-        self.is_behind = False
         self.setup = setup
         self.queue: deque[_Order] = deque()
+        self.most_queued = MOST_QUEUED
         self.in_flight: deque[_Order] = deque()
         """Sent and not answered, oldest first."""
         self.wake = asyncio.Event()
@@ -124,17 +126,14 @@ class _Channel:
             log.exception("the answer of broker %d to %s was not handled", self.broker_id, kind)
 
     def put(self, order: _Order) -> None:
-        """Queue a request. Too many wait: none of them is sent any more, nor what comes until the channel is anew."""
-        if self.is_behind:
-            return
-        if len(self.queue) >= MOST_QUEUED:
-            self.is_behind = True
-            self.queue.clear()
-            log.warning("broker %d at %s:%d leaves %d orders unanswered", self.broker_id, *self.address, MOST_QUEUED)
-            self.on_behind()
-            return
+        """Queue a request. When too many wait they are dropped, but for the deletions, of which nobody tells again."""
         self.queue.append(order)
         self.wake.set()
+        if len(self.queue) > self.most_queued:
+            log.warning("broker %d at %s:%d leaves %d orders unanswered", self.broker_id, *self.address, MOST_QUEUED)
+            self.queue = deque(each for each in self.queue if tells_of_deletions(each.request))
+            self.most_queued = len(self.queue) + MOST_QUEUED
+            self.on_behind()
 
     @property
     def is_busy(self) -> bool:
@@ -150,6 +149,13 @@ class _Channel:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
         await self.close()
+
+
+def tells_of_deletions(request: Any) -> bool:
+    """Whether a request takes partitions out of a broker's metadata."""
+    return isinstance(request, UpdateMetadataRequest) and any(
+        state.leader == LEADER_BEING_DELETED for topic in request.topic_states for state in topic.partition_states
+    )
 
 
 def _answer_of(order: _Order) -> asyncio.Future[Any]:
@@ -173,7 +179,7 @@ class BrokerChannels:
     def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None] = lambda: None) -> None:
         """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
 
-        `on_behind` is called when so much waits that it was dropped: the channel is of no use until it is opened anew.
+        `on_behind` is called when so much waited that it was dropped: the broker is to be told everything anew.
         """
         self.remove_broker(broker_id)
         self._channels[broker_id] = _Channel(

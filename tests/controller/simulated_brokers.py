@@ -243,6 +243,8 @@ class SimulatedBroker:
                 replica.isr, replica.partition_epoch = tuple(answer.isr), answer.partition_epoch
                 replica.pending = None
         elif code in (ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED):
+            for member in set(replica.pending or ()) - set(replica.isr):
+                replica.ends.pop(member, None)  # it has to fetch again before it is asked for again
             replica.pending = None
         elif code is not ErrorCode.NOT_CONTROLLER:
             replica.is_waiting = True

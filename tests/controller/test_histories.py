@@ -17,11 +17,13 @@ from __future__ import annotations
 import logging
 import os
 import random
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from kbroker.cluster.broker_channels import tells_of_deletions
 from kbroker.controller import events, znodes
 from kbroker.controller.state import PartitionStatus
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment, TopicPartition
@@ -154,9 +156,11 @@ class History:
             controller.call(lambda call: events.ControlledShutdownCalled(call, request, 3))
 
     def fall_behind(self) -> None:
-        """What waits for a broker is dropped, and all that comes until its channel is opened anew."""
+        """What waits for a broker is dropped, but for the deletions."""
         controller, broker_id = self.cluster.current, self.random.choice(BROKERS)
-        if controller is not None and controller.channels.pop(broker_id, None) is not None:
+        if controller is not None and broker_id in controller.channels:
+            waiting = controller.channels[broker_id]
+            controller.channels[broker_id] = deque(each for each in waiting if tells_of_deletions(each.request))
             controller.queue.append(events.BrokerFellBehind(broker_id))
 
     def lose_directory(self) -> None:
