@@ -1,18 +1,19 @@
-"""`kbroker dev`: its arguments; what it does is tested in tests/kbroker/dev/test_cluster.py."""
+"""`kbroker dev`: its arguments; what it does is tested in tests/kbroker/dev/test_run.py."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kbroker.dev import cluster as dev
+from kbroker.dev import run as dev
+from kbroker.dev.cluster import DevCluster
 from tests.kbroker.cli.commands import kbroker
 
 
 def test_every_argument_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
 
-    def run(cluster: dev.DevCluster, ready_file: Path | None) -> int:
+    def run(cluster: DevCluster, ready_file: Path | None) -> int:
         seen.update(vars(cluster), ready_file=ready_file)
         return 0
 

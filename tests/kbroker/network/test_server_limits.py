@@ -209,7 +209,8 @@ async def test_a_reserve_of_descriptors_is_left_to_the_logs(
         clients = [await stack.enter_async_context(connected(server)) for _ in range(40)]
         await until(lambda: "the rest is for the logs" in caplog.text)
         assert 0 < len(server.connections) < 30
-        assert len([line for line in caplog.messages if "cannot accept" in line]) == 1
+        # Told when it begins, not at each of the tries: files that others close meanwhile let it begin again.
+        assert len([line for line in caplog.messages if "cannot accept" in line]) < 10
         broker = await stack.enter_async_context(connected(server, "BROKERS"))
         broker.send(frame(b"peer"))
         assert await broker.receive() == b"peer"
