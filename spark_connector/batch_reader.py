@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from kbroker.spark_connector import planning
 from kbroker.spark_connector.columns import ColumnPlan
 from kbroker.spark_connector.filters import Pushed, push
-from kbroker.spark_connector.offset_ranges import plan_ranges
+from kbroker.spark_connector.offset_ranges import gather, plan_ranges
 from kbroker.spark_connector.read_options import ReadOptions
 from kbroker.spark_connector.tasks import RangePartition, new_cluster, read_range
 from kbroker.spark_connector.worker_process import settle_in
@@ -32,7 +32,7 @@ class BatchReader(DataSourceReader):
         self.pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the offset ranges, one Spark partition for each."""
+        """Plan the offset ranges, one Spark partition for each; small ones of several partitions share one."""
         options, pushed = self.options, self.pushed
         settle_in()
         with new_cluster(options) as cluster:
@@ -44,7 +44,10 @@ class BatchReader(DataSourceReader):
             planning.report_losses(losses, fail=options.fail_on_data_loss)
             ranges = planning.cut_by_filters(cluster, ranges, options, pushed)
             ranges = planning.split(cluster, options, ranges, bounds)
-        return [RangePartition(each) for each in ranges]
+            if not planning.may_share(options, ranges):
+                return [RangePartition(each) for each in ranges]
+            densities = planning.sized(cluster, bounds, {(each.topic, each.partition) for each in ranges})
+        return [RangePartition(*share) for share in gather(ranges, densities, planning.SHARE_BYTES)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Run on an executor: yield the range's records as Arrow batches."""

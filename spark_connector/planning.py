@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 SAMPLE_ROWS = 1_000
+SHARE_BYTES = 1 << 20
+"""As stored: up to here the ranges of several partitions are read by one task."""
+LEAST_BYTES = 100.0
+"""That a record counts for, small as it may be: a row costs time whatever it holds."""
 
 
 class DataLossError(RuntimeError):
@@ -139,6 +143,18 @@ def split(
     if options.min_partitions is not None and len(ranges) < options.min_partitions:
         density = bytes_per_offset(cluster, bounds, {(each.topic, each.partition) for each in ranges})
     return split_ranges(ranges, options.min_partitions, options.max_records_per_partition, density)
+
+
+def sized(
+    cluster: PlainCluster, bounds: Mapping[TopicPartition, Bounds], places: Collection[TopicPartition]
+) -> dict[TopicPartition, float]:
+    """Return the bytes that an offset counts for when ranges are gathered into tasks."""
+    return {place: max(each, LEAST_BYTES) for place, each in bytes_per_offset(cluster, bounds, places).items()}
+
+
+def may_share(options: ReadOptions, ranges: Sequence[OffsetRange]) -> bool:
+    """Whether a task may read several ranges; minPartitions and maxRecordsPerPartition say how many tasks there are."""
+    return len(ranges) > 1 and options.min_partitions is None and options.max_records_per_partition is None
 
 
 def sample(options: ReadOptions, column: str, rows: int = SAMPLE_ROWS) -> list[bytes]:

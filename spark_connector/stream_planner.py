@@ -32,10 +32,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 REMADE = "Records may be missing"
-SHARE_BYTES = 1 << 20
-"""As stored: up to here the ranges of several partitions are read by one task."""
-LEAST_BYTES = 100.0
-"""That a record counts for, small as it may be: a row costs time whatever it holds."""
 SIZED_S = 60.0
 
 
@@ -133,17 +129,15 @@ class StreamPlanner:
         by the tasks it starts. With minPartitions or maxRecordsPerPartition each range is a task, as there.
         """
         ranges = self.ranges(start, end)
-        options = self.options
-        if len(ranges) < 2 or options.min_partitions is not None or options.max_records_per_partition is not None:
+        if not planning.may_share(self.options, ranges):
             return [(each,) for each in ranges]
         places = {(each.topic, each.partition) for each in ranges}
         now = time.monotonic() if now is None else now
         if now >= self._sized_until or not places <= self._sized:
             bounds = planning.find_bounds(self.cluster, places)
-            found = planning.bytes_per_offset(self.cluster, bounds, places)
-            self._densities = {place: max(each, LEAST_BYTES) for place, each in found.items()}
+            self._densities = planning.sized(self.cluster, bounds, places)
             self._sized, self._sized_until = places, now + SIZED_S
-        return gather(ranges, self._densities, SHARE_BYTES)
+        return gather(ranges, self._densities, planning.SHARE_BYTES)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Tell the consumer group, if there is one; a query goes on when that fails."""

@@ -63,7 +63,7 @@ def test_a_filter_on_one_partition_makes_one_task(pushing: Any, broker: BrokerPr
     send(broker, topic_name, rows=30)
     filtered = read(pushing, broker, subscribe=topic_name).where("partition = 2 AND value IS NOT NULL")
     assert filtered.rdd.getNumPartitions() == 1
-    unfiltered = read(pushing, broker, subscribe=topic_name)
+    unfiltered = read(pushing, broker, subscribe=topic_name, maxRecordsPerPartition="10")
     assert unfiltered.rdd.getNumPartitions() == PARTITIONS
     assert unfiltered.where("value = X'00'").count() == 0, "what cannot be pushed is Spark's"
 

@@ -50,7 +50,7 @@ def test_a_topic_is_read_whole_whatever_its_compression(
 ) -> None:
     create(broker, topic_name)
     send(broker, topic_name, codec)
-    rows = read(spark, broker, subscribe=topic_name, includeHeaders="true")
+    rows = read(spark, broker, subscribe=topic_name, includeHeaders="true", minPartitions=str(PARTITIONS))
     assert rows.rdd.getNumPartitions() == PARTITIONS
     collected = sorted(rows.collect(), key=lambda row: (row.partition, row.offset))
     assert len(collected) == ROWS

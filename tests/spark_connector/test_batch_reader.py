@@ -20,7 +20,18 @@ def reader(broker: BrokerProcess, **options: str) -> "batch_reader.BatchReader":
     return batch_reader.BatchReader(checked, ColumnPlan(plain_schema(), tuple(plain_schema().names)))
 
 
-def test_one_spark_partition_for_each_partition_with_records(broker: BrokerProcess, topic_name: str) -> None:
+def test_small_partitions_share_a_task_and_large_ones_have_their_own(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=3)
+    for partition, count in ((0, 10), (1, 10), (2, 700)):
+        for _ in range(2):
+            produce_values(broker.bootstrap, topic_name, partition, [b"v" * 1_000] * count)
+    shares = reader(broker, subscribe=topic_name).partitions()
+    assert [[each.partition for each in share.ranges] for share in shares] == [[0, 1], [2]]
+    asked = reader(broker, subscribe=topic_name, minPartitions="3").partitions()
+    assert [[each.partition for each in share.ranges] for share in asked] == [[0], [1], [2]]
+
+
+def test_each_partition_with_records_is_read_and_no_other(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=3)
     for partition in (0, 2):
         produce_values(broker.bootstrap, topic_name, partition, [b"a", b"b"])
