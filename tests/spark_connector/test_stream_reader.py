@@ -2,8 +2,10 @@
 
 import pytest
 
+from kbroker import Admin
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.columns import ColumnPlan
+from kbroker.spark_connector.planning import DataLossError
 from kbroker.spark_connector.read_options import read_options
 from kbroker.spark_connector.stream_offsets import from_json
 from tests.kbroker.client.topics import create_topic, produce_values
@@ -43,3 +45,21 @@ def test_limits_hold_unless_spark_wants_all(broker: BrokerProcess, topic_name: s
     end = reader.latestOffset({topic_name: {"0": 8}}, reader.getDefaultReadLimit())
     assert from_json(end) == {(topic_name, 0): 10}
     reader.stop()
+
+
+def test_a_query_that_ended_well_tells_a_topic_made_again_before_it_plans_anything(
+    broker: BrokerProcess, topic_name: str
+) -> None:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic_name, "startingOffsets": "earliest"}
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"old"] * 2)
+    first, second = (stream_reader.StreamReader(read_options(given, streaming=True), PLAN) for _ in range(2))
+    seen = first.latestOffset(first.initialOffset(), limits.ReadAllAvailable())
+    first.stop()
+    with Admin(broker.bootstrap) as admin:
+        admin.delete_topics([topic_name])
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    produce_values(broker.bootstrap, topic_name, 0, [b"new"] * 3)
+    with pytest.raises(DataLossError, match=f"topic {topic_name} was deleted and made again"):
+        second.latestOffset(seen, limits.ReadAllAvailable())
+    second.stop()
