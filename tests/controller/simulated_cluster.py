@@ -241,7 +241,12 @@ class Controller:
     @property
     def is_idle(self) -> bool:
         waits = any(waiting for waiting in self.channels.values())
-        return self.is_over or not (self.orders or self.queue or self.to_read or waits)
+        return self.is_over or not (self.has_work or waits)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to do before another broker answers."""
+        return bool(self.orders or self.queue or self.to_read)
 
     def step(self) -> None:
         """Carry out one instruction; with none left, take the next event."""
