@@ -64,8 +64,8 @@ async def test_the_latest_offset_is_what_the_isolation_level_lets_read(played: P
         result = hosted.log.append_as_leader(records, 0, 0)
         hosted.log_grew(result.last_offset + 1, 0, played.metadata.brokers)
 
-    def latest(isolation_level: int, timestamp: int = -1) -> int:
-        wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    def latest(isolation_level: int) -> int:
+        wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
         topics = [ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=[wanted])]
         request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=topics)
         answer: Any = told(list_offsets(played.services, played.ctx(9), request), 9)
@@ -75,7 +75,6 @@ async def test_the_latest_offset_is_what_the_isolation_level_lets_read(played: P
     assert (latest(0), latest(1)) == (0, 0)
     ask(played, fetch_request((0, 2), replica_id=2, current_leader_epoch=0))
     assert (hosted.log.log_end_offset, latest(0), latest(1)) == (3, 2, 1)
-    assert (latest(0, timestamp=1_000), latest(1, timestamp=1_000)) == (0, 0)
 
 
 async def test_a_time_finds_the_first_record_at_or_after_it(played: Played) -> None:
