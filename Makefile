@@ -16,7 +16,7 @@ MINUTES ?= 10
 SEED ?=
 ROUND ?= 0
 
-.PHONY: help setup compile run test quick soak compat compat-spark test-pure lint format docs bench bench-quick clean
+.PHONY: help setup compile run test quick soak mutants compat compat-spark test-pure lint format docs bench bench-quick clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -57,6 +57,9 @@ quick: setup  ## the tests that need no cluster of others and no Spark
 soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), then a broker killed 50 times
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
+
+mutants: setup  ## break each line that keeps a promise, one at a time: some test must notice (ten minutes)
+	@$(BIN)/python -m tests.promises
 
 compat: setup compat-spark  ## clusters of Kafka's brokers and ours, the move from one to the other, Spark 4.1 (needs mvn; half an hour)
 	@$(BIN)/python -m pytest -m compat tests/mixed

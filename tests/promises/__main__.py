@@ -1,0 +1,82 @@
+"""`make mutants`: breaks each line that keeps a promise, one at a time in a copy, and sees whether its tests turn red.
+
+    python -m tests.promises [WORD…]      only the mutants whose name or promise has one of the words
+
+A mutant that no test notices is a promise that nobody holds: exit status 1.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+from tests.promises.table import PROMISES, ROOT, Mutant, Promise
+
+COPY = ROOT / "build" / "mutant"
+COPIED = ("protocol", "segment", "controller", "kbroker", "spark_connector", "tests", "docs", "bench", "examples")
+FILES = ("setup.cfg", "pyproject.toml", "pyspark_kbroker.py", "Makefile", "README.md")
+LIMIT_S = 240
+
+
+def copy() -> None:
+    """Lay a fresh copy of the checkout, compiled modules too."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    for name in COPIED:
+        shutil.copytree(ROOT / name, COPY / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, COPY / name)
+
+
+def plant(mutant: Mutant) -> str:
+    """Break the line in the copy; returns the file's former text. A compiled form of the module goes."""
+    file = COPY / mutant.file
+    text = file.read_text()
+    file.write_text(text.replace(mutant.line, mutant.broken))
+    for compiled in file.parent.glob(f"{file.stem}.*.so"):
+        compiled.unlink()
+    return text
+
+
+def is_noticed(promise: Promise) -> bool | None:
+    """Run the promise's tests on the copy, until the first fails; None when they could not be run."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *promise.tests]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=COPY,
+            env={**os.environ, "PYTHONPATH": str(COPY)},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    if done.returncode not in (0, 1):
+        print(done.stdout[-2_000:], done.stderr[-2_000:], file=sys.stderr)
+        return None
+    return done.returncode == 1
+
+
+def main(words: list[str]) -> int:
+    """Plant each mutant and print what became of it; returns the exit status."""
+    unnoticed = 0
+    copy()
+    for promise in PROMISES:
+        for mutant in promise.mutants:
+            if words and not any(word in mutant.name or word in promise.text for word in words):
+                continue
+            began = time.monotonic()
+            before = plant(mutant)
+            noticed = is_noticed(promise)
+            (COPY / mutant.file).write_text(before)
+            unnoticed += noticed is not True
+            verdict = {True: "noticed", False: "NOT NOTICED", None: "COULD NOT BE RUN"}[noticed]
+            print(f"{verdict:<12} {time.monotonic() - began:5.1f} s  {mutant.name}", flush=True)
+    return int(unnoticed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

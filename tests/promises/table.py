@@ -1,0 +1,256 @@
+"""Each promise, the tests that hold it, and lines which keep it: a mutant breaks one, and its tests must turn red.
+
+`make mutants` plants them; test_table.py holds this table to the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+REPLICA = "tests/kbroker/replica"
+HANDLERS = "tests/kbroker/handlers"
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A line that keeps a promise, and what breaks it."""
+
+    name: str
+    file: str
+    line: str
+    """As it stands in the file, once."""
+    broken: str
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """What users rely on."""
+
+    text: str
+    tests: tuple[str, ...]
+    mutants: tuple[Mutant, ...]
+
+
+PROMISES = (
+    Promise(
+        "What is acknowledged with acks=all is on every replica in sync, and on min.insync.replicas of them",
+        (
+            f"{REPLICA}/test_partition.py::test_the_high_watermark_waits_for_all_of_the_isr",
+            f"{REPLICA}/test_partition.py::test_the_high_watermark_stands_still_below_min_insync_replicas",
+            f"{HANDLERS}/test_produce.py::test_too_few_in_sync_replicas_refuse_before_the_append",
+            f"{HANDLERS}/test_produce.py::test_acks_all_waits_for_the_followers_and_times_out",
+        ),
+        (
+            Mutant(
+                "the high watermark moves without the ISR",
+                "kbroker/replica/partition.py",
+                "            if remote.log_end_offset >= lowest:\n                continue\n",
+                "            continue\n",
+            ),
+            Mutant(
+                "the high watermark moves below min.insync.replicas",
+                "kbroker/replica/partition.py",
+                "        if self.role is not Role.LEADER or not self.has_enough_in_sync:",
+                "        if self.role is not Role.LEADER:",
+            ),
+            Mutant(
+                "min.insync.replicas is not asked before an append",
+                "kbroker/replica/appending.py",
+                "    if acks == ALL_IN_SYNC and len(state.isr) < state.min_insync_replicas and",
+                "    if False and",
+            ),
+            Mutant(
+                "acks=all is answered at once",
+                "kbroker/replica/appending.py",
+                "            if hosted.state.high_watermark <= result.last_offset:",
+                "            if False:",
+            ),
+        ),
+    ),
+    Promise(
+        "With a flush before the acknowledgement, what is acknowledged survives the loss of power",
+        (
+            f"{HANDLERS}/test_produce.py::test_with_flush_messages_1_nothing_is_acknowledged_before_the_flush",
+            f"{HANDLERS}/test_produce.py::test_nothing_is_acknowledged_that_could_not_be_flushed",
+            "tests/crash/test_synced.py::test_what_was_flushed_is_there",
+        ),
+        (
+            Mutant(
+                "a file is not synced",
+                "segment/files.py",
+                "        os.fdatasync(descriptor)\n",
+                "        os.fstat(descriptor)\n",
+            ),
+            Mutant(
+                "acks=1 is answered before the flush",
+                "kbroker/replica/appending.py",
+                "        elif acks and hosted.flush_messages != FLUSH_NEVER and must_wait_for_flush(hosted, result):",
+                "        elif False:",
+            ),
+            Mutant(
+                "a flush that failed acknowledges",
+                "kbroker/replica/appending.py",
+                "        hosted.fail_acks(error.code)\n",
+                "        self._flushed(hosted)\n",
+            ),
+        ),
+    ),
+    Promise(
+        "A batch that is damaged or cut short is never served",
+        (
+            f"{HANDLERS}/test_fetch.py::test_a_bit_flipped_on_disk_is_never_served_as_another_batch",
+            "tests/segment/test_log.py::test_a_flipped_bit_is_never_served",
+            "tests/segment/test_recovery.py::test_damage_in_the_middle_ends_the_log_and_drops_later_segments",
+        ),
+        (
+            Mutant(
+                "a damaged batch is served",
+                "segment/log_segment.py",
+                "        if is_whole and not verify_crc(data, position, size):",
+                "        if False:",
+            ),
+            Mutant(
+                "recovery keeps a damaged batch",
+                "segment/recovery.py",
+                "        if not verify_crc(chunk, position - start, header.size):",
+                "        if False:",
+            ),
+        ),
+    ),
+    Promise(
+        "Consumers read below the high watermark, read_committed ones below the last stable offset and nothing aborted",
+        (
+            f"{HANDLERS}/test_transactions.py::test_a_marker_decides_the_transaction_for_who_reads_committed",
+            f"{HANDLERS}/test_offsets.py::test_the_latest_offset_is_what_the_isolation_level_lets_read",
+            f"{HANDLERS}/test_fetch.py::test_a_follower_reads_to_the_log_end_and_moves_the_high_watermark",
+        ),
+        (
+            Mutant(
+                "read_committed reads to the high watermark",
+                "kbroker/replica/fetching.py",
+                "            limit = last_stable_offset if parameters.read_committed else high_watermark",
+                "            limit = high_watermark",
+            ),
+            Mutant(
+                "consumers read to the log's end",
+                "kbroker/replica/fetching.py",
+                "            limit = last_stable_offset if parameters.read_committed else high_watermark\n",
+                "            limit = log_end_offset\n",
+            ),
+            Mutant(
+                "aborted transactions are not listed",
+                "kbroker/replica/fetching.py",
+                "        if not records:\n            return []\n        return [",
+                "        return []\n        return [",
+            ),
+            Mutant(
+                "ListOffsets of read_committed answers the high watermark",
+                "kbroker/handlers/offsets.py",
+                "limit = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark",
+                "limit = log.high_watermark",
+            ),
+        ),
+    ),
+    Promise(
+        "Idempotent producers: nothing twice, nothing out of order",
+        (
+            f"{HANDLERS}/test_produce.py::test_a_gap_in_a_sequence_is_refused_and_a_repeated_batch_is_not_stored_again",
+            "tests/segment/test_producer_state.py::test_each_of_the_last_five_batches_is_recognised",
+        ),
+        (
+            Mutant(
+                "sequences are not compared",
+                "segment/producer_state.py",
+                "        if entry.epoch != -1 and header.base_sequence != expected:",
+                "        if False:",
+            ),
+            Mutant(
+                "repeated batches are not recognised",
+                "segment/producer_state.py",
+                "            if duplicate is not None:\n                return duplicate",
+                "            if False:\n                return duplicate",
+            ),
+        ),
+    ),
+    Promise(
+        "A stale controller, leader or follower is fenced by its epoch",
+        (
+            f"{REPLICA}/test_partition.py::test_leader_epochs_of_requests",
+            f"{REPLICA}/test_partition.py::test_assignments_of_no_newer_epoch_are_refused",
+            f"{REPLICA}/test_appending.py::test_a_leader_demoted_while_it_recompresses_a_batch_does_not_write_it",
+            f"{HANDLERS}/test_replication.py::test_orders_of_an_older_controller_are_refused",
+            f"{HANDLERS}/test_replication.py::test_orders_for_an_earlier_life_of_the_broker_are_refused",
+        ),
+        (
+            Mutant(
+                "leader epochs of requests are not compared",
+                "kbroker/replica/partition.py",
+                "        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:",
+                "        if False:",
+            ),
+            Mutant(
+                "old assignments are taken",
+                "kbroker/replica/partition.py",
+                "        if assignment.leader_epoch <= self.leader_epoch:",
+                "        if False:",
+            ),
+            Mutant(
+                "an older controller is obeyed",
+                "kbroker/replica/leadership.py",
+                "        if controller_epoch < self.controller_epoch:",
+                "        if False:",
+            ),
+            Mutant(
+                "orders for an earlier life of the broker are obeyed",
+                "kbroker/replica/leadership.py",
+                "        if 0 <= broker_epoch < self._manager.broker_epoch():",
+                "        if False:",
+            ),
+            Mutant(
+                "a leader that was demoted meanwhile writes what was prepared",
+                "kbroker/replica/appending.py",
+                "        refusal = prepared if isinstance(prepared, KafkaError) else _refusal(hosted.state, acks)",
+                "        refusal = prepared if isinstance(prepared, KafkaError) else None",
+            ),
+        ),
+    ),
+    Promise(
+        "A follower drops what its leader does not have",
+        (
+            f"{REPLICA}/test_fetcher_loop.py::test_a_follower_whose_log_others_wrote_to_cuts_it_and_goes_on",
+            f"{REPLICA}/test_histories.py::test_nothing_acknowledged_is_lost_and_all_logs_become_the_same",
+        ),
+        (
+            Mutant(
+                "a follower does not truncate",
+                "kbroker/replica/follower_log.py",
+                "        log.truncate_to(truncation_offset(",
+                "        (lambda *_: None)(truncation_offset(",
+            ),
+        ),
+    ),
+    Promise(
+        "A log that came back shorter than what it had promised leads nobody until it is filled",
+        (
+            "tests/segment/test_recovery.py::test_a_log_that_lost_what_it_had_promised_is_short_until_it_is_filled",
+            "tests/kbroker/cluster/test_lost_logs.py::test_a_member_of_the_isr_waits_until_it_is_left_out",
+            "tests/kbroker/cluster/test_lost_logs.py::test_a_member_that_is_alone_does_not_wait",
+        ),
+        (
+            Mutant(
+                "a broker with a short log registers at once",
+                "kbroker/cluster/lost_logs.py",
+                "    if not lost:\n        return\n",
+                "    return\n",
+            ),
+            Mutant(
+                "a lone member of the ISR waits for nobody",
+                "kbroker/cluster/lost_logs.py",
+                "if broker_id in state.isr and len(state.isr) > 1]",
+                "if broker_id in state.isr]",
+            ),
+        ),
+    ),
+)

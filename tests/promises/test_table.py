@@ -1,0 +1,34 @@
+"""The table of promises is true: its tests are there, and so is each line that a mutant breaks."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+
+import pytest
+
+from tests.promises.table import PROMISES, ROOT, Promise
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.text[:40])
+def test_every_test_of_a_promise_exists(promise: Promise) -> None:
+    assert promise.tests
+    for test in promise.tests:
+        file, _, name = test.partition("::")
+        tree = ast.parse((ROOT / file).read_text())
+        names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert name in names, f"{test}: no such test"
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.text[:40])
+def test_every_line_that_a_mutant_breaks_is_there_once(promise: Promise) -> None:
+    assert promise.mutants
+    for mutant in promise.mutants:
+        assert (ROOT / mutant.file).read_text().count(mutant.line) == 1, f"{mutant.name}: {mutant.line!r}"
+        assert mutant.broken != mutant.line
+        ast.parse((ROOT / mutant.file).read_text().replace(mutant.line, mutant.broken))
+
+
+def test_mutants_have_names_of_their_own() -> None:
+    names = Counter(mutant.name for promise in PROMISES for mutant in promise.mutants)
+    assert set(names.values()) == {1}
