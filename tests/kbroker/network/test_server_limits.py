@@ -202,10 +202,15 @@ async def test_a_reserve_of_descriptors_is_left_to_the_logs(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("kbroker.network.server.ACCEPT_PAUSE_S", 0.05)
-    lowest_free = os.dup(0)
-    os.close(lowest_free)
-    monkeypatch.setattr("kbroker.network.server.most_descriptors", lambda: lowest_free + 30)
+    # Free numbers between those in use would let more, or fewer, connections in than counted on: they are taken first.
+    highest = max(int(name) for name in os.listdir("/dev/fd"))
+    fillers = []
+    while not fillers or fillers[-1] < highest:
+        fillers.append(os.dup(0))
+    monkeypatch.setattr("kbroker.network.server.most_descriptors", lambda: fillers[-1] + 30)
     async with serving(privileged_listener="BROKERS") as server, contextlib.AsyncExitStack() as stack:
+        for filler in fillers:
+            stack.callback(os.close, filler)
         clients = [await stack.enter_async_context(connected(server)) for _ in range(40)]
         await until(lambda: "the rest is for the logs" in caplog.text)
         assert 0 < len(server.connections) < 30
