@@ -159,8 +159,11 @@ class AvroSchemas:
         given, framed = self._options.value_schema, self._options.avro_is_framed
         if not self._options.registry or (given and not framed):
             return given, None
-        schema_id, newest = registry_at(self._options.registry).latest(f"{topic}-value")
-        return given or newest, schema_id if framed else None
+        registry, subject = registry_at(self._options.registry), f"{topic}-value"
+        if given:
+            return given, registry.id_of(subject, given)
+        schema_id, newest = registry.latest(subject)
+        return newest, schema_id if framed else None
 
 
 def _as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -2,7 +2,9 @@
 
     GET schemas/ids/ID                      {"schema": "…", "schemaType": "AVRO"}       schemaType is left out for Avro
     GET subjects/SUBJECT/versions/latest    {"id": ID, "schema": "…", …}
-    404                                     {"error_code": 40403, …}                    there is no such id
+    POST subjects/SUBJECT   {"schema": "…"} {"id": ID, "version": …, …}                 the id of that very schema
+    404                                     {"error_code": 40403, …}                    there is no such id or schema
+    404                                     {"error_code": 40401, …}                    there is no such subject
 
 A row is to blame for naming an id that the registry does not know, and for nothing else: a registry that is away, that
 refuses or that answers nonsense is asked again for a while and then ends the task, or rows would be lost to it.
@@ -24,7 +26,9 @@ TIMEOUT_S = 10
 RETRY_S = 30.0
 PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
+NO_SUCH_SUBJECT = 40401
 NO_SUCH_SCHEMA = 40403
+UNKNOWN = (NO_SUCH_SUBJECT, NO_SUCH_SCHEMA)
 PASSING = frozenset({408, 425, 429})
 """Status codes, beside all of 500 and more, after which it is worth asking again."""
 
@@ -63,22 +67,39 @@ class Registry:
         answer = self._ask(path)
         return self._field(answer, path, "id", int), self._field(answer, path, "schema", str)
 
+    def id_of(self, subject: str, schema: str) -> int:
+        """Return the id that a schema has in a subject; raises RegistryError, also where it has none."""
+        path = f"subjects/{subject}"
+        try:
+            answer = self._ask(path, {"schema": schema})
+        except UnknownSchemaError as error:
+            raise RegistryError(
+                f"{self._url}/{path} does not have the schema that is given as valueSchema, so rows would be framed"
+                " with the id of another: register it there, or leave valueSchema out to write with the newest"
+            ) from error
+        return int(self._field(answer, path, "id", int))
+
     def _field(self, answer: dict[str, Any], path: str, name: str, kind: type) -> Any:
         if not isinstance(answer.get(name), kind):
             raise RegistryError(f"{self._url}/{path} does not answer as a schema registry does")
         return answer[name]
 
-    def _ask(self, path: str) -> dict[str, Any]:
+    def _ask(self, path: str, question: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Get an answer, or post a question."""
+        request = urllib.request.Request(f"{self._url}/{path}")
+        if question is not None:
+            request.data = json.dumps(question).encode()
+            request.add_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         deadline, pause = time.monotonic() + self._retry_for, PAUSE_S
         reason: OSError | http.client.HTTPException
         while True:
             try:
-                with urllib.request.urlopen(f"{self._url}/{path}", timeout=TIMEOUT_S) as answer:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                     found = json.load(answer)
                     return found if isinstance(found, dict) else {}
             except urllib.error.HTTPError as error:
                 with error:
-                    if error.code == http.HTTPStatus.NOT_FOUND and _error_code(error) == NO_SUCH_SCHEMA:
+                    if error.code == http.HTTPStatus.NOT_FOUND and _error_code(error) in UNKNOWN:
                         raise UnknownSchemaError(f"{self._url}/{path}: there is no such schema") from error
                 reason, passes = error, error.code in PASSING or error.code >= http.HTTPStatus.INTERNAL_SERVER_ERROR
             except ValueError as error:  # not JSON

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kbroker.spark_connector import planning
+from kbroker.spark_connector.group_commits import GroupCommits
 from kbroker.spark_connector.offset_ranges import (
     EARLIEST,
     LATEST,
@@ -46,7 +47,7 @@ class StreamPlanner:
         self.topic_ids: dict[str, bytes] = {}
         """Of the topics as they were when they were last read."""
         self._target: Offsets | None = None
-        self._committed: Mapping[TopicPartition, int] = {}
+        self._group = GroupCommits(options) if options.commit_group else None
         self._last_batch_at = float("-inf")
         self._densities: dict[TopicPartition, float] = {}
         """Bytes of an offset in the partitions of `_sized`, where the brokers tell; asked for again now and then."""
@@ -61,7 +62,9 @@ class StreamPlanner:
         return self._cluster
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; what the group was told last gets a little time to arrive."""
+        if self._group is not None:
+            self._group.close()
         if self._cluster is not None:
             self._cluster.close()
 
@@ -140,16 +143,9 @@ class StreamPlanner:
         return gather(ranges, self._densities, planning.SHARE_BYTES)
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Tell the consumer group, if there is one; a query goes on when that fails."""
-        from kbroker.protocol.errors import KafkaError
-
-        if not self.options.commit_group or not offsets or offsets == self._committed:
-            return
-        try:
-            self.cluster.commit(self.options.commit_group, offsets)
-            self._committed = offsets
-        except (KafkaError, OSError) as error:
-            log.warning("offsets were not committed to the group %s: %s", self.options.commit_group, error)
+        """Tell the consumer group, if there is one; nobody waits for it."""
+        if self._group is not None and offsets:
+            self._group.tell(offsets)
 
     def _ask_newest(self) -> Offsets:
         return self.cluster.offsets(self._find_partitions(), LATEST)

@@ -20,11 +20,12 @@ class FakeRegistry:
         self.asked: list[str] = []
         self.url = ""
 
-    def answer(self, path: str) -> tuple[int, bytes]:
+    def answer(self, path: str, question: Any = None) -> tuple[int, bytes]:
+        """Answers to questions stand under the path and the schema that is asked for."""
         self.asked.append(path)
         if self.failures:
             return self.failures.pop(0)
-        found = self.answers.get(path)
+        found = self.answers.get(path if question is None else f"{path} {question['schema']}")
         return (404 if found is None else 200), json.dumps(UNKNOWN if found is None else found).encode()
 
 
@@ -34,7 +35,13 @@ def serving(answers: dict[str, Any], port: int = 0) -> Iterator[FakeRegistry]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, body = registry.answer(self.path)
+            self.reply(*registry.answer(self.path))
+
+        def do_POST(self) -> None:
+            question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.reply(*registry.answer(self.path, question))
+
+        def reply(self, status: int, body: bytes) -> None:
             self.send_response(status)
             self.end_headers()
             self.wfile.write(body)

@@ -102,6 +102,21 @@ def test_a_task_asks_the_registry_once_for_a_topics_schema(
     assert [row["value"] for row in rows_of(broker, topic_name, 0, 2)] == [b"\0\0\0\0\x07\0"] * 2
 
 
+def test_rows_of_a_given_schema_are_framed_with_that_schemas_id(broker: BrokerProcess, topic_name: str) -> None:
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    old, newest = (
+        f'{{"type":"record","name":"V","fields":[{{"name":"a","type":"{kind}"}}]}}' for kind in ("int", "long")
+    )
+    subject = f"/subjects/{topic_name}-value"
+    known = {f"{subject}/versions/latest": {"id": 7, "schema": newest}, f"{subject} {old}": {"id": 3, "version": 1}}
+    avro = {"value_format": "avro", "avro_is_framed": True, "topic": topic_name}
+    with serving(known) as fake:
+        send(broker, {"a": pa.array([0])}, {"fields": ("a",)}, registry=fake.url, value_schema=old, **avro)
+        with pytest.raises(RuntimeError, match=r"does not have the schema that is given as valueSchema"):
+            send(broker, {"a": pa.array([0])}, {"fields": ("a",)}, registry=fake.url, value_schema='"int"', **avro)
+    assert [row["value"] for row in rows_of(broker, topic_name, 0, 1)] == [b"\0\0\0\0\x03\0"]
+
+
 def test_what_the_broker_refuses_is_told_with_its_reason(broker: BrokerProcess, topic_name: str) -> None:
     with pytest.raises(InvalidTopicError, match="no/topic"):
         send(broker, {"value": ["v"]}, {"value": "value"}, topic="no/topic", client={"max.block.ms": "500"})

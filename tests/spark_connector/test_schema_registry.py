@@ -65,3 +65,13 @@ def test_an_id_that_the_registry_does_not_know_is_told_apart() -> None:
             Registry(fake.url).schema(9)
         with pytest.raises(UnknownSchemaError, match="is PROTOBUF"):
             Registry(fake.url).schema(2)
+
+
+def test_a_given_schema_has_an_id_of_its_own_or_the_error_says_what_to_do() -> None:
+    with serving({**ANSWERS, '/subjects/t-value {"type":"int"}': {"id": 5, "version": 1}}) as fake:
+        assert Registry(fake.url).id_of("t-value", '{"type":"int"}') == 5
+        with pytest.raises(RegistryError, match=r"subjects/t-value does not have the schema .* register it there"):
+            Registry(fake.url).id_of("t-value", SCHEMA)
+        fake.failures = [(404, b'{"error_code":40401}')]
+        with pytest.raises(RegistryError, match="register it there"):
+            Registry(fake.url).id_of("t-value", SCHEMA)

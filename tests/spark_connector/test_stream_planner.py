@@ -1,7 +1,6 @@
 """What a streaming query reads next, against a real broker and without Spark."""
 
 import json
-import logging
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.planning import DataLossError
 from kbroker.spark_connector.read_options import TriggerLimits, read_options
 from tests.kbroker.client.topics import create_topic, produce_values
+from tests.spark_connector.test_group_commits import committed
 
 stream_planner = pytest.importorskip("kbroker.spark_connector.stream_planner")
 ALL = TriggerLimits()
@@ -226,28 +226,16 @@ def test_offsets_that_aged_out_are_an_error_or_left_out(
     assert places(loose.ranges(start, end)) == [(0, 5, 9)]
 
 
-def test_a_group_follows_the_query_and_its_troubles_do_not_stop_it(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query], caplog: pytest.LogCaptureFixture
+def test_a_group_is_told_where_the_next_batch_begins(
+    broker: BrokerProcess, topic_name: str, start_query: type[Query]
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
     planner = start_query(subscribe=topic_name, commitOffsetsToGroup=topic_name).again()
     end = planner.next_end(planner.first(), ALL)
     assert planner.next_end(end, ALL) == end, "where the next batch begins, the last one is finished"
+    planner.close()
     assert committed(broker, topic_name) == {(topic_name, 0): 5}
-    with caplog.at_level(logging.WARNING):
-        planner.commit({("no-such-topic", 0): 1})
-    assert "were not committed to the group" in caplog.text
-
-
-def committed(broker: BrokerProcess, group: str) -> dict[tuple[str, int], int]:
-    confluent_kafka = pytest.importorskip("confluent_kafka")
-    consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": group})
-    try:
-        found = consumer.committed([confluent_kafka.TopicPartition(group, 0)], timeout=30)
-    finally:
-        consumer.close()
-    return {(each.topic, each.partition): each.offset for each in found}
 
 
 def test_small_ranges_are_one_task_and_large_ones_a_task_each(
