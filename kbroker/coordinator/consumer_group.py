@@ -27,9 +27,9 @@ from kbroker.coordinator.consumer_member import (
 )
 from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
 from kbroker.coordinator.member import NEVER
-from kbroker.coordinator.offsets_log import Record
 from kbroker.coordinator.server_assignors import ASSIGNORS
 from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
+from kbroker.coordinator.topic_log import Record
 from kbroker.coordinator.topic_patterns import TopicPattern, Topics
 from kbroker.protocol.errors import ErrorCode, KafkaError
 

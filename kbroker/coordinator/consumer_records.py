@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kbroker.coordinator.consumer_member import ClassicMembership, ConsumerMember, MemberState, Partitions
-from kbroker.coordinator.offsets_log import Record
+from kbroker.coordinator.topic_log import Record
 from kbroker.protocol.errors import MalformedMessage
 from kbroker.protocol.messages.internal_topics import (
     ConsumerGroupCurrentMemberAssignmentKey,

@@ -34,8 +34,9 @@ from kbroker.coordinator.group_events import (
 from kbroker.coordinator.group_keeper import GroupKeeper, steady_ms
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.mixed_group import MixedGroup
-from kbroker.coordinator.offsets_log import Record, Records
 from kbroker.coordinator.offsets_records import commit_key, commit_value
+from kbroker.coordinator.topic_log import Record, Records
+from kbroker.coordinator.topic_once import TopicOnce
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -64,25 +65,22 @@ class GroupCoordinator(GroupKeeper):
     ) -> None:
         super().__init__(config, replicas, executor, clock)
         self._chores: set[asyncio.Task[None]] = set()
-        self._topic_creation: asyncio.Future[object] | None = None
+        self.topic = TopicOnce(OFFSETS_TOPIC)
 
     # --- life -------------------------------------------------------------------------------------------------
 
     def start(self, partition_count: int | None = None) -> None:
         """Begin to coordinate. `partition_count`: of __consumer_offsets, when the topic exists already."""
         if partition_count is not None:
-            self.partition_count = partition_count
-        self._is_active = True
+            self._owned.count = partition_count
+        self._owned.is_active = True
         self._spawn(self._expire_regularly())
 
     async def stop(self) -> None:
         """Answer whoever waits and give up all partitions."""
-        self._is_active = False
-        for partition in list(self._owned.by_number):
-            self._resign(partition)
+        self._owned.resign_all()
         self._timers.close()
-        if self._topic_creation is not None:
-            self._topic_creation.cancel()
+        self.topic.cancel()
         for task in list(self._chores):
             task.cancel()
         if self._chores:
@@ -93,18 +91,6 @@ class GroupCoordinator(GroupKeeper):
         task = asyncio.create_task(coroutine)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
-
-    async def create_topic_once(self, create: Callable[[], Awaitable[object]]) -> None:
-        """Create __consumer_offsets; who asks meanwhile waits for the same creation."""
-        if self._topic_creation is None:
-            self._topic_creation = asyncio.ensure_future(create())
-            self._topic_creation.add_done_callback(self._topic_created)
-        await asyncio.wait([self._topic_creation])
-
-    def _topic_created(self, creation: asyncio.Future[object]) -> None:
-        self._topic_creation = None
-        if not creation.cancelled() and creation.exception() is not None:
-            log.error("%s cannot be created", OFFSETS_TOPIC, exc_info=creation.exception())
 
     def transaction_ended(self, partition: int, producer_id: int, is_commit: bool) -> None:
         """A marker was written to a partition of __consumer_offsets: the offsets of that transaction are decided."""
@@ -371,7 +357,7 @@ class GroupCoordinator(GroupKeeper):
 
     def groups(self) -> tuple[list[AnyGroup], ErrorCode]:
         """Return all groups that are here; 14 when some are still being read, 15 when the coordinator is stopped."""
-        if not self._is_active:
+        if not self._owned.is_active:
             return [], ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._owned.is_loading else ErrorCode.NONE
         return list(self._groups.values()), error

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
@@ -22,12 +23,13 @@ from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import AnswerJoin, AnswerSync, GroupSettings, Instruction, WriteGroup
 from kbroker.coordinator.group_offsets import Key
 from kbroker.coordinator.group_timers import GroupTimers
+from kbroker.coordinator.loading import load, make_groups
 from kbroker.coordinator.mixed_group import MixedGroup
-from kbroker.coordinator.offsets_log import OffsetsLog, Records
 from kbroker.coordinator.offsets_records import group_key, group_value
 from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
-from kbroker.coordinator.partitioning import partition_for
+from kbroker.coordinator.topic_log import Records, TopicLog
 from kbroker.protocol.errors import ErrorCode
+from kbroker.segment.log import Log
 
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig
@@ -43,6 +45,23 @@ def steady_ms() -> int:
     return int(_STARTED_AT_MS + time.monotonic() * 1000)
 
 
+@dataclass(slots=True, eq=False)
+class GroupsPartition(OwnedPartition):
+    """One partition of __consumer_offsets with its groups."""
+
+    groups: dict[str, AnyGroup] = field(default_factory=dict)
+    ended: list[tuple[int, bool]] = field(default_factory=list)
+    """Transactions that ended while the partition was being read: producer id, and whether they count."""
+
+    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        """The producer's offsets of this partition count from now on, or are forgotten."""
+        if self.is_loading:
+            self.ended.append((producer_id, is_commit))
+            return
+        for group in self.groups.values():
+            group.offsets.end_transaction(producer_id, is_commit)
+
+
 class GroupKeeper:
     """Holds the groups; the coordinator builds on it."""
 
@@ -55,13 +74,10 @@ class GroupKeeper:
     ) -> None:
         self.config = config
         self.settings = GroupSettings(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        self.partition_count = config.offsets_topic_num_partitions
-        """Of __consumer_offsets; fixed for the life of the process, whatever is added to the topic."""
         self.brokers_without_newer_protocol: frozenset[int] = frozenset()
         """Live brokers that could not go on with a group of the newer protocol: Java's of 3.9."""
         self._replicas = replicas
         self._clock = clock
-        self._is_active = False
         consumer_settings = ConsumerSettings(
             config.group_consumer_session_timeout_ms,
             config.group_consumer_heartbeat_interval_ms,
@@ -72,13 +88,21 @@ class GroupKeeper:
         """Of all owned partitions."""
         self._timers: GroupTimers[AnyGroup] = GroupTimers(clock, self._tick)
         self._owned = OwnedPartitions(
-            self._maker, config.offsets_load_buffer_size, clock, executor, self._partition_started, self._make_log
+            OFFSETS_TOPIC,
+            config.offsets_topic_num_partitions,
+            replicas,
+            executor,
+            lambda partition, leader_epoch: GroupsPartition(partition, leader_epoch, self._make_log(partition)),
+            self._read_groups,
+            self._partition_started,
+            self._partition_resigned,
         )
 
-    def _make_log(self, partition: int) -> OffsetsLog:
+    def _make_log(self, partition: int) -> TopicLog:
         config = self.config
-        return OffsetsLog(
+        return TopicLog(
             self._replicas,
+            OFFSETS_TOPIC,
             partition,
             self._replicas.clock,
             config.offsets_commit_required_acks,
@@ -89,17 +113,17 @@ class GroupKeeper:
     # --- leadership -------------------------------------------------------------------------------------------
 
     def leadership_changed(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None:
-        """This broker began and ceased to lead partitions; those of other topics are none of our business."""
-        for topic, partition in resigned:
-            if topic == OFFSETS_TOPIC:
-                self._resign(partition)
-        for topic, partition in elected:
-            if topic == OFFSETS_TOPIC:
-                hosted = self._replicas.replica(topic, partition)
-                if hosted is not None and hosted.state.is_leader:
-                    self._owned.take(partition, hosted.state.leader_epoch, hosted.log)
+        """This broker began and ceased to lead partitions."""
+        self._owned.leadership_changed(elected, resigned)
 
-    def _partition_started(self, owned: OwnedPartition) -> None:
+    def _read_groups(self, owned: GroupsPartition, partition_log: Log, is_wanted: Callable[[], bool]) -> str:
+        loaded = load(partition_log, self.config.offsets_load_buffer_size, is_wanted)
+        owned.groups = make_groups(loaded, self._maker, self._clock(), owned.partition)
+        return f"{len(owned.groups)} groups from {loaded.records} records"
+
+    def _partition_started(self, owned: GroupsPartition) -> None:
+        for ended in owned.ended:
+            owned.end_transaction(*ended)
         now = self._clock()
         self._groups.update(owned.groups)
         for group in owned.groups.values():
@@ -109,10 +133,7 @@ class GroupKeeper:
             else:
                 self._carry_out(group, group.start(now))
 
-    def _resign(self, partition: int) -> None:
-        owned = self._owned.give_up(partition)
-        if owned is None:
-            return
+    def _partition_resigned(self, owned: GroupsPartition) -> None:
         now = self._clock()
         for group_id, group in owned.groups.items():
             if self._groups.get(group_id) is group:
@@ -123,21 +144,11 @@ class GroupKeeper:
 
     def partition_for(self, group_id: str) -> int:
         """Return the partition of __consumer_offsets that holds the group."""
-        return partition_for(group_id, self.partition_count)
+        return self._owned.partition_for(group_id)
 
     def status(self, group_id: str) -> ErrorCode:
         """Return why this broker cannot speak for the group now (15, 14, 16), or NONE."""
-        return self._find_owned(group_id)[1]
-
-    def _find_owned(self, group_id: str) -> tuple[OwnedPartition | None, ErrorCode]:
-        if not self._is_active:
-            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
-        owned = self._owned.by_number.get(self.partition_for(group_id))
-        if owned is None:
-            return None, ErrorCode.NOT_COORDINATOR
-        if owned.is_loading:
-            return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return owned, ErrorCode.NONE
+        return self._owned.find(group_id)[1]
 
     def _find(self, group_id: str, empty_is_valid: bool = False) -> tuple[AnyGroup | None, ErrorCode]:
         """Return the group if it is here; the error is NONE when this broker would have it if it existed."""
@@ -213,8 +224,8 @@ class GroupKeeper:
             done(error)
             if error is not ErrorCode.NONE and self._owned.by_number.get(partition) is owned:
                 log.warning("group records were not written (%s): partition %d is read anew", error.name, partition)
-                self._resign(partition)
-                self.leadership_changed([(OFFSETS_TOPIC, partition)], [])
+                self._owned.resign(partition)
+                self._owned.leadership_changed([(OFFSETS_TOPIC, partition)], [])
 
         owned.log.append(records, written)
 

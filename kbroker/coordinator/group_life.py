@@ -21,8 +21,8 @@ from kbroker.coordinator.group_events import (
 from kbroker.coordinator.group_offsets import GroupOffsets
 from kbroker.coordinator.member import NEVER, Member, Protocols
 from kbroker.coordinator.membership import Membership
-from kbroker.coordinator.offsets_log import Record
 from kbroker.coordinator.offsets_records import group_key
+from kbroker.coordinator.topic_log import Record
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.internal_topics import GroupMetadataValue
 

@@ -1,7 +1,6 @@
 """Reads a partition of __consumer_offsets into groups: what a new coordinator does first. Blocking; for a thread.
 
-Reading goes from the log's start to its end, not to the high watermark: what is beyond was written by a leader before
-us and will be committed by us. Later records replace earlier ones. Offsets in transactions wait for their marker.
+Later records replace earlier ones. Offsets in transactions wait for their marker.
 
 A record that cannot be read is told in the log with its offset and left out. (Kafka's coordinator would give up the
 whole partition then, and answer that its groups have no offsets.)
@@ -21,6 +20,7 @@ from kbroker.coordinator.consumer_records import StoredGroup, is_consumer_key, l
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
+from kbroker.coordinator.log_pieces import header_at, read_pieces
 from kbroker.coordinator.member import Member
 from kbroker.coordinator.offsets_records import (
     COMMIT_KEY_START,
@@ -31,12 +31,11 @@ from kbroker.coordinator.offsets_records import (
     read_group,
     read_key,
 )
-from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.errors import KafkaError, MalformedMessage
 from kbroker.protocol.messages.internal_topics import GroupMetadataValue
-from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
+from kbroker.protocol.records.batch import BatchHeader
 from kbroker.protocol.records.control import ControlType, read_marker
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
-from kbroker.protocol.records.message_set import as_batches
 from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log import Log
 
@@ -71,17 +70,9 @@ class LoadedOffsets:
 def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> LoadedOffsets:
     """Read the whole log; stops early when `is_wanted` no longer holds. Raises KafkaError when the disk fails."""
     loaded = LoadedOffsets()
-    offset = partition_log.log_start_offset
-    while offset < partition_log.log_end_offset and is_wanted():
-        data = _read(partition_log, offset, buffer_bytes)
-        if data is None:
-            offset += 1  # inside of a damaged batch; sooner or later the next one begins
-            continue
-        reached = _load_piece(loaded, data, offset, partition_log)
-        if reached == offset:
-            log.error("%s: nothing can be read at offset %d, the rest is left out", partition_log.name, offset)
-            break
-        offset = reached
+    read_pieces(
+        partition_log, buffer_bytes, is_wanted, lambda data, offset: _load_piece(loaded, data, offset, partition_log)
+    )
     _resolve_plain(loaded, partition_log)
     return loaded
 
@@ -94,7 +85,7 @@ def _load_piece(loaded: LoadedOffsets, data: bytes, offset: int, partition_log: 
         position = loaded.plain.read(data, position, offset)
         if position > before:
             offset = max(offset, loaded.plain.next_offset)
-        header = _header_at(data, position, partition_log)
+        header = header_at(data, position, partition_log)
         if header is None:
             return offset
         if header.last_offset >= offset:
@@ -141,28 +132,6 @@ def _load_commit(
         offsets.load((topic, partition), committed, record_offset)
     elif offsets.record_offset((topic, partition)) < record_offset:
         offsets.remove([(topic, partition)])
-
-
-def _read(partition_log: Log, offset: int, buffer_bytes: int) -> bytes | None:
-    """Return the batches from an offset on, None when the first is damaged (the log has said so)."""
-    try:
-        return bytes(as_batches(partition_log.read(offset, buffer_bytes).read()))
-    except KafkaError as error:
-        if error.code is ErrorCode.CORRUPT_MESSAGE:
-            return None
-        raise
-
-
-def _header_at(data: bytes, position: int, partition_log: Log) -> BatchHeader | None:
-    """Return the header of a whole batch, None where there is none (the log says so if it is damaged)."""
-    if position + HEADER_SIZE > len(data):
-        return None
-    try:
-        header = read_header(data, position)
-    except (CorruptBatch, InvalidRecord) as error:
-        log.error("%s: a batch of group records cannot be read: %s", partition_log.name, error)
-        return None
-    return header if position + header.size <= len(data) else None
 
 
 def _load_batch(loaded: LoadedOffsets, data: bytes, position: int, header: BatchHeader, partition_log: Log) -> None:

@@ -1,7 +1,8 @@
-"""The partitions of __consumer_offsets this broker leads: read when it begins to, given up when it ceases.
+"""The partitions of a coordinator's topic that this broker leads: read when it begins to, given up when it ceases.
 
-Reading goes on in a worker thread, one partition after the other; until it is done, the partition's groups are
-answered COORDINATOR_LOAD_IN_PROGRESS. A partition that is lost meanwhile is forgotten at once.
+Shared by the coordinators of groups (__consumer_offsets) and of transactions (__transaction_state); each says how its
+partitions are read. Reading goes on in a worker thread, one partition after the other; until it is done, whoever asks
+is answered COORDINATOR_LOAD_IN_PROGRESS. A partition that is lost meanwhile is forgotten at once.
 """
 
 from __future__ import annotations
@@ -9,66 +10,115 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kbroker.coordinator.any_group import AnyGroup, GroupMaker
-from kbroker.coordinator.loading import LoadedOffsets, load, make_groups
-from kbroker.coordinator.offsets_log import OffsetsLog
+from kbroker.coordinator.partitioning import partition_for
+from kbroker.coordinator.topic_log import TopicLog
+from kbroker.protocol.errors import ErrorCode
 from kbroker.segment.log import Log
+
+if TYPE_CHECKING:
+    from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, eq=False)
 class OwnedPartition:
-    """One partition of __consumer_offsets with its groups."""
+    """One partition; a coordinator adds what it keeps there."""
 
     partition: int
     leader_epoch: int
-    log: OffsetsLog
+    log: TopicLog
     is_loading: bool = True
-    groups: dict[str, AnyGroup] = field(default_factory=dict)
-    ended: list[tuple[int, bool]] = field(default_factory=list)
-    """Transactions that ended while the partition was being read: producer id, and whether they count."""
-
-    def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        """The producer's offsets of this partition count from now on, or are forgotten."""
-        if self.is_loading:
-            self.ended.append((producer_id, is_commit))
-            return
-        for group in self.groups.values():
-            group.offsets.end_transaction(producer_id, is_commit)
 
 
-class OwnedPartitions:
-    """All of them, by number: `owned[3]`."""
+P = TypeVar("P", bound=OwnedPartition)
+
+
+class OwnedPartitions(Generic[P]):
+    """All of them, by number: `owned.by_number[3]`."""
 
     def __init__(
         self,
-        maker: GroupMaker,
-        buffer_bytes: int,
-        clock: Callable[[], int],
+        topic: str,
+        partition_count: int,
+        replicas: ReplicaManager,
         executor: Executor | None,
-        started: Callable[[OwnedPartition], None],
-        make_log: Callable[[int], OffsetsLog],
+        make: Callable[[int, int], P],
+        read: Callable[[P, Log, Callable[[], bool]], str],
+        started: Callable[[P], None],
+        resigned: Callable[[P], None],
     ) -> None:
-        """`started(owned)` is called when a partition has been read; its groups' timers do not run yet."""
-        self.by_number: dict[int, OwnedPartition] = {}
-        self._maker = maker
-        self._buffer_bytes = buffer_bytes
-        self._clock = clock
+        """What a coordinator does with its partitions.
+
+        Args:
+            topic: where they are.
+            partition_count: how many the topic has; `count` may be corrected before it begins.
+            replicas: tells who leads.
+            executor: for reading.
+            make: of a partition and its leader epoch.
+            read: fills one from the log, in a thread; stops early when the function it is given says no; returns what
+                it has found, as text.
+            started: called on the loop when one has been read.
+            resigned: called on the loop when one is given up.
+        """
+        self.topic = topic
+        self.count = partition_count
+        """Fixed for the life of the process, whatever is added to the topic."""
+        self.is_active = False
+        """Whether the coordinator runs."""
+        self.by_number: dict[int, P] = {}
+        self._replicas = replicas
         self._executor = executor
+        self._make = make
+        self._read = read
         self._started = started
-        self._make_log = make_log
+        self._resigned = resigned
         self._one_at_a_time = asyncio.Lock()
         self._loads: set[asyncio.Task[None]] = set()
+
+    # --- questions --------------------------------------------------------------------------------------------
 
     @property
     def is_loading(self) -> bool:
         """Whether some partition is still being read."""
         return any(owned.is_loading for owned in self.by_number.values())
+
+    def partition_for(self, key: str) -> int:
+        """Return the partition that holds a group, or a transactional id."""
+        return partition_for(key, self.count)
+
+    def find(self, key: str) -> tuple[P | None, ErrorCode]:
+        """Return the partition that holds the key; else why this broker cannot speak for it now (15, 14, 16)."""
+        if not self.is_active:
+            return None, ErrorCode.COORDINATOR_NOT_AVAILABLE
+        owned = self.by_number.get(self.partition_for(key))
+        if owned is None:
+            return None, ErrorCode.NOT_COORDINATOR
+        if owned.is_loading:
+            return None, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return owned, ErrorCode.NONE
+
+    def is_current(self, owned: P) -> bool:
+        """Whether the partition has not been given up since."""
+        return self.by_number.get(owned.partition) is owned
+
+    # --- leadership -------------------------------------------------------------------------------------------
+
+    def leadership_changed(self, elected: Sequence[tuple[str, int]], resigned: Sequence[tuple[str, int]]) -> None:
+        """This broker began and ceased to lead partitions; those of other topics are none of our business."""
+        for topic, partition in resigned:
+            if topic == self.topic:
+                self.resign(partition)
+        for topic, partition in elected:
+            if topic == self.topic:
+                hosted = self._replicas.replica(topic, partition)
+                if hosted is not None and hosted.state.is_leader:
+                    self.take(partition, hosted.state.leader_epoch, hosted.log)
 
     def take(self, partition: int, leader_epoch: int, partition_log: Log) -> None:
         """This broker leads the partition (again, when it is known already)."""
@@ -76,51 +126,49 @@ class OwnedPartitions:
         if known is not None:
             known.leader_epoch = max(known.leader_epoch, leader_epoch)
             return
-        owned = OwnedPartition(partition, leader_epoch, self._make_log(partition))
-        self.by_number[partition] = owned
+        owned = self.by_number[partition] = self._make(partition, leader_epoch)
         if partition_log.log_start_offset == partition_log.log_end_offset:
             owned.is_loading = False
             return
-        task = asyncio.create_task(self._load(owned, partition_log), name=f"load-groups-{partition}")
+        task = asyncio.create_task(self._load(owned, partition_log), name=f"load-{partition_log.name}")
         self._loads.add(task)
         task.add_done_callback(self._loads.discard)
 
-    def give_up(self, partition: int) -> OwnedPartition | None:
-        """This broker does not lead the partition any more; returns it with its groups."""
-        return self.by_number.pop(partition, None)
+    def resign(self, partition: int) -> None:
+        """This broker does not lead the partition any more."""
+        owned = self.by_number.pop(partition, None)
+        if owned is not None:
+            self._resigned(owned)
+
+    def resign_all(self) -> None:
+        """The coordinator stops: give up all partitions, take none any more."""
+        self.is_active = False
+        for partition in list(self.by_number):
+            self.resign(partition)
 
     async def finish(self) -> None:
-        """Wait for what runs in threads; the partitions have been given up."""
+        """Wait until what is being read has been read."""
         if self._loads:
             await asyncio.wait(self._loads)
 
-    def _is_current(self, owned: OwnedPartition) -> bool:
-        return self.by_number.get(owned.partition) is owned
+    # --- reading ----------------------------------------------------------------------------------------------
 
-    async def _load(self, owned: OwnedPartition, partition_log: Log) -> None:
+    async def _load(self, owned: P, partition_log: Log) -> None:
         begun = time.monotonic()
         async with self._one_at_a_time:
-            if not self._is_current(owned):
+            if not self.is_current(owned):
                 return
             try:
-                loaded, groups = await asyncio.get_running_loop().run_in_executor(
-                    self._executor, self._load_in_thread, owned, partition_log
+                found = await asyncio.get_running_loop().run_in_executor(
+                    self._executor, self._read, owned, partition_log, lambda: self.is_current(owned)
                 )
             except Exception:
-                log.exception("%s: its groups cannot be read", partition_log.name)
-                if self._is_current(owned):
+                log.exception("%s cannot be read: nobody coordinates what it holds", partition_log.name)
+                if self.is_current(owned):
                     del self.by_number[owned.partition]
                 return
-        if not self._is_current(owned):
+        if not self.is_current(owned):
             return
-        owned.groups = groups
         owned.is_loading = False
-        for ended in owned.ended:
-            owned.end_transaction(*ended)
-        took_ms = (time.monotonic() - begun) * 1000
-        log.info("%s: %d groups from %d records in %.0f ms", partition_log.name, len(groups), loaded.records, took_ms)
+        log.info("%s: %s in %.0f ms", partition_log.name, found, (time.monotonic() - begun) * 1000)
         self._started(owned)
-
-    def _load_in_thread(self, owned: OwnedPartition, partition_log: Log) -> tuple[LoadedOffsets, dict[str, AnyGroup]]:
-        loaded = load(partition_log, self._buffer_bytes, lambda: self._is_current(owned))
-        return loaded, make_groups(loaded, self._maker, self._clock(), owned.partition)

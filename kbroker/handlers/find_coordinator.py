@@ -43,7 +43,7 @@ def find_coordinator(
 async def _create_and_answer(
     services: Services, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    await services.groups.create_topic_once(lambda: create_missing_topics(services, [OFFSETS_TOPIC]))
+    await services.groups.topic.create(lambda: create_missing_topics(services, [OFFSETS_TOPIC]))
     first_keys = _keys(ctx, request)[:MOST_WAITED_FOR]
     await services.metadata.wait_for(
         lambda cache: all(_locate(services, ctx, key).error_code is ErrorCode.NONE for key in first_keys), FIRST_TOPIC_S

@@ -202,18 +202,6 @@ async def test_a_member_waits_for_the_timer_of_a_rebalance(tmp_path: Path) -> No
     await coordinated.close()
 
 
-async def test_the_topic_is_created_once_however_many_ask(coordinated: Coordinated) -> None:
-    calls = 0
-
-    async def create() -> None:
-        nonlocal calls
-        calls += 1
-        await asyncio.sleep(0.01)
-
-    await asyncio.gather(*(coordinated.groups.create_topic_once(create) for _ in range(5)))
-    assert calls == 1
-
-
 async def test_a_lost_disk_ends_the_coordination_of_its_groups(coordinated: Coordinated) -> None:
     await coordinated.stable("g")
     (directory,) = coordinated.played.logs.live_dirs

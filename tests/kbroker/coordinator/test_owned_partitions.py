@@ -28,11 +28,11 @@ async def test_a_partition_lost_while_it_is_read_is_forgotten(coordinated: Coord
     partition = coordinated.groups.partition_for("g")
     hosted = coordinated.played.replicas.hosted[OFFSETS_TOPIC, partition]
     owned = coordinated.groups._owned
-    coordinated.groups._resign(partition)
+    coordinated.groups._owned.resign(partition)
     owned.take(partition, 5, hosted.log)
     assert owned.is_loading
-    assert owned.give_up(partition) is not None
-    assert owned.give_up(partition) is None
+    owned.resign(partition)
+    owned.resign(partition)
     await owned.finish()
     assert partition not in owned.by_number
     assert coordinated.groups.status("g") is ErrorCode.NOT_COORDINATOR
@@ -50,7 +50,7 @@ async def test_a_partition_that_cannot_be_read_is_not_owned(
     failing: Any = Failing()
     assert not isinstance(failing, Log)
     owned = coordinated.groups._owned
-    owned.give_up(0)
+    owned.resign(0)
     owned.take(0, 5, failing)
     await owned.finish()
     assert 0 not in owned.by_number
@@ -79,7 +79,7 @@ async def test_a_marker_decides_the_offsets_of_its_transaction(
     builder.append(commit_key("g", "t", 0), commit_value(CommittedOffset(9, -1, "", 5)), (), 1)
     partition_log.append_as_leader(builder.build(7, 0, 0, transactional=True), 0, 1, AppendOrigin.COORDINATOR)
     groups = coordinated.groups
-    groups._resign(partition)
+    groups._owned.resign(partition)
     groups._owned.take(partition, 5, partition_log)
     if during_load:
         assert groups._owned.by_number[partition].is_loading

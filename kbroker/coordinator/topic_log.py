@@ -1,4 +1,4 @@
-"""Appends to one partition of __consumer_offsets: what one turn of the event loop brings goes in as one batch.
+"""Appends to one partition of a coordinator's topic: what one turn of the event loop brings goes in as one batch.
 
     append(records, done) … append(records, done)  --end of the turn-->  one batch  --acknowledged-->  done … done
 
@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.protocol.records.builder import BatchBuilder
@@ -47,14 +46,22 @@ class Replicas(Protocol):
         """Size of the largest batch the partition takes."""
 
 
-class OffsetsLog:
+class TopicLog:
     """One partition's way into the log."""
 
     def __init__(
-        self, replicas: Replicas, partition: int, clock: Callable[[], int], acks: int, timeout_ms: int, compression: int
+        self,
+        replicas: Replicas,
+        topic: str,
+        partition: int,
+        clock: Callable[[], int],
+        acks: int,
+        timeout_ms: int,
+        compression: int,
     ) -> None:
         """`clock` gives the records' timestamps."""
         self._replicas = replicas
+        self._topic = topic
         self._partition = partition
         self._clock = clock
         self._acks = acks
@@ -76,7 +83,7 @@ class OffsetsLog:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        limit = self._replicas.max_batch_bytes(OFFSETS_TOPIC, self._partition)
+        limit = self._replicas.max_batch_bytes(self._topic, self._partition)
         batch: list[tuple[Records, Done]] = []
         size = HEADER_SIZE
         for call in waiting:
@@ -106,7 +113,7 @@ class OffsetsLog:
                 offset += len(records)
 
         self._replicas.append_then(
-            OFFSETS_TOPIC,
+            self._topic,
             self._partition,
             builder.build(),
             self._acks,

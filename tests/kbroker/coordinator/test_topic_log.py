@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from kbroker.coordinator.offsets_log import OffsetsLog
+from kbroker.coordinator.topic_log import TopicLog
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log import AppendOrigin, AppendResult
@@ -37,8 +37,8 @@ class Replicas:
         return self.limit
 
 
-def log_of(replicas: Replicas) -> OffsetsLog:
-    return OffsetsLog(replicas, 3, lambda: 1000, -1, 5000, 0)
+def log_of(replicas: Replicas) -> TopicLog:
+    return TopicLog(replicas, "__consumer_offsets", 3, lambda: 1000, -1, 5000, 0)
 
 
 async def test_each_call_learns_the_offset_of_its_own_first_record() -> None:
