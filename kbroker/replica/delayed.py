@@ -115,8 +115,14 @@ class DelayedAnswer:
     def _finish(self) -> None:
         self._timer.cancel()
         assert self.future is not None
-        if not self.future.done():
-            self.future.set_result(self._respond(self.results))
+        if self.future.done():
+            return
+        try:
+            response = self._respond(self.results)
+        except Exception as error:  # told to the client who waits, not to whoever happens to settle the last result
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(response)
 
 
 Ack = tuple[int, DelayedAnswer, int]

@@ -106,6 +106,16 @@ async def test_acks_0_is_not_answered_and_an_error_closes_the_connection(played:
         produce(played.services, played.ctx(11), request_for((5, one_batch()), acks=0))
 
 
+async def test_acks_0_closes_the_connection_when_a_worker_refuses_the_batch(tmp_path: Path) -> None:
+    played = Played(tmp_path, compression_type="zstd", cleanup_policy=("compact",))
+    await played.lead()
+    answer = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000), key=None)), acks=0))
+    assert asyncio.isfuture(answer)
+    with pytest.raises(CloseConnection):
+        await asyncio.wait_for(answer, 10)
+    await played.close()
+
+
 async def test_too_few_in_sync_replicas_refuse_before_the_append(tmp_path: Path) -> None:
     played = Played(tmp_path, min_insync_replicas=2)
     await played.lead(replicas=(1, 2), isr=(1,))

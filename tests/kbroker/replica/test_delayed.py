@@ -4,6 +4,8 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.delayed import LONGEST_PAUSE_S, DelayedAnswer, DelayedFetch, settle_reached
 
@@ -61,6 +63,24 @@ async def test_time_that_is_over_while_results_are_gathered_is_over_at_the_end()
     answer.results += ["first", "second"]
     answer.wait_for(1, acks, 5)
     assert await answer.release() == ["first", ErrorCode.REQUEST_TIMED_OUT]
+
+
+async def test_an_answer_that_cannot_be_made_fails_and_those_behind_it_are_settled_all_the_same() -> None:
+    def refuse(results: list[Any]) -> list[Any]:
+        raise ValueError("no answer")
+
+    acks = list[Any]()
+    answers = [DelayedAnswer(1000, refuse), DelayedAnswer(1000, codes)]
+    for answer in answers:
+        answer.results.append("result")
+        answer.wait_for(0, acks, 5)
+    assert settle_reached(acks, 5) == []
+    first, second = (answer.future for answer in answers)
+    assert first is not None
+    assert second is not None
+    with pytest.raises(ValueError, match="no answer"):
+        await first
+    assert await second == ["result"]
 
 
 async def test_a_result_that_comes_later_is_waited_for() -> None:
