@@ -281,6 +281,7 @@ class GroupCoordinator(GroupKeeper):
         error = group.commit_error(member_id, group_instance_id, generation_id, self._clock())
         if error is not ErrorCode.NONE or not offsets:
             return error
+        records = [(commit_key(group_id, key[0], key[1]), commit_value(committed)) for key, committed in offsets]
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         committing = group.offsets
         committing.begin([key for key, _ in offsets])
@@ -295,7 +296,6 @@ class GroupCoordinator(GroupKeeper):
             if not future.done():
                 future.set_result(answer(commit_error(error)))
 
-        records = [(commit_key(group_id, key[0], key[1]), commit_value(committed)) for key, committed in offsets]
         self._owned.by_number[group.partition].log.append(records, done)
         return future
 

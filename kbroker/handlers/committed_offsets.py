@@ -24,6 +24,7 @@ from kbroker.protocol.messages.groups import (
 
 FIRST_BATCHED_VERSION = 8
 FIRST_TOP_LEVEL_ERROR = 2
+LATEST_EXPIRY_MS = (1 << 63) - 1
 MOST_ANSWERED_AT_ONCE = 1000
 """Partitions of a commit whose answer is made in one go."""
 
@@ -46,7 +47,7 @@ def _commit(
     topics = services.metadata.topics
     longest = services.config.offset_metadata_max_bytes
     now = ctx.received_at
-    expires = -1 if request.retention_time_ms == -1 else now + request.retention_time_ms
+    expires = -1 if request.retention_time_ms == -1 else min(now + request.retention_time_ms, LATEST_EXPIRY_MS)
     for topic in request.topics:
         name = topic.name
         known = topics.get(name)

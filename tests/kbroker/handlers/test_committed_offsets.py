@@ -121,6 +121,12 @@ async def test_an_old_clients_own_retention_is_kept_with_the_offset(ask: Ask, gr
     assert (await fetch(ask, group, topic))[1][0] == (42, -1, "note", ErrorCode.NONE)
 
 
+async def test_the_longest_retention_there_is_keeps_an_offset_for_good(ask: Ask, group: str, topic: str) -> None:
+    stored = await commit(ask, group, topic, offset(0), version=4, retention_time_ms=(1 << 63) - 1)
+    assert stored == {0: ErrorCode.NONE}
+    assert await fetch(ask, group, topic, require_stable=True) == (0, {0: (42, -1, "note", ErrorCode.NONE), 1: NOTHING})
+
+
 async def test_offsets_are_deleted_when_nobody_reads_the_topic(ask: Ask, group: str, topic: str) -> None:
     await commit(ask, group, topic, offset(0), offset(1))
     partitions = [OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in (0, 9)]
