@@ -403,9 +403,9 @@ class GroupCoordinator(GroupKeeper):
                 log.exception("expiring offsets failed; it is tried again later")
 
     async def expire_offsets(self) -> None:
-        """Forget the offsets whose retention is over, and Empty groups that have none left."""
+        """Forget the offsets whose retention is over by both clocks, and Empty groups that have none left."""
         async for group in self._each_group():
-            self._expire_group(group, self._clock())
+            self._expire_group(group, min(self._clock(), self._replicas.clock()))
 
     def _expire_group(self, group: AnyGroup, now: int) -> None:
         expired = group.expired_offsets(now, self.config.offsets_retention_minutes * MS_PER_MINUTE)

@@ -41,7 +41,10 @@ _STARTED_AT_MS = time.time() * 1000 - time.monotonic() * 1000
 
 
 def steady_ms() -> int:
-    """Milliseconds since 1970 by a clock that never jumps: a corrected system clock must not end every session."""
+    """Milliseconds since 1970 by a clock that never jumps: a corrected system clock must not end every session.
+
+    It stands still while the machine sleeps, and stays wrong where the system's clock was wrong at the start.
+    """
     return int(_STARTED_AT_MS + time.monotonic() * 1000)
 
 
@@ -250,5 +253,8 @@ class GroupKeeper:
         owned = self._owned.by_number.get(group.partition)
         if owned is None:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        else:
-            owned.log.append([(group_key(group.group_id), group_value(instruction.value))], done)
+            return
+        value = instruction.value
+        if value.current_state_timestamp >= 0:  # who reads it has another clock: a time too early would end offsets
+            value.current_state_timestamp += max(self._replicas.clock() - self._clock(), 0)
+        owned.log.append([(group_key(group.group_id), group_value(value))], done)

@@ -25,8 +25,11 @@ class Coordinated:
     """`groups` is the coordinator of all partitions of __consumer_offsets."""
 
     def __init__(self, folder: Path, **config: Any) -> None:
-        self.played = Played(folder)
         self.now = 1_000_000
+        """Of the coordinator's clock, which nobody sets and which stands still while the machine sleeps."""
+        self.ahead_ms = 0
+        """How much later the clock on the wall is."""
+        self.played = Played(folder, clock=lambda: self.now + self.ahead_ms)
         self.config = SimpleNamespace(
             group_initial_rebalance_delay_ms=0,
             group_max_size=100,

@@ -172,6 +172,25 @@ async def test_offsets_of_a_deleted_topic_are_forgotten(coordinated: Coordinated
     assert committed(coordinated, "g") == {("u", 1): 42}
 
 
+async def test_a_machine_that_slept_does_not_let_offsets_expire_early_after_a_restart(coordinated: Coordinated) -> None:
+    joined = await coordinated.stable("g")
+    await coordinated.commit("g", (KEY, OFFSET), member=joined)
+    coordinated.ahead_ms = 70_000  # more than the retention
+    coordinated.groups.leave("g", [(joined.member_id, None)])
+    coordinated.now, coordinated.ahead_ms = coordinated.now + coordinated.ahead_ms, 0
+    await coordinated.restart()
+    await coordinated.groups.expire_offsets()
+    assert [group.group_id for group in coordinated.groups.groups()[0]] == ["g"]
+
+
+async def test_a_clock_set_back_does_not_let_offsets_expire(coordinated: Coordinated) -> None:
+    coordinated.ahead_ms = -70_000
+    now = coordinated.now + coordinated.ahead_ms
+    await coordinated.commit("g", (KEY, CommittedOffset(1, commit_timestamp=now)))
+    await coordinated.groups.expire_offsets()
+    assert [group.group_id for group in coordinated.groups.groups()[0]] == ["g"]
+
+
 async def test_offsets_expire_and_the_group_with_them(coordinated: Coordinated) -> None:
     joined = await coordinated.stable("g")
     await coordinated.commit("g", (KEY, OFFSET), member=joined)
