@@ -1,20 +1,20 @@
 # cython: boundscheck=False, wraparound=False, initializedcheck=False, annotation_typing=False
-"""Walks a message's fields to read or write one version of it.
-
-For each message (or struct) and version a `Plan` is made once: the fields which that version has, in wire order,
-each a `Step` with everything decided that can be decided beforehand; and what the version lacks. Reading and writing
-walk the steps.
+"""Walks a message's fields to read or write one version of it, as the version's plan (plans.py) lists them.
 
 A body in a flexible version ends, as does every struct in it, with its tagged fields: UV count, then tag, size and
 value of each.
 Bytes behind a body are ignored, as Kafka ignores them.
+
+What is large is read and written in steps by whoever has others to serve in between: generators that yield after each
+few elements, STEP_ELEMENTS at most.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, TypeVar
 
 from kbroker.protocol import slots
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.plans import Plan, Step, element_plan, plan_of
 from kbroker.protocol.primitives import (
     BOOL,
     ERROR,
@@ -34,104 +34,17 @@ from kbroker.protocol.primitives import (
     Writer,
     size_of,
 )
-from kbroker.protocol.schema import Field, Message, Schema, Struct
+from kbroker.protocol.schema import Message, Struct
 
 M = TypeVar("M", bound=Message)
 
-_FIXED_SIZES = {BOOL: 1, INT8: 1, INT16: 2, INT32: 4, INT64: 8, FLOAT64: 8, UUID: 16, ERROR: 2}
-
 NUMBERS_PER_ELEMENT = 4
 """So many plain numbers cost as much as one struct or text."""
+STEP_ELEMENTS = 64
+"""Structs read or written in one step; of what is no struct NUMBERS_PER_ELEMENT times as many."""
 
 _ERRORS = [ErrorCode.of(code) for code in range(-1, max(ErrorCode) + 1)]
 _KNOWN_ERRORS = len(_ERRORS)
-
-
-class Step:
-    """How one field stands on the wire in one version."""
-
-    def __init__(
-        self, struct_type: type[Struct], field: Field, version: int, flexible: bool, plan: "Plan | None"
-    ) -> None:
-        self.name = field.name
-        self.place = slots.place_of(struct_type, field.name)
-        self.kind = field.kind
-        self.array = field.array
-        self.nullable = version in field.nullable
-        self.flexible = flexible
-        self.plan: Any = plan
-        self.tag = -1 if field.tag is None else field.tag
-        self.default = field.default
-        self.element_size = _smallest(field.kind, flexible, plan)
-
-
-class Plan:
-    """One version of a message or struct, ready to be walked."""
-
-    def __init__(self, struct_type: type[Struct], version: int, flexible: bool) -> None:
-        fields = struct_type.__schema__.fields
-        steps = [(item, _step(struct_type, item, version, flexible)) for item in fields]
-        present = [(item, step) for item, step in steps if version in item.versions]
-        lacking = [(item, step) for item, step in steps if version not in item.versions]
-        self.name = struct_type.__qualname__
-        self.struct_type = struct_type
-        self.version = version
-        self.flexible = flexible
-        self.steps = tuple(step for item, step in present if item.tag is None)
-        self.tagged = tuple(sorted((step for item, step in present if item.tag is not None), key=_tag_of))
-        self.preset = (*(step for _, step in lacking), *self.tagged)
-        self.refused = tuple(step for item, step in lacking if not item.ignorable)
-        self.smallest = sum(_smallest_field(step) for step in self.steps) + (1 if flexible else 0)
-
-
-def _tag_of(step: Step) -> int:
-    return step.tag
-
-
-def _step(struct_type: type[Struct], field: Field, version: int, flexible: bool) -> Step:
-    """Return a field's step, with the plan of the struct it holds, if it holds one and is in the version."""
-    plan = None
-    if field.kind == STRUCT and version in field.versions:
-        assert field.struct is not None, f"{field.name}: no struct {field.struct_name} in its message"
-        plan = Plan(field.struct, version, flexible)
-    return Step(struct_type, field, version, flexible, plan)
-
-
-def _smallest(kind: int, flexible: bool, plan: Plan | None) -> int:
-    """Return the least number of bytes that one value of a kind takes: what bounds the count of an array."""
-    if plan is not None:
-        return max(plan.smallest, 1)
-    if kind in _FIXED_SIZES:
-        return _FIXED_SIZES[kind]
-    if flexible:
-        return 1
-    return 2 if kind == STRING else 4
-
-
-def _smallest_field(step: Step) -> int:
-    """Return the least number of bytes that a field takes."""
-    if step.array:
-        return 1 if step.flexible else 4
-    if step.plan is not None:
-        return 1 if step.nullable else step.plan.smallest
-    return step.element_size
-
-
-_plans: dict[Any, Plan] = {}
-
-
-def _plan(message_type: type[Message], version: int) -> Plan:
-    """Return the plan of a message in a version; raises UNSUPPORTED_VERSION for one it does not have."""
-    plan = _plans.get((message_type, version))
-    if plan is None:
-        schema: Schema = message_type.__schema__
-        if version not in schema.versions:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_VERSION,
-                f"{schema.name} has versions {schema.versions}, not {version}",
-            )
-        plan = _plans[(message_type, version)] = Plan(message_type, version, version in schema.flexible)
-    return plan
 
 
 def decode(
@@ -140,20 +53,33 @@ def decode(
     """Read a message that starts at a position of a buffer.
 
     Records are views on the buffer. `most_elements` bounds the elements of all its arrays together. Raises
-    MalformedMessage, and KafkaError(UNSUPPORTED_VERSION) for a version the message does not have.
+    MalformedMessage (TooManyElements when that is what is wrong), and KafkaError(UNSUPPORTED_VERSION) for a version the
+    message does not have.
     """
-    plan = _plan(message_type, version)
+    plan = plan_of(message_type, version)
     try:
         message: M = _read_struct(Reader(buffer, position, most_elements), plan)
     except MalformedMessage as error:
-        raise MalformedMessage(f"{plan.name} v{version}: {error}") from None
+        raise type(error)(f"{plan.name} v{version}: {error}") from None
+    return message
+
+
+def decode_in_steps(
+    message_type: type[M], buffer: BytesLike, version: int, position: int = 0, most_elements: int = NO_LIMIT
+) -> Generator[None, None, M]:
+    """Read a message as `decode` does, in steps; the generator returns it."""
+    plan = plan_of(message_type, version)
+    try:
+        message: M = yield from _read_struct_in_steps(Reader(buffer, position, most_elements), plan)
+    except MalformedMessage as error:
+        raise type(error)(f"{plan.name} v{version}: {error}") from None
     return message
 
 
 def encode(message: Message, version: int) -> bytes:
     """Return a message's bytes; raises UNSUPPORTED_VERSION when the version cannot say what the message says."""
     writer = Writer()
-    _write_struct(writer, message, _plan(type(message), version))
+    _write_struct(writer, message, plan_of(type(message), version))
     return writer.to_bytes()
 
 
@@ -172,16 +98,8 @@ def encode_elements(structs: Iterable[Struct], message_type: type[Message], vers
     """Return the bytes of a message's structs as they stand in an array: a part for `EncodedArray`."""
     writer = Writer()
     for struct in structs:
-        _write_struct(writer, struct, _element_plan(type(struct), message_type, version))
+        _write_struct(writer, struct, element_plan(type(struct), message_type, version))
     return writer.to_bytes()
-
-
-def _element_plan(struct_type: type[Struct], message_type: type[Message], version: int) -> Plan:
-    key = struct_type, version
-    plan = _plans.get(key)
-    if plan is None:
-        plan = _plans[key] = Plan(struct_type, version, version in message_type.__schema__.flexible)
-    return plan
 
 
 class ElementWriter:
@@ -197,7 +115,7 @@ class ElementWriter:
     def append(self, struct: Struct) -> None:
         """Add an element; all are of one type."""
         if self.plan is None:
-            self.plan = _element_plan(type(struct), self.message_type, self.version)
+            self.plan = element_plan(type(struct), self.message_type, self.version)
         _write_struct(self.writer, struct, self.plan)
         self.count += 1
 
@@ -209,13 +127,18 @@ class ElementWriter:
 def encode_parts(message: Message, version: int) -> list[Part]:
     """Return a message as pieces to be sent in this order; large records are pieces of their own, not copied."""
     writer = Writer()
-    _write_struct(writer, message, _plan(type(message), version))
+    _write_struct(writer, message, plan_of(type(message), version))
     return writer.parts()
 
 
 def write_message(writer: Writer, message: Message, version: int) -> None:
     """Write a message behind what a writer already holds (its header)."""
-    _write_struct(writer, message, _plan(type(message), version))
+    _write_struct(writer, message, plan_of(type(message), version))
+
+
+def write_message_in_steps(writer: Writer, message: Message, version: int) -> Generator[None, None, None]:
+    """Write a message as `write_message` does, in steps."""
+    yield from _write_struct_in_steps(writer, message, plan_of(type(message), version))
 
 
 def _read_struct(reader: Reader, plan: Plan) -> Any:
@@ -231,6 +154,44 @@ def _read_struct(reader: Reader, plan: Plan) -> Any:
     if plan.flexible:
         _read_tagged(reader, plan, struct)
     return struct
+
+
+def _read_struct_in_steps(reader: Reader, plan: Plan) -> Generator[None, None, Any]:
+    """Read a message or struct; yields within its arrays."""
+    struct = slots.new(plan.struct_type)
+    for step in plan.steps:
+        if step.array:
+            count = _read_count(reader, step)
+            if count > STEP_ELEMENTS or (count > 0 and step.plan and step.plan.holds_arrays):
+                value = yield from _read_elements_in_steps(reader, step, count)
+            else:
+                value = _read_elements(reader, step, count)
+        elif step.plan and step.plan.holds_arrays and not step.nullable:
+            value = yield from _read_struct_in_steps(reader, step.plan)
+        else:
+            value = _read_value(reader, step)
+        slots.store(struct, step.place, value)
+    for step in plan.preset:
+        slots.store(struct, step.place, step.default)
+    if plan.flexible:
+        _read_tagged(reader, plan, struct)
+    return struct
+
+
+def _read_elements_in_steps(reader: Reader, step: Step, count: int) -> Generator[None, None, Any]:
+    """Read so many elements of an array."""
+    elements: list[Any] = []
+    if step.plan and step.plan.holds_arrays:
+        for number in range(count):
+            if number % STEP_ELEMENTS == 0:
+                yield
+            elements.append((yield from _read_struct_in_steps(reader, step.plan)))
+        return elements
+    portion = STEP_ELEMENTS if step.plan else STEP_ELEMENTS * NUMBERS_PER_ELEMENT
+    while len(elements) < count:
+        yield
+        elements += _read_elements(reader, step, min(portion, count - len(elements)))
+    return elements
 
 
 def _read_value(reader: Reader, step: Step) -> Any:
@@ -287,17 +248,29 @@ def _null(step: Step) -> None:
 
 
 def _read_array(reader: Reader, step: Step) -> Any:
-    """Read an array; its count is believed only as far as the bytes that are left could hold so many elements."""
+    """Read an array, or null."""
+    return _read_elements(reader, step, _read_count(reader, step))
+
+
+def _read_count(reader: Reader, step: Step) -> int:
+    """Read an array's count, -1 for null; it is believed only as far as the bytes left could hold so many elements."""
     count = reader.read_varint() - 1 if step.flexible else reader.read_int32()
     if count < 0:
-        return _null(step)
+        _null(step)
+        return -1
     if count > reader.remaining() // step.element_size:
         raise MalformedMessage(f"{count} elements announced in {step.name}, {reader.remaining()} bytes are left")
+    reader.count_elements(count // NUMBERS_PER_ELEMENT if step.kind == INT32 else count)
+    return count
+
+
+def _read_elements(reader: Reader, step: Step, count: int) -> Any:
+    """Read so many elements of an array; None for less than none."""
+    if count < 0:
+        return None
     kind = step.kind
     if kind == INT32:
-        reader.count_elements(count // NUMBERS_PER_ELEMENT)
         return reader.read_int32s(count)
-    reader.count_elements(count)
     elements = []
     if kind == STRUCT:
         plan = step.plan
@@ -350,6 +323,19 @@ def _read_tagged_value(reader: Reader, step: Step) -> Any:
 
 def _write_struct(writer: Writer, struct: Any, plan: Plan) -> None:
     """Write the fields of a message or struct."""
+    _check_struct(struct, plan)
+    for step in plan.steps:
+        value = slots.load(struct, step.place)
+        if step.array:
+            _write_array(writer, value, step)
+        else:
+            _write_value(writer, value, step)
+    if plan.flexible:
+        _write_tagged(writer, struct, plan)
+
+
+def _check_struct(struct: Any, plan: Plan) -> None:
+    """Refuse a struct of another class, and one that says what the version cannot say."""
     if type(struct) is not plan.struct_type:
         raise TypeError(f"{type(struct).__qualname__} where {plan.name} should be")
     for step in plan.refused:
@@ -359,14 +345,33 @@ def _write_struct(writer: Writer, struct: Any, plan: Plan) -> None:
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"{plan.name} v{plan.version} has no field {step.name}, which is {value!r}",
             )
+
+
+def _write_struct_in_steps(writer: Writer, struct: Any, plan: Plan) -> Generator[None, None, None]:
+    """Write a message or struct; yields within its arrays."""
+    _check_struct(struct, plan)
     for step in plan.steps:
         value = slots.load(struct, step.place)
-        if step.array:
+        if step.array and value is not None and type(value) is not EncodedArray:
+            yield from _write_elements_in_steps(writer, value, step)
+        elif step.array:
             _write_array(writer, value, step)
         else:
             _write_value(writer, value, step)
     if plan.flexible:
         _write_tagged(writer, struct, plan)
+
+
+def _write_elements_in_steps(writer: Writer, value: Any, step: Step) -> Generator[None, None, None]:
+    """Write an array that is there."""
+    _write_length(writer, len(value), step)
+    for number, element in enumerate(value, start=1):
+        if step.plan and step.plan.holds_arrays:
+            yield from _write_struct_in_steps(writer, element, step.plan)
+        else:
+            _write_element(writer, element, step)
+        if number % STEP_ELEMENTS == 0:
+            yield
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -461,18 +466,22 @@ def _write_array(writer: Writer, value: Any, step: Step) -> None:
     if type(value) is EncodedArray:
         for part in value.parts:
             writer.write_records(part)
-    elif step.kind == STRUCT:
-        plan = step.plan
-        for element in value:
-            _write_struct(writer, element, plan)
+        return
+    writer.count_elements(len(value) // NUMBERS_PER_ELEMENT if step.kind == INT32 else len(value))
+    for element in value:
+        _write_element(writer, element, step)
+
+
+def _write_element(writer: Writer, element: Any, step: Step) -> None:
+    """Write an array's element: never null, also where the array itself may be."""
+    if step.kind == STRUCT:
+        _write_struct(writer, element, step.plan)
     elif step.kind == INT32:
-        for element in value:
-            writer.write_int32(element)
+        writer.write_int32(element)
+    elif element is None:
+        raise TypeError(f"None among the elements of {step.name}")
     else:
-        for element in value:
-            if element is None:
-                raise TypeError(f"None among the elements of {step.name}")
-            _write_value(writer, element, step)
+        _write_value(writer, element, step)
 
 
 def _write_tagged(writer: Writer, struct: Any, plan: Plan) -> None:

@@ -189,3 +189,7 @@ class KafkaError(Exception):
 
 class MalformedMessage(ValueError):
     """Bytes that are no message of the expected kind and version."""
+
+
+class TooManyElements(MalformedMessage):
+    """A message whose arrays hold more elements than are allowed, or more than are to be worked off in one go."""

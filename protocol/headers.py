@@ -8,13 +8,14 @@ response v1  v0 and tagged fields: for flexible versions, but never for ApiVersi
              in a version the broker does not know can read the answer
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from kbroker.protocol.apis import API_BY_KEY
-from kbroker.protocol.codec import decode, write_message
+from kbroker.protocol.codec import decode, write_message, write_message_in_steps
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from kbroker.protocol.primitives import BytesLike, Part, Reader, Writer
+from kbroker.protocol.primitives import NO_LIMIT, BytesLike, Part, Reader, Writer
 from kbroker.protocol.schema import Message, schema_of
 
 M = TypeVar("M", bound=Message)
@@ -110,15 +111,31 @@ def _write_client_id(writer: Writer, client_id: str | None) -> None:
     writer.write_raw(text)
 
 
-def encode_response(response: Message, version: int, correlation_id: int) -> list[Part]:
-    """Return a response's frame, its size in front, as pieces to be sent in this order."""
+def encode_response(response: Message, version: int, correlation_id: int, most_elements: int = NO_LIMIT) -> list[Part]:
+    """Return a response's frame, its size in front, as pieces to be sent in this order.
+
+    Raises TooManyElements for one whose arrays hold more than `most_elements` that are not encoded yet.
+    """
+    writer = Writer(most_elements=most_elements)
+    _write_response_header(writer, response, version, correlation_id)
+    write_message(writer, response, version)
+    return writer.frame()
+
+
+def encode_response_in_steps(response: Message, version: int, correlation_id: int) -> Generator[None, None, list[Part]]:
+    """Make a response's frame as `encode_response` does, in steps; the generator returns it."""
     writer = Writer()
+    _write_response_header(writer, response, version, correlation_id)
+    yield from write_message_in_steps(writer, response, version)
+    return writer.frame()
+
+
+def _write_response_header(writer: Writer, response: Message, version: int, correlation_id: int) -> None:
+    """Write what stands before a response's body, and room for the frame's size."""
     writer.write_int32(0)
     writer.write_int32(correlation_id)
     if response_header_version(schema_of(type(response)).api_key, version) == 1:
         writer.write_varint(0)
-    write_message(writer, response, version)
-    return writer.frame()
 
 
 def decode_response(frame: BytesLike, response_type: type[M], version: int) -> tuple[int, M]:

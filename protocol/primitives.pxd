@@ -50,7 +50,9 @@ cdef class Writer:
     cdef readonly Py_ssize_t position
     cdef readonly list outside
     cdef readonly Py_ssize_t outside_size
+    cdef readonly Py_ssize_t elements_left
 
+    cpdef int count_elements(self, Py_ssize_t count) except -1
     @cython.locals(position=Py_ssize_t)
     cpdef Py_ssize_t reserve(self, Py_ssize_t size) except -1
     @cython.locals(position=Py_ssize_t)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
 
 from kbroker.protocol import memory
-from kbroker.protocol.errors import ErrorCode, MalformedMessage
+from kbroker.protocol.errors import ErrorCode, MalformedMessage, TooManyElements
 
 BOOL = 1
 INT8 = 2
@@ -129,7 +129,7 @@ class Reader:
         """Take elements (of arrays, or tagged fields) off what this reader may still read."""
         self.elements_left -= count
         if self.elements_left < 0:
-            raise MalformedMessage(f"{-self.elements_left} elements more than are allowed at position {self.position}")
+            raise TooManyElements(f"{-self.elements_left} elements more than are allowed at position {self.position}")
 
     def read_bool(self) -> bool:
         """Read one byte; anything but 0 is true."""
@@ -208,15 +208,25 @@ class Reader:
 
 
 class Writer:
-    """Writes values one after the other into one growing buffer; large records stay outside of it, uncopied."""
+    """Writes values one after the other into one growing buffer; large records stay outside of it, uncopied.
 
-    def __init__(self, capacity: int = 256) -> None:
+    `most_elements` bounds how long that takes: all arrays' elements together, but those that are encoded already.
+    """
+
+    def __init__(self, capacity: int = 256, most_elements: int = NO_LIMIT) -> None:
         self.buffer = bytearray(capacity)
         self.data = memory.writable(self.buffer)
         self.capacity = capacity
         self.position = 0
         self.outside: list[tuple[int, Part]] = []
         self.outside_size = 0
+        self.elements_left = most_elements
+
+    def count_elements(self, count: int) -> None:
+        """Take elements of arrays off what this writer may still write."""
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise TooManyElements(f"{-self.elements_left} elements more than are to be written in one go")
 
     def reserve(self, size: int) -> int:
         """Make room for `size` bytes, move over them and return the position where they start."""

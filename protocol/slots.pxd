@@ -14,7 +14,7 @@ cdef extern from *:
         return type->tp_alloc(type, 0);
     }
 
-    static Py_ssize_t kbroker_place_of(PyObject* cls, PyObject* name) {
+    static CYTHON_INLINE Py_ssize_t kbroker_place_of(PyObject* cls, PyObject* name) {
         PyObject* member = PyObject_GetAttr(cls, name);
         Py_ssize_t place = -1;
         if (member == NULL) return -1;

@@ -46,6 +46,11 @@ def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:
     return _go_on(work)
 
 
+async def finished(answer: Answer | Awaitable[Answer]) -> Answer:
+    """Return what `in_turns` returned, or gave something to be awaited for."""
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
 def _turn_s() -> float:
     return max(SHORTEST_TURN_S, TURN_S / (len(_under_way) + 1))
 

@@ -5,25 +5,28 @@ What a client gets for what it must not send (apis.md section 3):
     unknown API key, unsupported version, unparsable header or body   its connection is closed, a log line says why
     ApiVersions of an unknown version                                 ApiVersions v0, error 35, the versions of 18
     KafkaError, or a bug of ours (-1, with traceback in the log)      the API's response, the error in each place
+
+Requests and answers of more than MOST_AT_ONCE elements are decoded and encoded in turns of the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handler
-from kbroker.network.limits import BROKER_REQUESTS, most_elements
+from kbroker.handlers.turns import finished, in_turns
+from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
 from kbroker.network.refusals import refusal
 from kbroker.protocol.apis import API_BY_KEY
-from kbroker.protocol.codec import decode
-from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
-from kbroker.protocol.headers import encode_response, read_request_header
+from kbroker.protocol.codec import decode, decode_in_steps
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
+from kbroker.protocol.headers import encode_response, encode_response_in_steps, read_request_header
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
@@ -106,6 +109,10 @@ def _not_a_broker(api: _Api, connection: Connection) -> KafkaError:
     return KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
 
+def _unparsable(api: _Api, version: int, error: MalformedMessage) -> CloseConnection:
+    return CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}")
+
+
 class Dispatcher:
     """Called by the server with each complete frame; knows the handlers that were registered when it was made."""
 
@@ -140,18 +147,16 @@ class Dispatcher:
             else:  # no client id, tagged fields, or nonsense
                 header, position = read_request_header(frame)
                 client_id = header.client_id
-            request = decode(api.request_type, frame, version, position, api.most_elements)
+            request = decode(api.request_type, frame, version, position, MOST_AT_ONCE)
+        except TooManyElements:
+            request = None
         except MalformedMessage as error:
-            raise CloseConnection(f"a {api.name} request (version {version}) cannot be parsed: {error}") from error
+            raise _unparsable(api, version, error) from error
         ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
-        try:
-            if api.is_from_broker is not None and api.is_from_broker(request) and not connection.takes_brokers:
-                raise _not_a_broker(api, connection)
-            answer = api.handler(self.services, ctx, request)
-        except CloseConnection:
-            raise
-        except Exception as error:
-            answer = self._refuse(ctx, request, error)
+        if request is None:
+            asyncio.ensure_future(self._serve_large(api, ctx, frame, position)).add_done_callback(_Send(ctx))
+            return PENDING
+        answer = self._handle(api, ctx, request)
         if answer is None:
             return None
         if hasattr(answer, "__await__"):
@@ -161,14 +166,60 @@ class Dispatcher:
             if ctx.ends_with_connection:
                 connection.cancel_when_closed(future)
             return PENDING if late is None else late
-        return self._encode(ctx, request, answer)
+        parts = self._encode(ctx, request, answer)
+        if type(parts) is list:
+            return parts
+        asyncio.ensure_future(parts).add_done_callback(_Send(ctx))
+        return PENDING
+
+    def _handle(self, api: _Api, ctx: RequestContext, request: Any) -> Any:
+        """Return the answer, None for none, or an awaitable of either."""
+        try:
+            if api.is_from_broker is not None and api.is_from_broker(request) and not ctx.connection.takes_brokers:
+                raise _not_a_broker(api, ctx.connection)
+            return api.handler(self.services, ctx, request)
+        except CloseConnection:
+            raise
+        except Exception as error:
+            return self._refuse(ctx, request, error)
+
+    async def _serve_large(self, api: _Api, ctx: RequestContext, frame: memoryview, position: int) -> Any:
+        """Return the parts of the answer to a request that is decoded in turns, None for none."""
+        version = ctx.api_version
+        try:
+            request: Any = await finished(
+                in_turns(decode_in_steps(api.request_type, frame, version, position, api.most_elements))
+            )
+        except MalformedMessage as error:
+            raise _unparsable(api, version, error) from error
+        answer = self._handle(api, ctx, request)
+        if hasattr(answer, "__await__"):
+            waiting = asyncio.ensure_future(answer)
+            if ctx.ends_with_connection:
+                ctx.connection.cancel_when_closed(waiting)
+            try:
+                answer = await waiting
+            except CloseConnection:
+                raise
+            except Exception as error:
+                answer = self._refuse(ctx, request, error)
+        return None if answer is None else await finished(self._encode(ctx, request, answer))
 
     def _encode(self, ctx: RequestContext, request: Message, answer: Message) -> Any:
+        """Return the parts of the answer, or an awaitable of them when there is much to encode."""
         try:
-            return encode_response(answer, ctx.api_version, ctx.correlation_id)
+            return encode_response(answer, ctx.api_version, ctx.correlation_id, MOST_AT_ONCE)
+        except TooManyElements:
+            return in_turns(self._encode_in_steps(ctx, request, answer))
         except Exception as error:
-            answer = self._refuse(ctx, request, error)
-            return encode_response(answer, ctx.api_version, ctx.correlation_id)
+            return in_turns(self._encode_in_steps(ctx, request, self._refuse(ctx, request, error)))
+
+    def _encode_in_steps(self, ctx: RequestContext, request: Message, answer: Message) -> Generator[None, None, Any]:
+        try:
+            return (yield from encode_response_in_steps(answer, ctx.api_version, ctx.correlation_id))
+        except Exception as error:
+            refused = self._refuse(ctx, request, error)
+            return (yield from encode_response_in_steps(refused, ctx.api_version, ctx.correlation_id))
 
     def _answer_unknown_api_versions(self, correlation_id: int) -> Any:
         """Answer in version 0, so that a newer client learns which version to ask in."""
@@ -192,32 +243,63 @@ class Dispatcher:
         return answer
 
 
-class _Finish:
-    """Sends the answer when the handler's future is done."""
+class _Send:
+    """Sends the parts of an answer when they are there."""
 
-    __slots__ = ("ctx", "dispatcher", "late", "request")
+    __slots__ = ("ctx", "late")
 
-    def __init__(self, dispatcher: Dispatcher, ctx: RequestContext, request: Any, late: LateAnswer | None) -> None:
-        self.dispatcher = dispatcher
+    def __init__(self, ctx: RequestContext, late: LateAnswer | None = None) -> None:
         self.ctx = ctx
-        self.request = request
         self.late = late
 
     def __call__(self, future: asyncio.Future[Any]) -> None:
         connection = self.ctx.connection
         try:
-            if future.cancelled():
-                raise CloseConnection("its request was cancelled")
-            error = future.exception()
-            if isinstance(error, CloseConnection):
-                raise error
-            answer = future.result() if error is None else self.dispatcher._refuse(self.ctx, self.request, error)
-            parts = None if answer is None else self.dispatcher._encode(self.ctx, self.request, answer)
+            parts = _result(future)
         except CloseConnection as reason:
             connection.close(str(reason), logging.WARNING)
+        else:
+            self.send(parts)
+
+    def send(self, parts: list[Any] | None) -> None:
+        """Give the connection what is to be sent; None: nothing."""
+        if self.late is None:
+            self.ctx.connection.answer(parts)
+        else:
+            self.ctx.connection.answer_late(self.late, parts)
+
+
+class _Finish(_Send):
+    """Sends the answer when the handler's future is done."""
+
+    __slots__ = ("dispatcher", "request")
+
+    def __init__(self, dispatcher: Dispatcher, ctx: RequestContext, request: Any, late: LateAnswer | None) -> None:
+        super().__init__(ctx, late)
+        self.dispatcher = dispatcher
+        self.request = request
+
+    def __call__(self, future: asyncio.Future[Any]) -> None:
+        try:
+            try:
+                answer = _result(future)
+            except CloseConnection:
+                raise
+            except Exception as error:
+                answer = self.dispatcher._refuse(self.ctx, self.request, error)
+            parts = None if answer is None else self.dispatcher._encode(self.ctx, self.request, answer)
+        except CloseConnection as reason:
+            self.ctx.connection.close(str(reason), logging.WARNING)
             return
         self.request = None
-        if self.late is None:
-            connection.answer(parts)
+        if parts is None or type(parts) is list:
+            self.send(parts)
         else:
-            connection.answer_late(self.late, parts)
+            asyncio.ensure_future(parts).add_done_callback(_Send(self.ctx, self.late))
+
+
+def _result(future: asyncio.Future[Any]) -> Any:
+    """Return the result; raises CloseConnection for one that was cancelled."""
+    if future.cancelled():
+        raise CloseConnection("its request was cancelled")
+    return future.result()

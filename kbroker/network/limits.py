@@ -18,8 +18,10 @@ LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITIO
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
 
+MOST_AT_ONCE = 2_000
+"""Elements in all arrays of a request or an answer that are decoded or encoded in one go: they take a millisecond."""
 MOST_ELEMENTS = 50_000
-"""Elements in all arrays of one request: decoding as many takes some 25 ms."""
+"""Elements in all arrays of one request."""
 MORE_ELEMENTS = {
     FETCH: 100_000,
     OFFSET_FOR_LEADER_EPOCH: 100_000,

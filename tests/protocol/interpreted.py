@@ -9,7 +9,7 @@ from unittest.mock import patch
 from kbroker import protocol
 from kbroker.protocol import primitives
 
-MODULES = ("primitives", "codec")
+MODULES = ("primitives", "plans", "codec")
 
 
 def load_interpreted() -> ModuleType:

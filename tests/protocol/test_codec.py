@@ -2,6 +2,7 @@
 
 import random
 import tracemalloc
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kbroker.protocol.messages.groups import HeartbeatRequest, JoinGroupRequest
 from kbroker.protocol.messages.internal_topics import ConsumerGroupMemberMetadataValue
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.primitives import Writer
 from kbroker.protocol.schema import Message, schema_of
 from tests.protocol.interpreted import load_interpreted
 from tests.protocol.values import structs
@@ -28,6 +30,21 @@ MESSAGES = [*schema.REQUESTS.values(), *schema.RESPONSES.values(), *schema.DATA]
 def versions_of(message_type: type[Message]) -> range:
     versions = schema_of(message_type).versions
     return range(versions.first, versions.last + 1)
+
+
+def finished(steps: Generator[None, None, Any]) -> Any:
+    """Run to the end; return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def written_in_steps(message: Message, version: int) -> bytes:
+    writer = Writer()
+    finished(codec.write_message_in_steps(writer, message, version))
+    return writer.to_bytes()
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
@@ -47,7 +64,8 @@ def test_what_is_written_is_read_again_by_both_forms(message_type: type[Message]
     encoded = codec.encode(message, version)
     assert INTERPRETED.encode(message, version) == encoded
     assert b"".join(codec.encode_parts(message, version)) == encoded
-    for decode in (codec.decode, INTERPRETED.decode):
+    assert written_in_steps(message, version) == encoded
+    for decode in (codec.decode, INTERPRETED.decode, lambda *given: finished(codec.decode_in_steps(*given))):
         assert decode(message_type, encoded, version) == message
         assert decode(message_type, bytearray(b"xx" + encoded + b"behind"), version, 2) == message
 

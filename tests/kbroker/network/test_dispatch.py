@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable
+from collections import Counter
+from collections.abc import Awaitable, Generator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,14 +13,20 @@ import pytest
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, CloseConnection, handles
+from kbroker.network import dispatch
 from kbroker.network.dispatch import PENDING, Dispatcher
-from kbroker.network.limits import MOST_ELEMENTS
+from kbroker.network.limits import MOST_AT_ONCE, MOST_ELEMENTS
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
-from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse, MetadataRequest
+from kbroker.protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, StopReplicaRequest
@@ -85,6 +92,10 @@ class Peer:
     def __init__(self, takes_brokers: bool = True) -> None:
         self.takes_brokers = takes_brokers
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
+        self.waiting: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
+
+    def cancel_when_closed(self, answer: asyncio.Future[Any]) -> None:
+        self.waiting.put_nowait(answer)
 
     def answer(self, parts: Any) -> None:
         self.answers.put_nowait(parts)
@@ -193,21 +204,137 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
         assert refused.error_code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED  # type: ignore[attr-defined]
 
 
+def metadata_frame(topics: int) -> memoryview:
+    request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")] * topics)
+    return memoryview(b"".join(bytes(part) for part in encode_request(request, 8, 9, "t"))[4:])
+
+
+async def served(frame: memoryview) -> Any:
+    """What becomes of a frame, now or later."""
+    peer = Peer()
+    answer = dispatcher()(peer, frame)  # type: ignore[arg-type]
+    return await asyncio.wait_for(peer.answers.get(), 30) if answer is PENDING else answer
+
+
 @pytest.mark.parametrize("more", [0, 1])
-def test_a_request_of_more_elements_than_its_api_may_have_ends_the_connection(
+async def test_a_request_of_more_elements_than_its_api_may_have_ends_the_connection(
     handlers: dict[int, Any], more: int
 ) -> None:
     @handles(MetadataRequest)
     def handler(services: Any, ctx: RequestContext, request: Any) -> None:
         assert len(request.topics) == MOST_ELEMENTS
 
-    topics = [MetadataRequest.MetadataRequestTopic(name="t")] * (MOST_ELEMENTS + more)
-    frame = memoryview(b"".join(bytes(part) for part in encode_request(MetadataRequest(topics=topics), 8, 9, "t"))[4:])
+    outcome = await served(metadata_frame(MOST_ELEMENTS + more))
     if more:
-        with pytest.raises(CloseConnection, match="1 elements more than are allowed"):
-            dispatcher()(Peer(), frame)  # type: ignore[arg-type]
+        assert "1 elements more than are allowed" in str(outcome)
     else:
-        assert dispatcher()(Peer(), frame) is None  # type: ignore[arg-type]
+        assert outcome is None
+
+
+# -- in turns -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many steps there were of what is done in turns."""
+    taken: Counter[str] = Counter()
+
+    def counted(what: str, function: Any) -> Any:
+        def steps(*arguments: Any) -> Generator[None, None, Any]:
+            work = function(*arguments)
+            while True:
+                try:
+                    next(work)
+                except StopIteration as end:
+                    return end.value
+                taken[what] += 1
+                yield
+
+        return steps
+
+    for name, what in (("decode_in_steps", "decoding"), ("encode_response_in_steps", "encoding")):
+        monkeypatch.setattr(dispatch, name, counted(what, getattr(dispatch, name)))
+    return taken
+
+
+def metadata_answer(topics: int) -> MetadataResponse:
+    topic = MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.NONE, name="t", partitions=[])
+    return MetadataResponse(brokers=[], controller_id=1, topics=[topic] * topics)
+
+
+async def test_large_requests_are_decoded_in_turns_and_small_ones_at_once(
+    handlers: dict[int, Any], steps: Counter[str]
+) -> None:
+    @handles(MetadataRequest)
+    def handler(services: Any, ctx: RequestContext, request: Any) -> None:
+        steps["handled"] += len(request.topics)
+
+    assert dispatcher()(Peer(), metadata_frame(MOST_AT_ONCE)) is None  # type: ignore[arg-type]
+    assert steps == {"handled": MOST_AT_ONCE}
+    await served(metadata_frame(40_000))
+    assert steps["handled"] == MOST_AT_ONCE + 40_000
+    assert steps["decoding"] >= 400
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_large_answers_are_encoded_in_turns(handlers: dict[int, Any], steps: Counter[str], is_late: bool) -> None:
+    topics = MOST_AT_ONCE
+
+    async def later() -> MetadataResponse:
+        await asyncio.sleep(0)
+        return metadata_answer(topics)
+
+    @handles(MetadataRequest)
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        return later() if is_late else metadata_answer(topics)
+
+    assert len(answered(await served(metadata_frame(1))).topics) == topics
+    assert not steps
+    topics = 40_000
+    assert len(answered(await served(metadata_frame(1))).topics) == topics
+    assert steps["encoding"] >= 400
+
+
+def answered(parts: Any) -> MetadataResponse:
+    frame = b"".join(bytes(part) for part in parts)
+    assert struct.unpack(">i", frame[:4])[0] == len(frame) - 4
+    return decode_response(frame[4:], MetadataResponse, 8)[1]
+
+
+async def test_a_handler_that_fails_after_a_large_request_is_answered_with_its_error(handlers: dict[int, Any]) -> None:
+    @handles(MetadataRequest)
+    async def handler(services: Any, ctx: RequestContext, request: Any) -> None:
+        await asyncio.sleep(0)
+        raise KafkaError(ErrorCode.NOT_CONTROLLER)
+
+    refused = answered(await served(metadata_frame(3_000)))
+    assert [topic.error_code for topic in refused.topics] == [ErrorCode.NOT_CONTROLLER] * 3_000
+
+
+async def test_a_large_answer_that_cannot_be_encoded_is_answered_with_an_error(handlers: dict[int, Any]) -> None:
+    @handles(MetadataRequest)
+    def handler(services: Any, ctx: RequestContext, request: Any) -> MetadataResponse:
+        answer = metadata_answer(3_000)
+        answer.topics = [*answer.topics, None]  # type: ignore[list-item]
+        return answer
+
+    refused = answered(await served(metadata_frame(1)))
+    assert [topic.error_code for topic in refused.topics] == [ErrorCode.UNKNOWN_SERVER_ERROR]
+
+
+async def test_waiting_after_a_large_request_ends_with_the_connection_where_nobody_else_wants_the_answer(
+    handlers: dict[int, Any],
+) -> None:
+    @handles(MetadataRequest)
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        ctx.ends_with_connection = True
+        return asyncio.get_running_loop().create_future()
+
+    peer = Peer()
+    assert dispatcher()(peer, metadata_frame(3_000)) is PENDING  # type: ignore[arg-type]
+    waiting = await asyncio.wait_for(peer.waiting.get(), 30)
+    waiting.cancel()
+    assert isinstance(await asyncio.wait_for(peer.answers.get(), 5), CloseConnection)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
