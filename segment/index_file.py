@@ -15,6 +15,7 @@ import mmap
 import struct
 
 from kbroker.segment.files import FilePool, Folder, PooledFile
+from kbroker.segment.search import count_up_to
 
 _LOT = 64
 """Entries that wait in memory before they are written."""
@@ -23,11 +24,14 @@ _LOT = 64
 class IndexFile(PooledFile):
     """The entries of one index, in the file and waiting."""
 
-    __slots__ = ("_entry", "_mapped", "_parts", "count")
+    __slots__ = ("_entry", "_fields", "_mapped", "_parts", "count")
 
     def __init__(self, pool: FilePool, folder: Folder, name: str, entry: struct.Struct) -> None:
         super().__init__(pool, folder, name, create=True)
         self._entry = entry
+        first = entry.size - 4
+        self._fields = ((0, first == 8), (first, False))
+        """Where each field begins, and whether it is an int64."""
         written = self.file_size() // entry.size
         self._parts: tuple[int, bytes | bytearray] = (written, b"")
         """Number of entries in the file, and those that wait: a bytearray that only grows while it stands here."""
@@ -133,16 +137,10 @@ class IndexFile(PooledFile):
         with self.pool.lock:
             return self._search(self._entries(), written, limit, field)
 
-    def _search(self, entries: bytes | bytearray | mmap.mmap, high: int, limit: int, field: int) -> int:
-        """How many of the first `high` entries have a field <= limit (a binary search)."""
-        low = 0
-        while low < high:
-            middle = (low + high) // 2
-            if self._unpack(entries, middle)[field] <= limit:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+    def _search(self, entries: bytes | bytearray | mmap.mmap, count: int, limit: int, field: int) -> int:
+        """How many of the first `count` entries have a field <= limit."""
+        start, is_long = self._fields[field]
+        return count_up_to(memoryview(entries), count, limit, self._entry.size, start, is_long)
 
     def _unpack(self, entries: bytes | bytearray | mmap.mmap, number: int) -> tuple[int, int]:
         first, second = self._entry.unpack_from(entries, number * self._entry.size)

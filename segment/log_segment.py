@@ -32,6 +32,7 @@ from kbroker.segment.files import Buffer, FilePool, Folder, NotInMemory, PooledF
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.names import INDEX, LOG, TIME_INDEX, TRANSACTION_INDEX, file_name
 from kbroker.segment.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from kbroker.segment.search import BEYOND_INDEX, find_batch
 from kbroker.segment.time_index import TimeIndex
 from kbroker.segment.transaction_index import AbortedTransaction, TransactionIndex
 
@@ -47,8 +48,8 @@ _FRESH_BYTES, _FRESH_NS = 1 << 20, 20_000_000_000
 _RECENT = 16
 _time_ns = time.time_ns
 
-_PLACE = struct.Struct(">qi4xb6xi")
-"""base offset, batch length, magic, last offset delta (of magic 2; a message of old has one offset)."""
+_PLACE = struct.Struct(">qi")
+"""base offset, batch length"""
 
 
 class LogSegment:
@@ -309,10 +310,14 @@ class LogSegment:
 
     def find(self, offset: int, patient: bool = True) -> int:
         """Position of the first batch whose last offset is >= offset; the segment's size when there is none."""
+        return self._locate(offset, patient)[0]
+
+    def _locate(self, offset: int, patient: bool) -> tuple[int, int]:
+        """The position that `find` returns, and the size of the batch there; 0 when it was not looked at."""
         if self._recent is not None:
             position = self._recent.get(offset)
             if position is not None:
-                return position
+                return position, 0
         elif not patient and (self.file.descriptor < 0 or self._index is None or not self._index.is_at_hand):
             raise NotInMemory
         indexed, position = self.index.lookup(offset)
@@ -323,36 +328,32 @@ class LogSegment:
                 log.warning(
                     "%s: offset index does not fit its log, searching without it (%s)", self.place, error.message
                 )
-        return self._scan(0, offset, None, patient)
+        return self._scan(0, offset, -1, patient)
 
-    def _scan(self, position: int, offset: int, indexed: int | None, patient: bool) -> int:
+    def _scan(self, position: int, offset: int, indexed: int, patient: bool) -> tuple[int, int]:
         end = self.size
         read = self.file.read if patient else self.file.read_at_once
-        unpack = _PLACE.unpack_from
         floor = self.base_offset
         while position + SMALLEST_MESSAGE <= end:
             chunk = read(min(_SCAN_BYTES, end - position), position)
-            here, last = 0, len(chunk) - HEADER_SIZE
-            if position + len(chunk) == end:  # a message of old may be shorter than what is unpacked
+            last = len(chunk) - HEADER_SIZE
+            if position + len(chunk) == end:  # a message of old may be shorter than what is looked at
                 last = len(chunk) - SMALLEST_MESSAGE
                 chunk += bytes(1)
             if last < 0:
                 raise self.corrupt(position, f"the file ends where a batch should begin (size {end})")
-            while here <= last:
-                base_offset, length, magic, delta = unpack(chunk, here)
-                smallest, delta = (HEADER_SIZE, delta) if magic >= 2 else (SMALLEST_MESSAGE, 0)
-                following = position + here + 12 + length
-                if length < smallest - 12 or following > end or base_offset < floor or delta < 0:
-                    raise self.corrupt(position + here, f"no batch begins here (offset {base_offset}, length {length})")
-                if indexed is not None and base_offset > indexed:
-                    raise self.corrupt(position + here, f"offset {base_offset} lies beyond the index entry's {indexed}")
-                indexed = None
-                if base_offset + delta >= offset:
-                    return position + here
-                floor = base_offset + delta + 1
-                here += 12 + length
+            here, size, floor = find_batch(memoryview(chunk), last, end - position, offset, floor, indexed)
+            if size > 0:
+                return position + here, size
+            if size:
+                base_offset, length = _PLACE.unpack_from(chunk, here)
+                why = f"no batch begins here (offset {base_offset}, length {length})"
+                if size == BEYOND_INDEX:
+                    why = f"offset {base_offset} lies beyond the index entry's {indexed}"
+                raise self.corrupt(position + here, why)
+            indexed = -1
             position += here
-        return end
+        return end, 0
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """(position, header) of each batch from a position on. Raises KafkaError CORRUPT_MESSAGE."""
@@ -377,12 +378,12 @@ class LogSegment:
         self, offset: int, end: int, max_bytes: int, min_one_batch: bool, patient: bool = True
     ) -> FileRecords | None:
         """From the batch that holds offset, up to the position `end`; None when all batches here end below offset."""
-        start = self.find(offset, patient)
+        start, first = self._locate(offset, patient)
         size = end - start
         if start >= self.size:
             return None
         if size > max_bytes:
-            first = self.header_at(start, patient).size
+            first = first or self.header_at(start, patient).size
             size = max_bytes if first <= max_bytes else first if min_one_batch else 0
         if size > 0:
             size = self._verified(start, start + size, offset, patient) - start

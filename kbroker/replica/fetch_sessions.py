@@ -182,9 +182,13 @@ class FetchSessions:
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
             return self._incremental(request, version, now_ms, topics)
         self.sessions.pop(request.session_id, None)
+        targets = [FetchTarget(*wanted) for wanted in _wanted(request, version, topics)]
+        is_alone = epoch == FINAL_EPOCH or version < 7
+        if is_alone and len(targets) == 1:
+            return FetchContext(targets)
         # A partition that is named twice is fetched once, as the last entry says.
-        wanted = {target.key: target for target in _targets(request, version, topics)}
-        if epoch == FINAL_EPOCH or version < 7:
+        wanted = {target.key: target for target in targets}
+        if is_alone:
             return FetchContext(wanted.values())
         return self._full(wanted, is_follower, version >= FIRST_TOPIC_ID_VERSION, now_ms, topics)
 
@@ -270,10 +274,6 @@ def _wanted(
         name = topics.name_of(topic_id) if by_id else topic.topic
         for wanted in topic.partitions:
             yield name, topic_id, wanted
-
-
-def _targets(request: FetchRequest, version: int, topics: KnownTopics) -> Iterator[FetchTarget]:
-    return (FetchTarget(*wanted) for wanted in _wanted(request, version, topics))
 
 
 def _forgotten(request: FetchRequest, version: int) -> Iterator[PartitionKey]:

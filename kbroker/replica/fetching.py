@@ -99,9 +99,10 @@ class PartitionFetch:
         "_first",
         "_is_held_back",
         "_is_patient",
+        "_is_up_to_date",
+        "_kept",
         "_parameters",
         "_replicas",
-        "_sizes",
         "_total",
         "_waiting",
         "by_log_end",
@@ -124,10 +125,12 @@ class PartitionFetch:
         """Whether the throttle left out records that are there."""
         self._waiting: dict[HostedPartition, FetchTarget] = {}
         """What can be waited for."""
-        self._sizes: dict[FetchTarget, int] = {}
-        """How much there was for each when it was last looked at; 0 where it is not named."""
+        self._kept: dict[FetchTarget, PartitionData] = {}
+        """What there was for each when it was last looked at, while it waits."""
         self._total = 0
-        """The sum of the sizes."""
+        """The bytes of records in that."""
+        self._is_up_to_date = False
+        """Whether that is the answer: it is enough, and all of it was looked at in this turn or has not changed."""
         self._is_patient = False
         self.cold: list[ColdRead] = []
         """What the last attempt left out because it is not in memory."""
@@ -153,40 +156,47 @@ class PartitionFetch:
 
         Unless `patient`, what is not in memory is left out and noted as `cold`; None if that is all there is.
         """
+        parameters = self._parameters
+        if self._is_up_to_date:
+            self._is_up_to_date = False
+            if final and not (self.cold or self._is_held_back) and self._total <= parameters.max_bytes:
+                return self._answer(list(self._kept.items()), self._total)
         self.cold = []
         self._is_patient = patient
         answers, size, at_once = self._read_all()
         self._is_patient = False
-        parameters = self._parameters
         final = final and (size > 0 or not self.cold)
         if not (final or at_once or size >= parameters.min_bytes):
             for target, answer in answers:
                 target.keep_for_later(answer)
-                if answer.records:
-                    self._sizes[target] = len(answer.records)
+            self._kept = dict(answers)
             self._total = size
             self._waiting = {target.hosted: target for target in self._context.targets if target.hosted is not None}
             return None
-        if parameters.is_follower and size:
+        return self._answer(answers, size)
+
+    def _answer(self, answers: Answers, size: int) -> Any:
+        if self._parameters.is_follower and size:
             self._count(answers)
         return self.respond(self._context.select(answers))
 
     def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
         """Look at those of its partitions that have changed: is there enough now, or something to be told at once?"""
-        sizes = self._sizes
+        kept, parameters = self._kept, self._parameters
         self.cold = []
+        is_news = False
         for hosted in changed:
             target = self._waiting[hosted]
-            answer = self._read(target, self._parameters.max_bytes, whole_batch=True)
+            others = self._total - size_of(kept.get(target))
+            answer = kept[target] = self._read(target, parameters.max_bytes, whole_batch=not others)
             target.seen_changes = NEVER_SEEN  # it is told by the answer only
             if self.cold:
                 return True
-            size = len(answer.records) if answer.records else 0
-            self._total += size - sizes.get(target, 0)
-            sizes[target] = size
-            if self._is_news(answer):
-                return True
-        return self._total >= self._parameters.min_bytes
+            self._total = others + size_of(answer)
+            is_news = is_news or self._is_news(answer)
+        is_enough = is_news or self._total >= parameters.min_bytes
+        self._is_up_to_date = is_enough and len(self._waiting) == len(self._context.targets)
+        return is_enough
 
     def _is_news(self, answer: PartitionData) -> bool:
         """Whether an answer is to be sent without waiting, although no records are in it."""
@@ -230,8 +240,7 @@ class PartitionFetch:
                     self._note_follower(hosted, target)
                 continue
             answer = self._read(target, budget, whole_batch)
-            records = answer.records
-            size = len(records) if records is not None else 0
+            size = size_of(answer)
             if size:
                 target.seen_changes = NEVER_SEEN
                 whole_batch = False
@@ -335,11 +344,11 @@ class PartitionFetch:
         records: Any = NOTHING
         aborted = None
         if offset < limit and (budget > 0 or whole_batch) and not self._must_wait(hosted):
-            wanted = ColdRead(partition_log, offset, min(budget, target.max_bytes), limit, whole_batch)
+            max_bytes = min(budget, target.max_bytes)
             try:
-                records = partition_log.read(*wanted[1:], self._is_patient)
+                records = partition_log.read(offset, max_bytes, limit, whole_batch, self._is_patient)
             except NotInMemory:
-                self.cold.append(wanted)
+                self.cold.append(ColdRead(partition_log, offset, max_bytes, limit, whole_batch))
                 target.seen_changes = NEVER_SEEN
         if parameters.read_committed:
             aborted = self._aborted(hosted, records, limit)
@@ -434,6 +443,11 @@ class PartitionFetch:
                 leader, epoch = known
                 answer.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         return answer
+
+
+def size_of(answer: PartitionData | None) -> int:
+    """Bytes of records in what is to be sent of a partition."""
+    return len(answer.records) if answer is not None and answer.records else 0
 
 
 UNKNOWN_TOPIC_ERRORS = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -84,6 +85,73 @@ async def test_an_appended_record_reaches_a_follower_whose_session_had_seen_ever
     append(played)
     (found,) = partitions_of(await asyncio.wait_for(answer, 10))
     assert len(found.records) > 0
+
+
+def counted(played: Played, partitions: Iterable[int]) -> list[int]:
+    """Count how often each partition is read from now on."""
+    reads = []
+    for partition in partitions:
+        hosted = played.replicas.replica("orders", partition)
+        assert hosted is not None
+        reads.append(0)
+        hosted.log = Counted(hosted.log, reads, len(reads) - 1)  # type: ignore[assignment]
+    return reads
+
+
+class Counted:
+    """A log that counts its reads."""
+
+    def __init__(self, log: Any, reads: list[int], place: int) -> None:
+        self._log, self._reads, self._place = log, reads, place
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def read(self, *arguments: Any) -> Any:
+        self._reads[self._place] += 1
+        return self._log.read(*arguments)
+
+
+async def test_what_wakes_a_fetch_is_read_once_and_nothing_else_again(played: Played) -> None:
+    await played.lead((0, 1, 2))
+    append(played, 2, b"there before")
+    answer = ask(played, fetch_request((0, 0), (1, 0), (2, 0), max_wait_ms=60_000, min_bytes=100))
+    reads = counted(played, (0, 1, 2))
+    append(played, 1, bytes(100))
+    found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))}
+    assert found == {0: 0, 1: len(one_batch(bytes(100))), 2: len(one_batch(b"there before"))}
+    assert reads == [0, 1, 0]
+
+
+async def test_what_comes_while_a_fetch_pauses_is_in_its_answer_when_the_time_is_over(played: Played) -> None:
+    await played.lead((0, 1))
+    answer = ask(played, fetch_request((0, 0), (1, 0), max_wait_ms=150, min_bytes=1 << 19))
+    for number in range(40):
+        append(played, number % 2, b"x")
+        await asyncio.sleep(0.002)
+    records = [each.records.read() for each in partitions_of(await asyncio.wait_for(answer, 10))]
+    assert [len(each) for each in records] == [20 * len(one_batch(b"x"))] * 2
+
+
+async def test_a_fetch_that_is_woken_with_more_than_its_limit_keeps_to_it(played: Played) -> None:
+    await played.lead((0, 1, 2))
+    size = len(one_batch(bytes(1000)))
+    answer = ask(played, fetch_request((0, 0), (1, 0), (2, 0), max_wait_ms=60_000, min_bytes=size, max_bytes=2 * size))
+    for partition in (0, 1, 2):
+        append(played, partition, bytes(1000))
+    found = [len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))]
+    assert sorted(found) == [0, size, size]
+
+
+async def test_of_two_partitions_only_one_gives_a_batch_larger_than_its_limit(played: Played) -> None:
+    await played.lead((0, 1))
+    size = len(one_batch(bytes(1000)))
+    request = fetch_request((0, 0), (1, 0), max_wait_ms=60_000, partition_max_bytes=100)
+    answer = ask(played, request)
+    append(played, 0, bytes(1000))
+    append(played, 1, bytes(1000))
+    found = [len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))]
+    assert sorted(found) == [0, size]
 
 
 async def test_a_follower_that_fetches_stays_caught_up_where_nothing_is_written(played: Played) -> None:
