@@ -25,6 +25,7 @@ from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.producer_id_manager import ProducerIdManager
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.shares import controller_settings, settings_of
@@ -33,6 +34,7 @@ from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, Z
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, MalformedZnode, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
+from kbroker.coordinator.partitioning import partition_for
 from kbroker.handlers.context import Services
 from kbroker.handlers.turns import in_turns
 from kbroker.network.dispatch import Dispatcher
@@ -107,6 +109,7 @@ class Broker:
         self._to_controller: ControllerChannel | None = None
         self._isr_channel: ControllerChannel | None = None
         """Of its own, so that changes of ISRs do not wait for a controlled shutdown."""
+        self._verifier: TransactionVerifier | None = None
         self._producer_ids: ProducerIdManager | None = None
         self._groups: GroupCoordinator | None = None
         self._logs_open = False
@@ -213,6 +216,10 @@ class Broker:
             )
             for _ in range(2)
         )
+        self._verifier = TransactionVerifier(
+            metadata, self.broker_id, listener, partition_for, config.request_timeout_ms, setup_ms
+        )
+        self._replicas.verifier = self._verifier
         self._replicas.replication = Replication(self._replicas, self._alter_partition)
         self._standstill = Standstill(config.zookeeper_session_timeout_ms / 2000, self._prove_leadership)
         self._replicas.is_leadership_unproven = self._standstill.is_unproven
@@ -476,7 +483,7 @@ class Broker:
         self._registered = False
         if self._controller is not None:
             await self._controller.stop(resign=False)
-        for channel in (self._channels, self._to_controller, self._isr_channel):
+        for channel in (self._channels, self._to_controller, self._isr_channel, self._verifier):
             if channel is not None:
                 await channel.close()
         if hasattr(self, "zookeeper"):

@@ -191,7 +191,8 @@ class Cleaning:
         max_index_bytes = self.log.config.segment_index_bytes
         cleaned = CleanedSegment(group[0].pool, group[0].folder, group[0].base_offset, max_index_bytes)
         try:
-            newest = self.log.newest_batches()
+            with self.log.changing("compact"):
+                newest = self.log.producers.newest_batches()
             last_offsets = array.array("q", sorted(offset for offset, _ in newest.values() if offset >= 0))
             filtering.begin(last_offsets.tobytes())
             for segment in group:

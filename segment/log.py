@@ -32,7 +32,7 @@ from kbroker.segment.log_producers import LogProducers
 from kbroker.segment.log_reading import look_up, read_slice, wait_for_change
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.offset_lookup import TimestampOffset, find_aborted, find_segment_offsets, find_timestamp
-from kbroker.segment.producer_state import marker_of
+from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification, marker_of
 from kbroker.segment.retention import deletable_count
 from kbroker.segment.transaction_index import AbortedTransaction
 from kbroker.segment.validator import AppendOrigin, Batch, RecordErrors, ValidBatch, validate
@@ -162,14 +162,9 @@ class Log:
         return self._truncations
 
     @property
-    def unflushed_messages(self) -> int:
-        """Records that are not known to be on disk (compare with flush.messages)."""
-        return self.log_end_offset - self.disk.recovery_point
-
-    @property
     def needs_flush(self) -> bool:
         """Whether a flush has anything to do, be it a small file."""
-        return self.unflushed_messages > 0 or self.disk.has_unsynced
+        return self.log_end_offset > self.disk.recovery_point or self.disk.has_unsynced
 
     @property
     def recovery_point(self) -> int:
@@ -199,17 +194,27 @@ class Log:
         return validate(batch, self.config, now_ms, origin == 0, room)
 
     def append_valid(
-        self, valid: ValidBatch, leader_epoch: int, now_ms: int, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        valid: ValidBatch,
+        leader_epoch: int,
+        now_ms: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verified: Verification | None = NOT_ASKED_FOR,
     ) -> AppendResult:
-        """Give a checked batch its offsets and append it; raises KafkaError 6 when a later leader epoch is known."""
+        """Give a checked batch its offsets and append it; raises KafkaError 6 when a later leader epoch is known.
+
+        `verified`: what `verify` gave for a batch of a transaction, if it was asked.
+        """
         with self._lock:
             self.check_usable()
             try:
-                return self._append_valid(valid, leader_epoch, now_ms, origin == 0)
+                return self._append_valid(valid, leader_epoch, now_ms, origin == 0, verified)
             except OSError as error:
                 self.fail(error, "append")
 
-    def _append_valid(self, valid: ValidBatch, leader_epoch: int, now_ms: int, from_client: bool) -> AppendResult:
+    def _append_valid(
+        self, valid: ValidBatch, leader_epoch: int, now_ms: int, from_client: bool, verified: Verification | None
+    ) -> AppendResult:
         batch, header, max_timestamp, append_time = valid
         base_offset = self.log_end_offset
         last_offset = base_offset + header.last_offset_delta
@@ -218,7 +223,7 @@ class Log:
         marker = None
         if has_producer:
             marker = marker_of(header, batch)
-            repeated = self.producers.check(header, marker, from_client, self.segments)
+            repeated = self.producers.check(header, marker, from_client, self.segments, verified)
             if repeated is not None:
                 return AppendResult(*repeated.place, self.log_start_offset, duplicate=True)
         if size > self.config.segment_bytes:
@@ -462,11 +467,6 @@ class Log:
             self.fail(error, "retention")
         return count
 
-    def newest_batches(self) -> dict[int, tuple[int, int]]:
-        """Producer id -> last offset of its newest data batch (-1: only a marker is known), and its epoch."""
-        with self._lock:
-            return self.producers.newest_batches()
-
     # ------------------------------------------------------------------ durability
 
     def flush(self, up_to: int | None = None) -> None:
@@ -530,7 +530,8 @@ class Log:
 
     def remove_expired_producers(self, steady_ms: int) -> None:
         """Forget producers that were silent for producer.id.expiration.ms of a clock that nobody sets."""
-        if self.producers.state.producers:
+        state = self.producers.state
+        if state.producers or state.verifications:
             with self._lock:
                 self.producers.remove_expired(steady_ms)
 

@@ -430,7 +430,10 @@ class LogManager:
         """Flush the logs whose flush.ms has passed."""
         due = []
         for key, each in list(self.logs.items()):
-            if each.unflushed_messages and now_ms - self._last_flush.get(key, 0) >= each.config.flush_ms:
+            if (
+                each.log_end_offset > each.recovery_point
+                and now_ms - self._last_flush.get(key, 0) >= each.config.flush_ms
+            ):
                 self._last_flush[key] = now_ms
                 due.append(each)
         self._each(due, Log.flush)

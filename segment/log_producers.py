@@ -11,9 +11,10 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import BatchHeader
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.producer_snapshots import ProducerSnapshots, recall
-from kbroker.segment.producer_state import CachedBatch, Marker, ProducerState
+from kbroker.segment.producer_state import NOT_ASKED_FOR, CachedBatch, Marker, ProducerState, Verification
 
 EXPIRATION_MS = 86_400_000
+ERRORS_OF_UNKNOWN_REPEATS = (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_TXN_STATE)
 
 
 class LogProducers:
@@ -27,23 +28,29 @@ class LogProducers:
         """After so long a silence a producer is forgotten."""
 
     def check(
-        self, header: BatchHeader, marker: Marker | None, from_client: bool, segments: Sequence[LogSegment]
+        self,
+        header: BatchHeader,
+        marker: Marker | None,
+        from_client: bool,
+        segments: Sequence[LogSegment],
+        verified: Verification | None = NOT_ASKED_FOR,
     ) -> CachedBatch | None:
         """Refuse a batch that breaks its producer's order, or return the batch that it repeats.
 
-        Raises KafkaError as ProducerState does. A sequence that seems out of order may be one of the last batches but
-        one before a restart, which only the log knows.
+        Raises KafkaError as ProducerState does. A sequence that seems out of order, or to begin a transaction, may be
+        one of the last batches but one before a restart, which only the log knows.
         """
-        if marker is not None:
-            self.state.check_marker(header, marker.coordinator_epoch)
         try:
-            return self.state.check(header, from_client)
+            repeated = self.state.check(header, from_client, verified)
         except KafkaError as error:
-            entry = self.state.producers[header.producer_id]
-            if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER or not entry.is_from_snapshot:
+            entry = self.state.producers.get(header.producer_id)
+            if error.code not in ERRORS_OF_UNKNOWN_REPEATS or entry is None or not entry.is_from_snapshot:
                 raise
             recall(self.state, segments)
-            return self.state.check(header, from_client)
+            repeated = self.state.check(header, from_client, verified)
+        if marker is not None:
+            self.state.check_marker(header, marker.coordinator_epoch)
+        return repeated
 
     def note(
         self, header: BatchHeader, base_offset: int, max_timestamp: int, marker: Marker | None, segment: LogSegment

@@ -127,6 +127,31 @@ class ProducerEntry:
             self.batches[:0] = earlier[-room:]
 
 
+class Verification:
+    """That a producer's transaction has this partition is being verified (KIP-890): made before its coordinator is
+    asked, gone with the batch that opens the transaction, or with the marker that ends it before. So an append that
+    brings the one that is known now was verified for the transaction that is open now, and for no other.
+    """
+
+    __slots__ = ("epoch", "lowest_sequence", "quiet_since")
+
+    def __init__(self, sequence: int, epoch: int) -> None:
+        self.lowest_sequence = sequence
+        """Of the batches that were to be verified: a later one may not be appended before it."""
+        self.epoch = epoch
+        self.quiet_since = -1
+        """As a ProducerEntry's."""
+
+    def wanted_for(self, sequence: int, epoch: int) -> None:
+        """Another batch waits for it."""
+        if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
+            self.epoch, self.lowest_sequence = epoch, sequence
+
+
+NOT_ASKED_FOR = Verification(0, -1)
+"""Brought by an append that need not be verified."""
+
+
 class Marker(NamedTuple):
     """What the control batch that ends a transaction says."""
 
@@ -149,11 +174,13 @@ def marker_of(header: BatchHeader, buffer: BytesLike, position: int = 0) -> Mark
 class ProducerState:
     """All producers of one log. Methods that change it belong to the log's appender (under the log's lock)."""
 
-    __slots__ = ("_generation", "last_snapshot_offset", "producers", "transactions")
+    __slots__ = ("_generation", "last_snapshot_offset", "producers", "transactions", "verifications")
 
     def __init__(self) -> None:
         self.producers: dict[int, ProducerEntry] = {}
         self.transactions = UndecidedTransactions()
+        self.verifications: dict[int, Verification] = {}
+        """By producer id; those of transactions that have no batch here yet."""
         self.last_snapshot_offset = -1
         """Offset of the newest snapshot, -1 when there is none."""
         self._generation = 0
@@ -161,19 +188,37 @@ class ProducerState:
 
     # ------------------------------------------------------------------ appending
 
-    def check(self, header: BatchHeader, from_client: bool) -> CachedBatch | None:
+    def verify(self, producer_id: int, sequence: int, epoch: int) -> Verification | None:
+        """What an append has to bring once the coordinator has confirmed it; None: its transaction is open here."""
+        entry = self.producers.get(producer_id)
+        if entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch:
+            return None
+        verification = self.verifications.get(producer_id)
+        if verification is None:
+            verification = self.verifications[producer_id] = Verification(sequence, epoch)
+        verification.wanted_for(sequence, epoch)
+        return verification
+
+    def check(
+        self, header: BatchHeader, from_client: bool, verified: Verification | None = NOT_ASKED_FOR
+    ) -> CachedBatch | None:
         """Refuse a batch that breaks its producer's order, or return the batch that it repeats (rule 1).
 
-        Raises KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE,
-        TRANSACTION_COORDINATOR_FENCED. Changes nothing.
+        `verified`: what `verify` gave for it. Raises KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
+        INVALID_TXN_STATE. Changes nothing.
         """
         entry = self.producers.get(header.producer_id)
-        if entry is None:
-            return None  # rule 5: any sequence of a producer that is unknown here
+        if entry is None:  # rule 5: any sequence of a producer that is unknown here
+            if header.is_transactional:
+                self._check_verified(header, verified)
+                if from_client:
+                    self._check_earliest(header)
+            return None
         if (
             header.base_sequence == entry.next_sequence
             and header.producer_epoch == entry.epoch
             and entry.transaction_first_offset < 0
+            and not header.is_transactional
             and not header.is_control
         ):
             return None  # the common case
@@ -181,6 +226,8 @@ class ProducerState:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
                 return duplicate
+        if header.is_transactional and (entry.transaction_first_offset < 0 or header.producer_epoch > entry.epoch):
+            self._check_verified(header, verified)
         if header.producer_epoch < entry.epoch:  # rule 3
             raise KafkaError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -189,6 +236,7 @@ class ProducerState:
         if header.is_control:
             return None
         if from_client:
+            self._check_earliest(header)
             self._check_sequence(entry, header)
         if entry.transaction_first_offset >= 0 and not header.is_transactional:  # rule 7
             raise KafkaError(
@@ -196,6 +244,26 @@ class ProducerState:
                 f"producer {header.producer_id} has a transaction open here and sent a batch outside of it",
             )
         return None
+
+    def _check_verified(self, header: BatchHeader, verified: Verification | None) -> None:
+        """The batch begins a transaction here."""
+        if header.is_control or verified is NOT_ASKED_FOR:
+            return
+        if verified is None or verified is not self.verifications.get(header.producer_id):  # rule 2
+            raise KafkaError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"the transaction of producer {header.producer_id} that this batch is part of is over",
+            )
+
+    def _check_earliest(self, header: BatchHeader) -> None:
+        """A batch that failed on its way to be verified comes again, and before those behind it."""
+        verification = self.verifications.get(header.producer_id)
+        if verification is not None and header.base_sequence > verification.lowest_sequence:  # rule 4
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} of producer {header.producer_id} is not the next:"
+                f" {verification.lowest_sequence} was tried before",
+            )
 
     def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
         # rule 5 for a new epoch, rule 6 otherwise (0 after a mere marker: no batch of this epoch is known)
@@ -218,6 +286,8 @@ class ProducerState:
         if entry.epoch != header.producer_epoch:
             entry.begin_epoch(header.producer_epoch)
         entry.quiet_since = -1
+        if self.verifications and header.is_transactional:
+            self.verifications.pop(header.producer_id, None)
         if not header.is_control:
             self._note_data(entry, header, base_offset, max_timestamp)
             return None
@@ -290,6 +360,11 @@ class ProducerState:
                 expired.append(entry.producer_id)
         for producer_id in expired:
             del self.producers[producer_id]
+        for producer_id, verification in list(self.verifications.items()):
+            if verification.quiet_since < 0:
+                verification.quiet_since = steady_ms
+            elif steady_ms - verification.quiet_since >= expiration_ms:
+                del self.verifications[producer_id]
 
     # ------------------------------------------------------------------ restart
 

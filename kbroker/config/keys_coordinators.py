@@ -123,7 +123,6 @@ class TransactionKeys:
         "transaction.partition.verification.enable",
         default=True,
         scope=Scope.CLUSTER_WIDE,
-        effect=False,
         doc="Ask the transaction coordinator before a transaction's first batch is appended.",
     )
     producer_id_expiration_ms: Int = key(

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
+from struct import Struct
 from typing import Any
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS
+from kbroker.cluster.transaction_verifier import Transaction
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import CloseConnection, handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
+from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.replica.appending import Outcome
 from kbroker.replica.delayed import DelayedAnswer
+from kbroker.replica.verification import ProducedTransaction
 from kbroker.segment.validator import RecordErrors
 
 ADMIN_CLIENT = "__admin_client"
@@ -21,7 +25,13 @@ TRANSACTIONAL_BIT = 0x10
 FIRST_ZSTD_VERSION = 7
 MAGIC_POSITION = 16
 ATTRIBUTES_POSITION = 22
+PRODUCER = Struct(">qh")
+"""Producer id and epoch."""
+PRODUCER_POSITION = 43
+MAGIC = 2
 FIRST_LEADER_HINT_VERSION = 10
+FIRST_ABORTABLE_VERSION = 11
+"""Of Produce: clients have heard of TRANSACTION_ABORTABLE."""
 
 PartitionProduceResponse = ProduceResponse.PartitionProduceResponse
 TopicProduceResponse = ProduceResponse.TopicProduceResponse
@@ -39,6 +49,9 @@ def produce(
         refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
     elif services.replicas.is_leadership_unproven():
         refused = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still and may lead no more")
+    transaction = None
+    if request.transactional_id is not None and refused is None:
+        transaction, refused = _transaction(services, request, ctx.api_version)
     append = services.replicas.append
     version = ctx.api_version
     now_ms = ctx.received_at
@@ -58,7 +71,12 @@ def produce(
                 if error is not None:
                     answer.results.append(error)
                     continue
+                if transaction is not None and is_transactional(records):
+                    append(name, data.index, records, acks, now_ms, answer, transaction=transaction)
+                    continue
             append(name, data.index, records, acks, now_ms, answer)
+    if transaction is not None:
+        transaction.ask()
     if answer.future is None:
         return _answer(services, ctx, request, answer.results)
     if not answer.needs_request:
@@ -67,6 +85,36 @@ def produce(
             for data in topic.partition_data:
                 data.records = None  # they are in the logs: the frame's memory may serve others
     return answer.future
+
+
+def is_transactional(records: Any) -> bool:
+    """Whether it is a producer's batch that is part of a transaction."""
+    return (
+        len(records) >= HEADER_SIZE
+        and records[MAGIC_POSITION] == MAGIC
+        and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT)
+        and PRODUCER.unpack_from(records, PRODUCER_POSITION)[0] >= 0
+    )
+
+
+def _transaction(
+    services: Services, request: ProduceRequest, version: int
+) -> tuple[ProducedTransaction | None, KafkaError | None]:
+    """Return what verifies the request's partitions, if that has to be; or why the request is refused."""
+    assert request.transactional_id is not None
+    producers = {
+        PRODUCER.unpack_from(data.records, PRODUCER_POSITION)
+        for topic in request.topic_data
+        for data in topic.partition_data
+        if data.records and is_transactional(data.records)
+    }
+    if not producers:
+        return None, None
+    if len(producers) > 1:
+        text = "the batches of one request are those of several transactional producers"
+        return None, KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+    transaction = Transaction(request.transactional_id, *producers.pop())
+    return services.replicas.produced_transaction(transaction, version >= FIRST_ABORTABLE_VERSION), None
 
 
 def _records_error(records: Any, version: int, internal: bool, transactional_id: str | None) -> KafkaError | None:

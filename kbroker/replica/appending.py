@@ -16,20 +16,25 @@ Long take recompression, and the check of compressed batches that turn out to be
 does that up to `room_on_loop`, a worker up to WORKER_UNPACK_BYTES; what is larger still takes so much memory and time
 that it is done one at a time.
 
+A batch that begins a transaction waits first, until its coordinator has said that the partition is part of it
+(KIP-890). It takes no turn meanwhile: other producers do not wait with it, and its own sends nothing, for the next
+Produce of a connection is read when this one needs its request no more.
+
 A worker only prepares: the log is written on the loop, by whoever leads at that moment and in that leader's epoch. A
 batch that comes while others of its partition are prepared waits its turn (`HostedPartition.tail`), so order is kept.
-Whatever else has to be known before a batch may be written belongs into `_prepare`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.cluster.transaction_verifier import Transaction
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE
 from kbroker.protocol.records.errors import UnpacksToMore
@@ -37,8 +42,10 @@ from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.flusher import Flusher
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.partition import Partition, Role
+from kbroker.replica.verification import ProducedTransaction
 from kbroker.replica.workers import Workers
 from kbroker.segment.log import AppendOrigin, AppendResult
+from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification
 from kbroker.segment.validator import ValidBatch
 
 log = logging.getLogger(__name__)
@@ -47,6 +54,8 @@ ALL_IN_SYNC = -1
 CLIENT = AppendOrigin.CLIENT
 ATTRIBUTES_POSITION = 22
 """Low byte of a batch's attributes; its lowest three bits are the compression."""
+SEQUENCE = struct.Struct(">i")
+SEQUENCE_POSITION = 53
 SMALL_BATCH_BYTES = 4096
 """Compressing less is quicker than a change of threads."""
 SMALL_COMPRESSED_BYTES = 512
@@ -87,8 +96,13 @@ class Appender:
         now_ms: int,
         answer: DelayedAnswer,
         origin: AppendOrigin = CLIENT,
+        verified: Verification | None = NOT_ASKED_FOR,
+        transaction: ProducedTransaction | None = None,
     ) -> None:
-        """Append one batch: its outcome is the answer's next result, now or later."""
+        """Append one batch: its outcome is the answer's next result, now or later.
+
+        `transaction`: the one that the batch is part of, to be verified; `verified`: what that has given already.
+        """
         hosted = self._find(topic, partition)
         if not isinstance(hosted, HostedPartition):
             answer.results.append(KafkaError(hosted))
@@ -99,11 +113,27 @@ class Appender:
             return
         place = len(answer.results)
         answer.results.append(None)
+        if transaction is None:
+            self._append(hosted, records, acks, now_ms, answer, place, origin, verified)
+        else:
+            self._verify(hosted, records, acks, now_ms, answer, place, transaction)
+
+    def _append(
+        self,
+        hosted: HostedPartition,
+        records: Any,
+        acks: int,
+        now_ms: int,
+        answer: DelayedAnswer,
+        place: int,
+        origin: AppendOrigin,
+        verified: Verification | None,
+    ) -> None:
         room = room_on_loop(hosted, records) if origin is CLIENT else MAX_PAYLOAD_SIZE
         if room and hosted.tail is None:
             try:
                 valid = hosted.log.validate(records, now_ms, origin, room)
-                self._write(hosted, valid, acks, now_ms, answer, place, origin)
+                self._write(hosted, valid, acks, now_ms, answer, place, origin, verified)
                 return
             except UnpacksToMore:
                 room = 0
@@ -111,7 +141,7 @@ class Appender:
                 answer.fail(place, error.with_traceback(None))  # its frames hold the request, and are held by it
                 return
         answer.expect(place)
-        later = self._append_later(hosted, records, acks, now_ms, answer, place, origin, room, hosted.tail)
+        later = self._append_later(hosted, records, acks, now_ms, answer, place, origin, verified, room, hosted.tail)
         hosted.tail = asyncio.ensure_future(later)
 
     def append_then(
@@ -123,10 +153,11 @@ class Appender:
         timeout_ms: int,
         origin: AppendOrigin,
         done: Callable[[Outcome], None],
+        verified: Verification | None = NOT_ASKED_FOR,
     ) -> None:
         """Append for a coordinator; `done` gets the outcome when it counts: at once, or from the event loop."""
         answer = DelayedAnswer(timeout_ms, lambda results: done(results[0]))
-        self.append(topic, partition, batch, acks, self._clock(), answer, origin)
+        self.append(topic, partition, batch, acks, self._clock(), answer, origin, verified)
         if answer.future is None:
             done(answer.results[0])
 
@@ -146,6 +177,53 @@ class Appender:
             raise outcome
         return outcome
 
+    # --- batches of transactions ------------------------------------------------------------------------------
+
+    def verification(self, hosted: HostedPartition, transaction: Transaction, sequence: int) -> Verification | None:
+        """Return what the append of a batch has to bring once it is verified; None when that need not be.
+
+        Raises KafkaError.
+        """
+        with hosted.log.changing("verify"):
+            return hosted.log.producers.state.verify(transaction.producer_id, sequence, transaction.producer_epoch)
+
+    def _verify(
+        self,
+        hosted: HostedPartition,
+        records: Any,
+        acks: int,
+        now_ms: int,
+        answer: DelayedAnswer,
+        place: int,
+        transaction: ProducedTransaction,
+    ) -> None:
+        """Append a batch of a transaction when that is open here, or is verified."""
+        try:
+            sequence = SEQUENCE.unpack_from(records, SEQUENCE_POSITION)[0]
+            verified = self.verification(hosted, transaction.transaction, sequence)
+        except KafkaError as error:
+            answer.fail(place, error.with_traceback(None))
+            return
+        if verified is None:
+            self._append(hosted, records, acks, now_ms, answer, place, CLIENT, None)
+            return
+
+        def go_on(refusal: KafkaError | None) -> None:
+            if not answer.is_open(place):
+                return  # its time is over: the client has been told so, and tries again
+            if refusal is None and self._find(hosted.topic, hosted.partition) is not hosted:
+                refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            refusal = refusal or _refusal(hosted.state, acks)
+            try:
+                if refusal is not None:
+                    raise refusal
+                self._append(hosted, records, acks, now_ms, answer, place, CLIENT, verified)
+            except Exception as error:
+                answer.fail(place, _as_refusal(hosted, error))
+
+        answer.expect(place)
+        transaction.add((hosted.topic, hosted.partition), go_on)
+
     # --- what takes long --------------------------------------------------------------------------------------
 
     async def _append_later(
@@ -157,6 +235,7 @@ class Appender:
         answer: DelayedAnswer,
         place: int,
         origin: AppendOrigin,
+        verified: Verification | None,
         room: int,
         before: asyncio.Future[Any] | None,
     ) -> None:
@@ -171,7 +250,7 @@ class Appender:
             if refusal is not None:
                 raise refusal
             assert isinstance(prepared, tuple)
-            self._write(hosted, prepared, acks, now_ms, answer, place, origin)
+            self._write(hosted, prepared, acks, now_ms, answer, place, origin, verified)
         except Exception as error:
             answer.fail(place, _as_refusal(hosted, error))
 
@@ -203,9 +282,11 @@ class Appender:
         answer: DelayedAnswer,
         place: int,
         origin: AppendOrigin,
+        verified: Verification | None,
     ) -> None:
         """Write a batch into the log that this broker leads at this moment; note what it has to wait for."""
-        result = answer.results[place] = hosted.log.append_valid(valid, hosted.state.leader_epoch, now_ms, origin)
+        epoch = hosted.state.leader_epoch
+        result = answer.results[place] = hosted.log.append_valid(valid, epoch, now_ms, origin, verified)
         self._count(hosted, result, now_ms)
         if acks == ALL_IN_SYNC:
             if hosted.state.high_watermark <= result.last_offset:

@@ -88,6 +88,10 @@ class DelayedAnswer:
             self._timer = loop.call_later(max(self._timeout_ms, 0) / 1000, self._time_out)
         self._open.add(place)
 
+    def is_open(self, place: int) -> bool:
+        """Whether the result at this place is still waited for."""
+        return self.future is not None and place in self._open
+
     def settle(self, place: int, error: ErrorCode = ErrorCode.NONE) -> None:
         """The result at this place counts, or has come to nothing; the last one answers the request."""
         if self.future is None or place not in self._open:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
-from kbroker.protocol.errors import ErrorCode
+from kbroker.cluster.transaction_verifier import Errors, Transaction
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
@@ -37,10 +38,12 @@ from kbroker.replica.read_ahead import ReadAhead
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
+from kbroker.replica.verification import ProducedTransaction, Verifier
 from kbroker.replica.workers import Workers
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
+from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification
 
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig
@@ -51,6 +54,7 @@ LONGEST_PAUSE_S = 60.0
 SHORTEST_PAUSE_S = 0.2
 STOOD_STILL_PAUSE_S = 1.0
 FOLLOWERS_EXPECTED_MS = 200
+NO_SEQUENCE = -1
 EXPECTED_FOLLOWER_WAIT_MS = 10
 """So long after an election followers are given no longer to wait: what they wait for is not all they need."""
 
@@ -132,6 +136,8 @@ class ReplicaManager:
         """Called with the partitions that the controller has deleted from the cluster."""
         self.is_leadership_unproven: Callable[[], bool] = lambda: False
         """Whether others may lead in this broker's place without its knowing: then it takes no writes."""
+        self.verifier: Verifier | None = None
+        """Asks the coordinators of transactions; without it nothing is verified."""
         self.clock = clock
         self.workers = workers or Workers()
         self.replica_selector = replica_selector(config.replica_selector_class, metadata)
@@ -324,6 +330,36 @@ class ReplicaManager:
         """Fetch these partitions no more, they are about to change their role; return when nobody appends to them."""
         if self.replication is not None:
             await self.replication.release([self._hosted[key] for key in keys if key in self._hosted])
+
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    def produced_transaction(self, transaction: Transaction, knows_abortable: bool) -> ProducedTransaction | None:
+        """Return what verifies the partitions of a Produce request; None where nothing is verified."""
+        if self.verifier is None or not self.config.transaction_partition_verification_enable:
+            return None
+        return ProducedTransaction(self.verifier, transaction, knows_abortable)
+
+    async def verify(self, topic: str, partition: int, transaction: Transaction) -> Verification | None:
+        """Return what a coordinator's append of a transaction's batch has to bring.
+
+        Raises KafkaError: the partition is not part of the transaction, or nothing is known.
+        """
+        if self.verifier is None or not self.config.transaction_partition_verification_enable:
+            return NOT_ASKED_FOR
+        hosted = self.leader_replica(topic, partition)
+        if not isinstance(hosted, HostedPartition):
+            raise KafkaError(hosted)
+        verification = self._appender.verification(hosted, transaction, NO_SEQUENCE)
+        if verification is None:
+            return None
+        answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
+        self.verifier.verify(
+            transaction, [(topic, partition)], lambda errors: None if answered.done() else answered.set_result(errors)
+        )
+        error = (await answered).get((topic, partition), ErrorCode.NONE)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        return verification
 
     # --- data path --------------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ def check(target: Path, expected: dict[str, tuple[int, str | None]], end: int) -
     for _ in range(2):
         again = reopen(target, CONFIG, **{name: getattr(known, name) for name in KnownOffsets.__dataclass_fields__})
         assert (latest(again), again.log_end_offset) == (expected, end)
-        assert again.newest_batches() == {7: (39, 0), 8: (40, 0)}
+        assert again.producers.newest_batches() == {7: (39, 0), 8: (40, 0)}
         names = os.listdir(target / "orders-0")
         assert not [name for name in names if name.endswith((".cleaned", ".swap"))]
         clean(again)

@@ -446,12 +446,12 @@ class Run:
             was_clean, 0, self.log.log_start_offset, self.log.high_watermark, self.log.first_dirty_offset
         )
         end = self.log.log_end_offset
-        producers = self.log.newest_batches()
+        producers = self.log.producers.newest_batches()
         self.log.close()
         fields = {name: getattr(known, name) for name in KnownOffsets.__dataclass_fields__}
         self.log = reopen(self.path, self.config, Unsynced(), **fields)
         assert self.log.log_end_offset == end
-        assert self.log.newest_batches() == producers
+        assert self.log.producers.newest_batches() == producers
         self.check()
 
     def check(self) -> None:

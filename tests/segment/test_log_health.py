@@ -87,5 +87,5 @@ def test_a_log_tells_its_name_place_and_size(tmp_path: Path) -> None:
     fill(log, 2)
     assert (log.name, log.log_dir, log.directory) == ("orders-0", str(tmp_path), tmp_path / "orders-0")
     assert log.size == (log.directory / f"{0:020d}.log").stat().st_size
-    assert (log.unflushed_messages, log.latest_epoch, log.failure) == (2, 0, None)
+    assert (log.recovery_point, log.latest_epoch, log.failure) == (0, 0, None)
     log.close()

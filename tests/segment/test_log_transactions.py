@@ -110,10 +110,10 @@ def test_a_follower_of_a_compacted_log_is_as_stable_as_its_leader(tmp_path: Path
     follower.append_as_follower(leader.read(0, 10_000).read())
     follower.update_high_watermark(leader.log_end_offset)
     assert follower.last_stable_offset == leader.last_stable_offset == leader.log_end_offset
-    assert follower.newest_batches() == leader.newest_batches() == {5: (-1, 1)}
+    assert follower.producers.newest_batches() == leader.producers.newest_batches() == {5: (-1, 1)}
     follower.close()
     again = reopen(tmp_path / "follower", COMPACTED, high_watermark=leader.log_end_offset)
-    assert (again.last_stable_offset, again.newest_batches()) == (leader.log_end_offset, {5: (-1, 1)})
+    assert (again.last_stable_offset, again.producers.newest_batches()) == (leader.log_end_offset, {5: (-1, 1)})
     again.close()
     leader.close()
 

@@ -5,7 +5,7 @@ import pytest
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import BatchHeader, read_header
 from kbroker.protocol.records.control import ControlType, control_batch
-from kbroker.segment.producer_state import Marker, ProducerState, marker_of, read_snapshot, snapshot_bytes
+from kbroker.segment.producer_state import Marker, ProducerState, Verification, marker_of, read_snapshot, snapshot_bytes
 from kbroker.segment.transaction_index import AbortedTransaction
 from tests.segment.batches import NOW, batch
 
@@ -159,3 +159,116 @@ def test_a_damaged_snapshot_is_refused(position: int) -> None:
     data[position] ^= 0x10
     with pytest.raises(ValueError, match=r"version|checksum|entries"):
         read_snapshot(bytes(data))
+
+
+# --- verification of transactions (KIP-890) -------------------------------------------------------------------
+
+
+def first(sequence: int = 0, epoch: int = 0) -> BatchHeader:
+    return header(sequence, epoch=epoch, transactional=True)
+
+
+def verified_code(state: ProducerState, batch_header: BatchHeader, verified: Verification | None) -> ErrorCode:
+    try:
+        state.check(batch_header, True, verified)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.NONE
+
+
+def end(state: ProducerState, offset: int, control_type: ControlType, epoch: int = 0) -> None:
+    marker = control_batch(control_type, 7, epoch, 3, NOW)
+    state.append(read_header(marker), offset, NOW, marker_of(read_header(marker), marker))
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["of a producer that is unknown", "of one that is known"])
+def test_the_first_batch_of_a_transaction_has_to_be_verified(known: bool) -> None:
+    state = ProducerState()
+    sequence = 0
+    if known:
+        state.append(first(), 0, NOW, None)
+        end(state, 1, ControlType.COMMIT)
+        sequence = 1
+    assert verified_code(state, first(sequence), None) is ErrorCode.INVALID_TXN_STATE
+    verification = state.verify(7, sequence, 0)
+    assert verification is not None
+    assert verified_code(state, first(sequence), None) is ErrorCode.INVALID_TXN_STATE
+    assert verified_code(state, first(sequence), verification) is ErrorCode.NONE
+    assert state.check(header(sequence), True, None) is None, "what is in no transaction need not be"
+
+
+def test_the_batch_that_opens_a_transaction_uses_its_verification_up() -> None:
+    state = ProducerState()
+    verification = state.verify(7, 0, 0)
+    state.append(first(), 0, NOW, None)
+    assert not state.verifications
+    assert state.verify(7, 1, 0) is None
+    assert verified_code(state, first(1), None) is ErrorCode.NONE
+    end(state, 1, ControlType.ABORT)
+    assert verified_code(state, first(1), verification) is ErrorCode.INVALID_TXN_STATE
+
+
+def test_a_marker_between_the_question_and_the_append_makes_the_append_fail() -> None:
+    state = ProducerState()
+    stale = state.verify(7, 0, 0)
+    end(state, 0, ControlType.ABORT)
+    assert verified_code(state, first(), stale) is ErrorCode.INVALID_TXN_STATE
+    fresh = state.verify(7, 0, 0)
+    assert verified_code(state, first(), stale) is ErrorCode.INVALID_TXN_STATE, "verified for the one before"
+    assert verified_code(state, first(), fresh) is ErrorCode.NONE
+
+
+def test_a_batch_repeated_after_its_transaction_is_over_is_recognised_without_verification() -> None:
+    state = ProducerState()
+    state.append(first(), 5, NOW, None)
+    end(state, 6, ControlType.COMMIT)
+    repeated = state.check(first(), True, None)
+    assert repeated is not None
+    assert repeated.first_offset == 5
+
+
+def test_a_later_batch_waits_for_the_one_that_could_not_be_verified() -> None:
+    state = ProducerState()
+    state.verify(7, 5, 0)
+    verification = state.verify(7, 2, 0)
+    assert verification is state.verify(7, 5, 0)
+    assert verified_code(state, first(5), verification) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert verified_code(state, first(2), verification) is ErrorCode.NONE
+    assert state.check(first(5), False, verification) is None, "coordinators count no sequences"
+    state.verify(7, 0, 1)
+    assert verified_code(state, first(0, epoch=1), verification) is ErrorCode.NONE
+    assert verified_code(state, first(2, epoch=1), verification) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    state.verify(7, 0, 0)
+    assert verification is not None
+    assert (verification.epoch, verification.lowest_sequence) == (1, 0)
+
+
+def test_the_transaction_of_a_newer_epoch_has_to_be_verified_though_the_older_one_is_open() -> None:
+    state = ProducerState()
+    state.append(first(), 0, NOW, None)
+    assert verified_code(state, first(0, epoch=1), None) is ErrorCode.INVALID_TXN_STATE
+    assert state.verify(7, 0, 1) is not None
+
+
+def test_an_older_epoch_is_told_so_while_a_newer_ones_transaction_is_open() -> None:
+    state = ProducerState()
+    state.append(first(epoch=1), 0, NOW, None)
+    assert verified_code(state, first(1), None) is ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_verifications_that_nobody_has_used_are_forgotten() -> None:
+    state = ProducerState()
+    verification = state.verify(7, 0, 0)
+    state.remove_expired(1_000, 500)
+    state.remove_expired(1_499, 500)
+    assert state.verify(7, 0, 0) is verification
+    state.remove_expired(1_500, 500)
+    assert not state.verifications
+
+
+def test_a_marker_that_is_refused_leaves_the_verification_as_it_is() -> None:
+    state = state_after(0, epoch=3)
+    verification = state.verify(7, 1, 3)
+    marker = read_header(control_batch(ControlType.ABORT, 7, 2, 0, NOW))
+    assert code_of(state, marker) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert verified_code(state, first(1, epoch=3), verification) is ErrorCode.NONE

@@ -1,0 +1,249 @@
+"""Asks the coordinators of transactions whether partitions are part of them, before anything is appended (KIP-890).
+
+    verify(transaction, partitions, done)  --coordinator here-->   done(errors)                          at once
+                                           --another broker-->     AddPartitionsToTxn, VerifyOnly  -->   done(errors)
+
+One request at a time is on its way to a broker; what is asked meanwhile goes with the next one, one question for each
+transactional id. Who asks again before the first question has gone out is trying again: the first comes to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from kbroker.client.connection import Connection
+from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.cluster.setup_timeout import SetupTimeout
+from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
+from kbroker.protocol.apis import api_of
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+log = logging.getLogger(__name__)
+
+FIRST_VERIFYING_VERSION = 4
+
+Key = tuple[str, int]
+"""(topic, partition)"""
+Errors = Mapping[Key, ErrorCode]
+"""Why partitions could not be verified; the others are part of the transaction."""
+Done = Callable[[Errors], None]
+
+
+class Transaction(NamedTuple):
+    """Whose transaction it is."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+
+
+Here = Callable[[str, int, int, Sequence[Key]], Mapping[Key, ErrorCode]]
+"""A coordinator in this broker: transactional id, producer id and epoch, partitions -> what it says of each."""
+
+
+@dataclass(slots=True)
+class _Question:
+    transaction: Transaction
+    partitions: Sequence[Key]
+    done: Done
+
+    def fail(self, error: ErrorCode) -> None:
+        self.done(dict.fromkeys(self.partitions, error))
+
+
+class TransactionVerifier:
+    """Lines to all coordinators. `here` answers for this broker's own, once there is one."""
+
+    def __init__(
+        self,
+        metadata: MetadataCache,
+        broker_id: int,
+        listener: str,
+        partition_for: Callable[[str, int], int],
+        request_timeout_ms: int = 30_000,
+        setup_timeouts_ms: tuple[int, int] = (10_000, 30_000),
+    ) -> None:
+        """`partition_for(transactional id, partitions)` tells which one of __transaction_state holds an id."""
+        self.here: Here | None = None
+        self._metadata = metadata
+        self._broker_id = broker_id
+        self._listener = listener
+        self._partition_for = partition_for
+        self._timeout_s = request_timeout_ms / 1000
+        self._setup_timeouts_ms = setup_timeouts_ms
+        self._lines: dict[int, _Line] = {}
+
+    def verify(self, transaction: Transaction, partitions: Sequence[Key], done: Done) -> None:
+        """Call `done` with the partitions that are not part of the transaction, or about which nothing is known."""
+        coordinator = self._coordinator_of(transaction.transactional_id)
+        question = _Question(transaction, partitions, done)
+        if coordinator == self._broker_id and self.here is not None:
+            done(_refusals(self.here(*transaction, partitions), partitions))
+        elif coordinator is None or self._address(coordinator) is None:
+            question.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            line = self._lines.get(coordinator)
+            if line is None:
+                line = self._lines[coordinator] = _Line(self, coordinator)
+            line.ask(question)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        topic = self._metadata.topics.get(TRANSACTIONS_TOPIC)
+        if topic is None or not topic.partitions:
+            return None
+        found = topic.partitions.get(self._partition_for(transactional_id, len(topic.partitions)))
+        return None if found is None else found.leader
+
+    def _address(self, broker_id: int) -> tuple[str, int] | None:
+        return self._metadata.endpoint(broker_id, self._listener)
+
+    async def connect(self, broker_id: int, setup: SetupTimeout) -> Connection:
+        """Open a connection and ask for its versions; raises OSError or KafkaError."""
+        address = self._address(broker_id)
+        if address is None:
+            raise OSError(f"broker {broker_id} has gone")
+        connection = await setup.connect(address, client_id=f"broker-{self._broker_id}-transaction-verifier")
+        try:
+            await connection.negotiate(self._timeout_s)
+        except BaseException:
+            connection.abort()
+            raise
+        return connection
+
+    async def close(self) -> None:
+        """Ask nothing more; whoever waits is told that nothing is known."""
+        lines, self._lines = self._lines, {}
+        for line in lines.values():
+            await line.close()
+
+
+class _Line:
+    """To one broker."""
+
+    def __init__(self, verifier: TransactionVerifier, broker_id: int) -> None:
+        self._verifier = verifier
+        self._broker_id = broker_id
+        self._setup = SetupTimeout(*verifier._setup_timeouts_ms)
+        self._waiting: dict[str, _Question] = {}
+        """By transactional id."""
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, question: _Question) -> None:
+        """Send it with the next request."""
+        transactional_id = question.transaction.transactional_id
+        before = self._waiting.get(transactional_id)
+        if before is not None:
+            epochs = before.transaction.producer_epoch, question.transaction.producer_epoch
+            if epochs[0] > epochs[1]:
+                question.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
+                return
+            del self._waiting[transactional_id]
+            is_same = epochs[0] == epochs[1]
+            before.fail(ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH)
+        self._waiting[transactional_id] = question
+        if self._task is None:
+            self._task = asyncio.create_task(self._run(), name=f"verify-transactions-at-{self._broker_id}")
+
+    async def _run(self) -> None:
+        """Ask until nothing waits any more."""
+        await asyncio.sleep(0)  # what else comes in this turn goes with it
+        while self._waiting:
+            questions, self._waiting = list(self._waiting.values()), {}
+            try:
+                answers = await self._exchange(questions)
+            except BaseException as error:
+                self._abort()
+                for question in questions:
+                    question.fail(ErrorCode.NETWORK_EXCEPTION)
+                if not isinstance(error, OSError | KafkaError):
+                    raise
+                log.warning("broker %d did not verify transactions: %s", self._broker_id, error)
+                continue
+            for question, errors in zip(questions, answers, strict=True):
+                question.done(errors)
+        self._task = None
+
+    async def _exchange(self, questions: Sequence[_Question]) -> list[Errors]:
+        if self._connection is None or self._connection.is_closed:
+            self._connection = await self._verifier.connect(self._broker_id, self._setup)
+        api = api_of(AddPartitionsToTxnRequest)
+        version = min(api.max_version, self._connection.versions.get(api.key, (0, 0))[1])
+        if version < FIRST_VERIFYING_VERSION:
+            log.debug("broker %d is too old to verify transactions: they are taken as they are", self._broker_id)
+            return [{} for _ in questions]
+        timeout_s = self._verifier._timeout_s
+        answer = await self._connection.request(_request(questions), version, timeout=timeout_s)
+        return _answers(questions, answer)
+
+    def _abort(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abort()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        for question in self._waiting.values():
+            question.fail(ErrorCode.NETWORK_EXCEPTION)
+        self._waiting.clear()
+        self._abort()
+
+
+def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
+    transactions = []
+    for question in questions:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in question.partitions:
+            topics.setdefault(topic, []).append(partition)
+        transactions.append(
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+                transactional_id=question.transaction.transactional_id,
+                producer_id=question.transaction.producer_id,
+                producer_epoch=question.transaction.producer_epoch,
+                verify_only=True,
+                topics=[
+                    AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=partitions)
+                    for name, partitions in topics.items()
+                ],
+            )
+        )
+    return AddPartitionsToTxnRequest(transactions=transactions)
+
+
+def _answers(questions: Sequence[_Question], answer: AddPartitionsToTxnResponse) -> list[Errors]:
+    error = answer.error_code
+    if error is not ErrorCode.NONE:
+        log.error("a coordinator does not verify transactions: %s", error.name)
+        if error is ErrorCode.CLUSTER_AUTHORIZATION_FAILED:  # of this broker: no client's business
+            error = ErrorCode.INVALID_TXN_STATE
+        return [dict.fromkeys(question.partitions, error) for question in questions]
+    results: dict[str, dict[Key, ErrorCode]] = {
+        result.transactional_id: {
+            (topic.name, each.partition_index): each.partition_error_code
+            for topic in result.topic_results
+            for each in topic.results_by_partition
+        }
+        for result in answer.results_by_transaction
+    }
+    return [
+        _refusals(results.get(question.transaction.transactional_id, {}), question.partitions) for question in questions
+    ]
+
+
+def _refusals(said: Mapping[Key, ErrorCode], partitions: Sequence[Key]) -> Errors:
+    """What is to be told of the partitions that are not part of the transaction; of which nothing is said is none."""
+    found: dict[Key, Any] = {}
+    for key in partitions:
+        error = said.get(key, ErrorCode.INVALID_TXN_STATE)
+        if error is ErrorCode.PRODUCER_FENCED:  # what producers understand
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
+        if error is not ErrorCode.NONE:
+            found[key] = error
+    return found

@@ -1,0 +1,81 @@
+"""The transaction that a Produce request's batches are part of: which of its partitions have to be verified first.
+
+    add(partition) … add(partition), ask()  -->  the coordinator  -->  each partition's `then(refusal or None)`
+
+What cannot be verified for now is answered NOT_ENOUGH_REPLICAS: every client tries that again, and none looks for new
+leaders because of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from kbroker.cluster.transaction_verifier import Done, Errors, Key, Transaction
+from kbroker.protocol.errors import ErrorCode, KafkaError
+
+PASSING = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+
+Then = Callable[[KafkaError | None], None]
+
+
+class Verifier(Protocol):
+    """What is asked of the TransactionVerifier."""
+
+    def verify(self, transaction: Transaction, partitions: list[Key], done: Done) -> None:
+        """Call `done` with the partitions that are not part of the transaction."""
+
+
+class ProducedTransaction:
+    """One request's."""
+
+    __slots__ = ("_knows_abortable", "_verifier", "_waiting", "transaction")
+
+    def __init__(self, verifier: Verifier, transaction: Transaction, knows_abortable: bool) -> None:
+        """`knows_abortable`: whether the client has heard of TRANSACTION_ABORTABLE."""
+        self.transaction = transaction
+        self._verifier = verifier
+        self._knows_abortable = knows_abortable
+        self._waiting: list[tuple[Key, Then]] = []
+
+    def add(self, key: Key, then: Then) -> None:
+        """Verify this partition, too."""
+        self._waiting.append((key, then))
+
+    def ask(self) -> None:
+        """All partitions have been added."""
+        if self._waiting:
+            self._verifier.verify(
+                self.transaction, list(dict.fromkeys(key for key, _ in self._waiting)), self._answered
+            )
+
+    def _answered(self, errors: Errors) -> None:
+        waiting, self._waiting = self._waiting, []
+        for key, then in waiting:
+            then(self._refusal(errors.get(key, ErrorCode.NONE)))
+
+    def _refusal(self, error: ErrorCode) -> KafkaError | None:
+        if error is ErrorCode.NONE:
+            return None
+        if error in PASSING:
+            text = f"the transaction could not be verified: {error.name}"
+            return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+        error = spoken(error, self._knows_abortable)
+        if error is ErrorCode.INVALID_TXN_STATE:
+            return KafkaError(error, "the partition was not added to the transaction")
+        return KafkaError(error)
+
+
+def spoken(error: ErrorCode, knows_abortable: bool) -> ErrorCode:
+    """Return the error as the client knows it."""
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error
