@@ -1,0 +1,206 @@
+"""What producers are told of verification: the whole table, through Produce."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.transaction_verifier import Done, Key, Transaction
+from kbroker.config.broker_config import BrokerConfig
+from kbroker.handlers.produce import produce
+from kbroker.handlers.registry import CloseConnection
+from kbroker.protocol.errors import ErrorCode
+from kbroker.replica.verification import spoken
+from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
+from tests.kbroker.handlers.test_produce import answers_of, request_for
+from tests.kbroker.handlers.test_transactions import PRODUCER, in_transaction, marker, write
+
+MINE = Transaction("mine", PRODUCER, 0)
+
+
+class PlayedVerifier:
+    """Notes what is asked; answers with `says`, at once or when told to."""
+
+    def __init__(self, played: Played, at_once: bool = True) -> None:
+        self.says: dict[Key, ErrorCode] = {}
+        self.asked: list[tuple[Transaction, list[Key]]] = []
+        self.waiting: list[Done] = []
+        self.at_once = at_once
+        played.replicas.verifier = self
+
+    def verify(self, transaction: Transaction, partitions: list[Key], done: Done) -> None:
+        self.asked.append((transaction, partitions))
+        if self.at_once:
+            done(self.says)
+        else:
+            self.waiting.append(done)
+
+    def answer(self, number: int = 0) -> None:
+        self.waiting.pop(number)(self.says)
+
+
+def transactional_request(*partitions: tuple[int, Any], timeout_ms: int = 2_000, acks: int = -1) -> Any:
+    request = request_for(*partitions, timeout_ms=timeout_ms, acks=acks)
+    request.transactional_id = "mine"
+    return request
+
+
+def begin(played: Played, *partitions: tuple[int, Any], version: int = 11, **rest: Any) -> Any:
+    return produce(played.services, played.ctx(version), transactional_request(*partitions, **rest))
+
+
+async def send(played: Played, *partitions: tuple[int, Any], version: int = 11, **rest: Any) -> list[Any]:
+    answer = begin(played, *partitions, version=version, **rest)
+    return answers_of(await asyncio.wait_for(answer, 10) if asyncio.isfuture(answer) else answer)
+
+
+def codes(answers: Sequence[Any]) -> list[ErrorCode]:
+    return [each.error_code for each in answers]
+
+
+def end_offset(played: Played, partition: int = 0) -> int:
+    return played.replicas.hosted[TOPIC, partition].log.log_end_offset
+
+
+async def test_the_first_batch_of_a_transaction_is_verified_and_the_others_are_not(played: Played) -> None:
+    await played.lead((0, 1))
+    verifier = PlayedVerifier(played)
+    assert codes(await send(played, (0, in_transaction()), (1, in_transaction()))) == [0, 0]
+    assert verifier.asked == [(MINE, [(TOPIC, 0), (TOPIC, 1)])]
+    assert codes(await send(played, (0, in_transaction(sequence=1)))) == [0]
+    assert len(verifier.asked) == 1
+    await write(played, marker(0))
+    assert codes(await send(played, (0, in_transaction(sequence=2)))) == [0]
+    assert verifier.asked[1:] == [(MINE, [(TOPIC, 0)])]
+
+
+async def test_batches_outside_of_transactions_are_not_verified(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played)
+    assert codes(await send(played, (0, one_batch()))) == [0]
+    assert not verifier.asked
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "told"),
+    [
+        *((each, 11, ErrorCode.NOT_ENOUGH_REPLICAS) for each in (13, 14, 15, 16, 51)),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, 11, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_TXN_STATE, 11, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 11, ErrorCode.TRANSACTION_ABORTABLE),
+        (ErrorCode.TRANSACTION_ABORTABLE, 10, ErrorCode.INVALID_TXN_STATE),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, 11, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+async def test_what_is_not_verified_is_not_appended(played: Played, said: int, version: int, told: ErrorCode) -> None:
+    await played.lead((0, 1))
+    verifier = PlayedVerifier(played)
+    verifier.says[TOPIC, 0] = ErrorCode(said)
+    answers = await send(played, (0, in_transaction()), (1, in_transaction()), version=version)
+    assert codes(answers) == [told, ErrorCode.NONE]
+    assert (end_offset(played, 0), end_offset(played, 1)) == (0, 1)
+
+
+async def test_all_batches_of_a_request_are_one_producers(played: Played) -> None:
+    await played.lead((0, 1))
+    verifier = PlayedVerifier(played)
+    answers = await send(played, (0, in_transaction()), (1, in_transaction(epoch=1)))
+    assert codes(answers) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING] * 2
+    assert end_offset(played, 0) == 0
+    assert not verifier.asked
+
+
+async def test_a_partition_that_is_not_here_keeps_the_others_from_nothing(played: Played) -> None:
+    await played.lead()
+    played.tell(TOPIC, TOPIC_ID, [1], leader=2)
+    verifier = PlayedVerifier(played)
+    answers = await send(played, (0, in_transaction()), (1, in_transaction()), (9, in_transaction()))
+    assert codes(answers) == [0, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert verifier.asked == [(MINE, [(TOPIC, 0)])]
+
+
+async def test_other_producers_do_not_wait_for_a_verification(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    waiting = begin(played, (0, in_transaction()))
+    assert not asyncio.isfuture(produce(played.services, played.ctx(11), request_for((0, one_batch()))))
+    verifier.answer()
+    (answer,) = answers_of(await asyncio.wait_for(waiting, 5))
+    assert (answer.error_code, answer.base_offset) == (0, 1)
+
+
+async def test_the_request_is_needed_until_it_is_verified(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    ctx = played.ctx(11)
+    request = transactional_request((0, in_transaction()))
+    waiting = produce(played.services, ctx, request)
+    assert not ctx.may_be_overtaken, "its producer's next batch would come before it"
+    assert request.topic_data[0].partition_data[0].records is not None
+    verifier.answer()
+    assert codes(answers_of(await waiting)) == [0]  # type: ignore[misc]
+
+
+async def test_an_abort_between_verification_and_append_makes_the_append_fail(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    waiting = begin(played, (0, in_transaction()))
+    assert await write(played, marker(0, commit=False)) == [ErrorCode.NONE]
+    verifier.answer()
+    assert codes(answers_of(await asyncio.wait_for(waiting, 5))) == [ErrorCode.INVALID_TXN_STATE]
+    assert end_offset(played) == 1
+
+
+async def test_a_request_sent_again_while_the_first_is_verified_is_appended_once(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    first, second = (begin(played, (0, in_transaction())) for _ in range(2))
+    verifier.answer(1)
+    verifier.answer(0)
+    (one,), (other,) = answers_of(await asyncio.wait_for(first, 5)), answers_of(await asyncio.wait_for(second, 5))
+    assert [(each.error_code, each.base_offset) for each in (one, other)] == [(0, 0)] * 2
+    assert end_offset(played) == 1
+
+
+async def test_what_is_verified_when_its_time_is_over_is_not_appended(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    assert codes(await send(played, (0, in_transaction()), timeout_ms=10)) == [ErrorCode.REQUEST_TIMED_OUT]
+    verifier.answer()
+    assert end_offset(played) == 0
+
+
+async def test_a_leadership_lost_during_the_verification_refuses_the_append(played: Played) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    verifier = PlayedVerifier(played, at_once=False)
+    waiting = begin(played, (0, in_transaction()), acks=1)
+    await played.lead(leader=2, leader_epoch=1, partition_epoch=1, replicas=(1, 2), is_new=False)
+    verifier.answer()
+    assert codes(answers_of(await asyncio.wait_for(waiting, 5))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+
+
+async def test_with_acks_0_what_is_not_verified_ends_the_connection(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    verifier.says[TOPIC, 0] = ErrorCode.TRANSACTION_ABORTABLE
+    waiting = begin(played, (0, in_transaction()), acks=0)
+    verifier.answer()
+    with pytest.raises(CloseConnection):
+        await asyncio.wait_for(waiting, 5)
+
+
+async def test_verification_can_be_switched_off_while_the_broker_runs(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played)
+    played.replicas.config = BrokerConfig(transaction_partition_verification_enable=False)
+    assert codes(await send(played, (0, in_transaction()))) == [0]
+    assert not verifier.asked
+
+
+def test_an_error_that_a_client_does_not_know_is_told_as_one_it_knows() -> None:
+    assert spoken(ErrorCode.TRANSACTION_ABORTABLE, knows_abortable=True) is ErrorCode.TRANSACTION_ABORTABLE
+    assert spoken(ErrorCode.TRANSACTION_ABORTABLE, knows_abortable=False) is ErrorCode.INVALID_TXN_STATE
+    assert spoken(ErrorCode.PRODUCER_FENCED, knows_abortable=False) is ErrorCode.PRODUCER_FENCED
