@@ -19,7 +19,7 @@ from typing import Any
 
 from kbroker.controller import events
 from kbroker.controller.admin_elections import AdminElections
-from kbroker.controller.broker_life import BrokerLife
+from kbroker.controller.broker_life import BrokerLife, back_unnoticed
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.election import Strategy
 from kbroker.controller.guarded_writes import write_topics
@@ -132,15 +132,19 @@ class Machine:
         """Take the cluster over as ZooKeeper describes it, then tell all brokers (controller.md, section 3)."""
         state, snapshot = self.state, event.snapshot
         state.epoch = event.epoch
-        state.brokers.update(self._brokers.reachable(snapshot.brokers))
         for name, topic in (yield from self._with_ids(snapshot.topics)).items():
             state.add_topic(name, topic)
             yield Pause()
+        brokers = self._brokers.reachable(snapshot.brokers)
+        strangers: set[int] = set()
         for number, (partition, known) in enumerate(snapshot.partition_states.items(), 1):
             if state.assignment(partition) is not None:
                 state.take(partition, known)
+                if partition.topic not in snapshot.topics_to_delete:
+                    strangers |= back_unnoticed(known, brokers)
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
+        state.brokers.update({each: broker for each, broker in brokers.items() if each not in strangers})
         for broker in state.brokers.values():
             yield from self._brokers.open_channel(broker)
         self._tell_story()
@@ -148,6 +152,9 @@ class Machine:
         yield from self._do.tell_metadata()
         yield from self._start()
         self._reassignment.legacy = {}
+        if strangers:
+            log.warning("died and back before a controller knew, so they begin anew: %s", few(sorted(strangers)))
+            yield from self._brokers.listed(snapshot.brokers)
         if snapshot.reassignments:
             yield from self._reassignment.ask_legacy(snapshot.reassignments)
         yield from self._reassignment.resume(state.reassigning)
