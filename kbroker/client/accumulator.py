@@ -48,6 +48,10 @@ class Accumulator:
         """To which `used` must fall before somebody in `wait_below` goes on."""
         self.closed: str | None = None
         """Why nothing is taken any more."""
+        self.refuses: Callable[[], Exception] | None = None
+        """Makes what is raised for a record that comes now, None where records are taken."""
+        self.on_loss: Callable[[Exception], None] | None = None
+        """Told of rows that come into no batch, from any thread."""
         self._failure: Exception | None = None
         self._wake_sender = wake_sender
         self._limit = config.buffer_memory
@@ -76,8 +80,8 @@ class Accumulator:
         if timestamp is None:
             timestamp = int(time.time() * 1000)
         with self.lock:
-            if self.closed is not None:
-                raise self.refusal()
+            if self.refuses is not None:
+                raise self.refuses()
             if self.used >= self._limit:
                 self._wake(0)
                 return None
@@ -182,8 +186,8 @@ class Accumulator:
     def queue_built(self, batches: list[Batch]) -> None:
         """Take batches that are made already, behind all that was sent to their partitions before; all or none."""
         with self.lock:
-            if self.closed is not None:
-                raise self.refusal()
+            if self.refuses is not None:
+                raise self.refuses()
             for batch in batches:
                 queue = self.topics[batch.topic].queues[batch.partition]
                 self.seal(queue)
@@ -252,8 +256,14 @@ class Accumulator:
         """Take nothing any more, and tell those who wait for room."""
         with self.room:
             if self.closed is None:
-                self.closed, self._failure = reason, failure
+                self.closed, self._failure, self.refuses = reason, failure, self.refusal
             self.room.notify_all()
+
+    def refuse(self, why: Callable[[], Exception] | None) -> None:
+        """Take no records for a while, or take them again."""
+        with self.lock:
+            if self.closed is None:
+                self.refuses = why
 
     def refusal(self) -> ClientClosed:
         """Return what is raised for a record that comes too late."""

@@ -1,5 +1,5 @@
-"""Administration: topics, configurations, offsets, log directories, elections, reassignments; groups and access rules
-are in modules of their own.
+"""Administration: topics, configurations, offsets, log directories, elections, reassignments; groups, access rules
+and transactions are in modules of their own.
 
 Each call takes one or many; the answer for many is a dict, or the first error is raised (`kbroker.client.errors`).
 Results are the frozen dataclasses of `types.py`.
@@ -18,6 +18,7 @@ from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected, error_for
 from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import by_topic, list_offsets
+from kbroker.client.transaction_admin import TransactionAdmin
 from kbroker.client.types import (
     LATEST,
     ClusterDescription,
@@ -37,7 +38,7 @@ from kbroker.protocol.messages.offsets import DeleteRecordsRequest
 from kbroker.protocol.schema import Message
 
 
-class Admin(GroupAdmin, AclAdmin):
+class Admin(GroupAdmin, AclAdmin, TransactionAdmin):
     """`async with Admin("127.0.0.1:9092") as admin`; arguments are those of AdminConfig."""
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from kbroker.client import admin as asyncio_admin
@@ -110,6 +111,8 @@ class Producer(Client):
 
         rows = TableRows(table, key, value, headers, partition, timestamp)
         self._check()
+        if self._accumulator.refuses is not None:
+            raise self._accumulator.refuses()
         if not isinstance(topic, str):
             raise TypeError(f"a topic is a text, not {topic!r}")
         if topic not in self._accumulator.topics:
@@ -142,6 +145,42 @@ class Producer(Client):
                         raise BufferFull(self._client.buffer_full_text())
             finally:
                 accumulator.waiting_for_room -= 1
+
+    @contextmanager
+    def transaction(self) -> Iterator[Producer]:
+        """Begin a transaction; commit it at the end of the block, or abort it when an exception leads out of that."""
+        self.begin()
+        transactions = self._client.transactions
+        number = transactions.number
+        try:
+            yield self
+        except BaseException as error:
+            self.run(transactions.leave(number, error))
+            raise
+        self.run(transactions.leave(number, None))
+
+    def begin(self) -> None:
+        """Begin a transaction; see kbroker.client.producer.Producer.begin."""
+        self.run(self._client.begin())
+
+    def commit(self) -> None:
+        """Wait until everything is delivered, then commit; see kbroker.client.producer.Producer.commit."""
+        self.run(self._client.commit())
+
+    def abort(self) -> None:
+        """Abort: what is not sent yet is given up, and who reads what is committed reads nothing of it."""
+        self.run(self._client.abort())
+
+    def send_offsets(
+        self,
+        offsets: Consumer | Mapping[Partition, int | OffsetAndMetadata],
+        group: str | GroupMetadata | None = None,
+    ) -> None:
+        """Commit offsets as part of the transaction; see kbroker.client.producer.Producer.send_offsets."""
+        if isinstance(offsets, Consumer) and group is None:
+            self.run(self._client.send_offsets(*offsets.progress()))
+        else:
+            self.run(self._client.send_offsets(offsets, group))
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the topic's partitions."""
@@ -247,6 +286,11 @@ class Consumer(Client):
     def group_metadata(self) -> GroupMetadata:
         """Return who this consumer is in its group: what a transaction needs to commit offsets."""
         result: GroupMetadata = self.run(call(self._client.group_metadata))
+        return result
+
+    def progress(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+        """Return the positions, and who commits them: what a producer's transaction stores."""
+        result: tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata] = self.run(call(self._client.progress))
         return result
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:
@@ -414,6 +458,12 @@ class Admin(Client):
     alter_group_offsets = _blocking(asyncio_admin.Admin.alter_group_offsets)
     reset_group_offsets = _blocking(asyncio_admin.Admin.reset_group_offsets)
     delete_group_offsets = _blocking(asyncio_admin.Admin.delete_group_offsets)
+    list_transactions = _blocking(asyncio_admin.Admin.list_transactions)
+    describe_transactions = _blocking(asyncio_admin.Admin.describe_transactions)
+    describe_producers = _blocking(asyncio_admin.Admin.describe_producers)
+    find_hanging_transactions = _blocking(asyncio_admin.Admin.find_hanging_transactions)
+    abort_transaction = _blocking(asyncio_admin.Admin.abort_transaction)
+    abort_hanging = _blocking(asyncio_admin.Admin.abort_hanging)
     create_acls = _blocking(asyncio_admin.Admin.create_acls)
     describe_acls = _blocking(asyncio_admin.Admin.describe_acls)
     delete_acls = _blocking(asyncio_admin.Admin.delete_acls)

@@ -95,6 +95,17 @@ class ProducerConfig(ClientConfig):
     enable_idempotence: bool | None = setting(
         None, 'Write nothing twice and keep the order whatever is sent again; None: as long as acks is "all".'
     )
+    transactional_id: str | None = setting(
+        None,
+        "The producer's lasting name for transactions: one that begins with it ends what another of that name has left "
+        'open. Needs acks="all" and idempotence.',
+    )
+    transaction_timeout_ms: int = setting(
+        60_000,
+        "A transaction that is open for longer is aborted by its coordinator; the brokers' transaction.max.timeout.ms "
+        "limits it.",
+        at_least(1),
+    )
     linger_ms: int = setting(5, "How long a batch waits for more records.", NOT_NEGATIVE)
     batch_size: int = setting(
         131_072, "Bytes (before compression) after which a partition's batch is sent without waiting.", NOT_NEGATIVE
@@ -142,6 +153,8 @@ class ProducerConfig(ClientConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.transactional_id is not None:
+            self._check_transactional()
         if self.enable_idempotence and self.required_acks != -1:
             raise ConfigurationError("enable_idempotence needs acks='all'")
         if self.max_in_flight > 5 and self.idempotent:
@@ -152,6 +165,14 @@ class ProducerConfig(ClientConfig):
                 "or records are given up before they are sent"
             )
         self._check_levels()
+
+    def _check_transactional(self) -> None:
+        if not self.transactional_id:
+            raise ConfigurationError("transactional_id is empty: leave it out to send without transactions")
+        if self.enable_idempotence is False:
+            raise ConfigurationError("transactional_id needs idempotence: leave enable_idempotence out, or True")
+        if self.required_acks != -1:
+            raise ConfigurationError(f"transactional_id needs acks='all', not acks={self.acks!r}")
 
     def _check_levels(self) -> None:
         for codec in (*LEVELS, self.compression):

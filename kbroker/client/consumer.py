@@ -262,6 +262,10 @@ class Consumer:
         """Return who this consumer is in its group: what a transaction needs to commit offsets."""
         return self._in_group().metadata()
 
+    def progress(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+        """Return the positions, and who commits them: what a producer's transaction stores."""
+        return self._in_group().progress()
+
     def _in_group(self) -> GroupConsumer:
         self._check()
         if self._group is None:

@@ -73,6 +73,14 @@ class DeliveryTimeout(BrokerError):
         super().__init__(ErrorCode.REQUEST_TIMED_OUT, message, **place)
 
 
+class OutcomeUnknown(TimedOut):
+    """Whether a transaction is committed (or aborted) is not known; the message says how to learn it."""
+
+
+class TransactionTimedOut(AbortableError):
+    """The transaction was open for longer than transaction_timeout_ms, so its coordinator has aborted it."""
+
+
 class SerializationError(ClientError, ValueError):
     """A serializer failed, or gave what are no bytes; nothing was sent. Its own error is the `__cause__`."""
 

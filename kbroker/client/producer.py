@@ -3,28 +3,46 @@
 async with Producer("127.0.0.1:9092", linger_ms=5, compression="zstd") as producer:
     delivery = await producer.send("flights", value=b"…", key=b"UA")     # waits only while the buffer is full
     metadata = await delivery                                            # topic, partition, offset, timestamp
+async with Producer("127.0.0.1:9092", transactional_id="etl-1") as producer:
+    async with producer.transaction():                                   # commits, or aborts when something is raised
+        await producer.send("out", value=b"…")
+        await producer.send_offsets(consumer)
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.accumulator import OnDelivery
 from kbroker.client.client_config import ProducerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.delivery import Delivery
-from kbroker.client.errors import BufferFull, ClientClosed, TimedOut, UnknownTopicOrPartitionError
+from kbroker.client.errors import (
+    BufferFull,
+    ClientClosed,
+    ConfigurationError,
+    TimedOut,
+    UnknownTopicOrPartitionError,
+)
+from kbroker.client.group.commits import checked_offsets
 from kbroker.client.sender import Sender
 from kbroker.client.serializers import RecordSerializer
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import PAUSE_S, TableJob
-from kbroker.client.types import RecordMetadata
+from kbroker.client.transactions import Transactions
+from kbroker.client.types import GroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
 from kbroker.protocol.records.builder import Headers
 
 if TYPE_CHECKING:
     import pyarrow
+
+    from kbroker.client.consumer import Consumer
+
+log = logging.getLogger(__name__)
 
 
 class Producer:
@@ -83,8 +101,8 @@ class Producer:
 
     def _check(self) -> None:
         self.cluster.check_process()
-        if self.accumulator.closed is not None:
-            raise self.accumulator.refusal()
+        if self.accumulator.refuses is not None:
+            raise self.accumulator.refuses()
 
     async def send_and_wait(self, topic: str, value: Any = None, **arguments: Any) -> RecordMetadata:
         """Send a record and wait until it is acknowledged."""
@@ -183,6 +201,75 @@ class Producer:
             left = self.accumulator.used
             raise TimedOut(f"{left} bytes are not acknowledged after {timeout:g} s; they may still be") from None
 
+    # --- transactions -----------------------------------------------------------------------------------------
+
+    @property
+    def transactions(self) -> Transactions:
+        """What a transactional_id brings with it."""
+        if self.sender.transactions is None:
+            raise ConfigurationError("this producer has no transactional_id, so it has no transactions")
+        return self.sender.transactions
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Producer]:
+        """Begin a transaction; commit it at the end of the block, or abort it when an exception leads out of that."""
+        await self.begin()
+        number = self.transactions.number
+        try:
+            yield self
+        except BaseException as error:
+            await self.transactions.leave(number, error)
+            raise
+        await self.transactions.leave(number, None)
+
+    async def begin(self) -> None:
+        """Begin a transaction: what is sent from now on is committed or aborted as one.
+
+        The first one ends what another producer of the same transactional_id has left open, and shuts that one out.
+        """
+        self._check_alive()
+        await self.transactions.begin()
+
+    async def commit(self) -> None:
+        """Wait until everything is delivered, then commit.
+
+        Raises AbortableError when something is not delivered or the coordinator refuses: abort() then. FencedError:
+        another producer has taken over. OutcomeUnknown: no answer within delivery_timeout_ms; commit() asks again.
+        """
+        self._check_alive()
+        await self.transactions.commit()
+
+    async def abort(self) -> None:
+        """Abort: what is not sent yet is given up, and who reads what is committed reads nothing of it."""
+        self._check_alive()
+        await self.transactions.abort()
+
+    async def send_offsets(
+        self,
+        offsets: Consumer | Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata],
+        group: str | GroupMetadata | None = None,
+    ) -> None:
+        """Commit, as part of the transaction, a consumer's positions in its group, or given offsets of a group.
+
+        Of a consumer: it is still the group's member, else the transaction fails. A group given by its name alone must
+        have no members; `consumer.group_metadata()` says as which member to commit.
+        """
+        self._check_alive()
+        if isinstance(offsets, Mapping):
+            chosen, who = checked_offsets(offsets), group_of(group)
+        else:
+            if group is not None:
+                raise TypeError("a consumer knows its group")
+            chosen, who = offsets.progress()
+        await self.transactions.send_offsets(chosen, who)
+
+    def _check_alive(self) -> None:
+        self.cluster.check_process()
+        if self.accumulator.closed is not None:
+            raise self.accumulator.refusal()
+
+    # --- the rest ---------------------------------------------------------------------------------------------
+
     def statistics(self) -> dict[str, float]:
         """Return what was counted since the producer was made, under the names of Java's metrics where it has one.
 
@@ -206,6 +293,7 @@ class Producer:
     async def close(self, timeout: float | None = 30.0) -> None:
         """Send what is there for at most `timeout` s, give up the rest, close all connections.
 
+        A transaction that is open is aborted.
         Whoever calls it while it is being closed waits for the end of that.
         """
         if self.cluster.is_forked:
@@ -215,6 +303,28 @@ class Producer:
             return
         self._closed = asyncio.get_running_loop().create_future()
         try:
+            if self.sender.transactions is not None:
+                timeout = await self._abort_within(timeout)
             await self.sender.close(timeout)
         finally:
             self._closed.set_result(None)
+
+    async def _abort_within(self, timeout: float | None) -> float | None:
+        """Abort what is open; returns how much time is left."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(timeout):
+                await self.transactions.close()
+        except TimeoutError:
+            log.warning("the producer was closed before its transaction was aborted")
+        return None if timeout is None else max(0.0, timeout - (loop.time() - began))
+
+
+def group_of(group: str | GroupMetadata | None) -> GroupMetadata:
+    """Read who commits offsets."""
+    if isinstance(group, str):
+        return GroupMetadata(group)
+    if not isinstance(group, GroupMetadata):
+        raise TypeError(f"offsets are a group's: its name, or a consumer's group_metadata(), not {group!r}")
+    return group

@@ -22,10 +22,18 @@ class Remedy(Enum):
     """The broker does not know what it acknowledged: a new epoch begins, and with it the sequence numbers."""
 
 
-def remedy_for(code: ErrorCode, *, records: int, is_first: bool, is_of_current_epoch: bool) -> Remedy:
-    """Say what helps a batch of so many records, with all that was sent before it acknowledged or not (`is_first`)."""
+def remedy_for(
+    code: ErrorCode, *, records: int, is_first: bool, is_of_current_epoch: bool, is_transactional: bool = False
+) -> Remedy:
+    """Say what helps a batch of so many records, with all that was sent before it acknowledged or not (`is_first`).
+
+    In a transaction no new epoch can begin: the coordinator raises it, and only between two of them.
+    """
     if code is ErrorCode.MESSAGE_TOO_LARGE and records > 1:
         return Remedy.SPLIT
+    if is_transactional:
+        waits_for_others = code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and not is_first
+        return Remedy.AGAIN if code.retriable or waits_for_others else Remedy.NONE
     if code is ErrorCode.UNKNOWN_PRODUCER_ID:
         return Remedy.RAISE_EPOCH if is_of_current_epoch else Remedy.AGAIN_IN_NEW_EPOCH
     if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:

@@ -7,14 +7,19 @@ starts at sequence 0 as soon as the broker has said of everything sent in the fo
 
 Nothing outlives its deadline: a batch has an outcome within delivery_timeout_ms wherever it is by then. One in flight
 has failed for its sender although the broker may still write it; its partition goes on when the request has ended.
+
+A transactional producer's partitions are in the transaction before their first batch is sent (transactions.py), and
+what fails in a transaction fails all of it: then nothing is sent again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,6 +33,7 @@ from kbroker.client.partition_queue import PartitionQueue
 from kbroker.client.producer_identity import ProducerIdentity
 from kbroker.client.producer_statistics import ProducerStatistics
 from kbroker.client.refused_batches import Remedy, ends_identity, remedy_for
+from kbroker.client.transactions import Transactions
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kbroker.protocol.records.batch import read_header, set_producer
@@ -58,7 +64,13 @@ class Sender:
         self._event = asyncio.Event()
         self._backoff = config.retry_backoff_ms / 1000
         self._longest_backoff = config.retry_backoff_max_ms / 1000
-        self._identity = ProducerIdentity(cluster, self._backoff, self._longest_backoff)
+        self.transactions: Transactions | None = None
+        self._identity: ProducerIdentity | Transactions
+        if config.transactional_id is None:
+            self._identity = ProducerIdentity(cluster, self._backoff, self._longest_backoff)
+        else:
+            self._identity = self.transactions = Transactions(config, cluster, self)
+            self.accumulator.on_loss = self._rows_lost
         self._in_flight: dict[int, int] = defaultdict(int)
         self._opening: set[int] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -120,6 +132,7 @@ class Sender:
                 pass
 
     async def _obtain_identity(self) -> None:
+        assert isinstance(self._identity, ProducerIdentity)
         try:
             await self._identity.obtain(self._fail_unsent)
         finally:
@@ -132,6 +145,31 @@ class Sender:
             for batch in [batch for batch in list(queue.ready) if not batch.attempts]:
                 queue.ready.remove(batch)
                 self._give_up(queue, batch, error)
+
+    # --- what transactions ask --------------------------------------------------------------------------------
+
+    def fail_unsent(self, error: Exception) -> None:
+        """Give up all that is not on its way to a broker now."""
+        self._seal_open(NEVER)
+        for queue in list(self.accumulator.active):
+            for batch in (*queue.retry, *queue.ready):
+                queue.withdraw(batch)
+                self._give_up(queue, batch, error)
+
+    def refuse(self, why: Callable[[], Exception] | None) -> None:
+        """Take no records, or take them again."""
+        self.accumulator.refuse(why)
+
+    def look(self) -> None:
+        """Look at the queues again."""
+        self._event.set()
+
+    def _rows_lost(self, error: Exception) -> None:
+        """Rows of a table came into no batch; called by any thread."""
+        assert self.transactions is not None
+        self._loop.call_soon_threadsafe(self.transactions.doom, error)
+
+    # --- batches on their way ---------------------------------------------------------------------------------
 
     def _send_ready(self) -> float:
         """Send all that can go now; returns when to look again."""
@@ -197,6 +235,7 @@ class Sender:
         taken: dict[int, list[Taken]] = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
         wake_at = NEVER
+        transactions = self.transactions
         for queue in list(self.accumulator.active):  # a copy: other threads open batches meanwhile
             if queue.retry and not queue.in_flight:
                 if queue.retry_at > now:
@@ -209,6 +248,8 @@ class Sender:
                 continue
             if not queue.ready[0].attempts and len(queue.sent) >= self._per_partition:
                 continue  # the leader knows the last five again: nothing it may have must be further back
+            if transactions is not None and not transactions.may_send(queue):
+                continue
             known = self.cluster.metadata.leader(queue.topic, queue.partition)
             if known is None:
                 self._refresh_soon()
@@ -244,7 +285,8 @@ class Sender:
                 self._is_slow = False  # compressing here holds up the loop, and loses nothing
                 return True
             assert batch.builder is not None
-            batch.building = self._loop.run_in_executor(self._threads, batch.builder.build)
+            build = functools.partial(batch.builder.build, transactional=self.transactions is not None)
+            batch.building = self._loop.run_in_executor(self._threads, build)
             batch.building.add_done_callback(self._compressed)
         return batch.building.done()
 
@@ -278,7 +320,7 @@ class Sender:
         if batch.base_sequence < 0:
             if batch.data is None:
                 assert batch.builder is not None
-                batch.data = batch.builder.build(*queue.epoch, queue.next_sequence)
+                batch.data = batch.builder.build(*queue.epoch, queue.next_sequence, self.transactions is not None)
             else:
                 set_producer(batch.data, 0, *queue.epoch, queue.next_sequence)
             batch.base_sequence = queue.next_sequence
@@ -329,6 +371,7 @@ class Sender:
             topics.setdefault(queue.topic, []).append(data)
         topic_data = ProduceRequest.TopicProduceData
         return ProduceRequest(
+            transactional_id=self.config.transactional_id,
             acks=self._acks,
             timeout_ms=self.config.request_timeout_ms,
             topic_data=[topic_data(name=name, partition_data=items) for name, items in topics.items()],
@@ -395,7 +438,13 @@ class Sender:
             self._refresh_soon()
         is_current = queue.epoch == self._identity.current
         is_first = queue.sent[0] is batch
-        remedy = remedy_for(code, records=batch.count, is_first=is_first, is_of_current_epoch=is_current)
+        remedy = remedy_for(
+            code,
+            records=batch.count,
+            is_first=is_first,
+            is_of_current_epoch=is_current,
+            is_transactional=self.transactions is not None,
+        )
         if remedy is Remedy.NONE:
             return self._give_up(queue, batch, error)
         if remedy is Remedy.SPLIT:
@@ -422,6 +471,8 @@ class Sender:
         now = self._loop.time()
         if batch.deadline <= now:
             return self._give_up(queue, batch, self._too_late(batch, error))
+        if self.transactions is not None and self.transactions.is_doomed:
+            return self._give_up(queue, batch, error)
         queue.retry.append(batch)
         pause = min(self._backoff * 2 ** min(batch.attempts - 1, 10), self._longest_backoff)
         queue.retry_at = max(queue.retry_at, now + (0.0 if at_once else pause))
@@ -435,6 +486,8 @@ class Sender:
                 self._identity.raise_epoch(queue.epoch)
         self.statistics.failed_records += batch.count
         self._settle(queue, batch, -1, -1, error)
+        if self.transactions is not None:
+            self.transactions.doom(error)
 
     def _acknowledge(self, queue: PartitionQueue, batch: Batch, base_offset: int, timestamp: int) -> None:
         queue.known_as = queue.epoch[0]
@@ -533,7 +586,9 @@ def halves_of(batch: Batch, level: int | None) -> list[Batch]:
         half.size = batch.size * len(some) // len(records)
         if batch.base_sequence >= 0:
             half.base_sequence = (batch.base_sequence + start) & 0x7FFFFFFF
-        half.data = builder.build(header.producer_id, header.producer_epoch, half.base_sequence)
+        half.data = builder.build(
+            header.producer_id, header.producer_epoch, half.base_sequence, header.is_transactional
+        )
         halves.append(half)
     halves[1].size = batch.size - halves[0].size
     batch.split_into(halves)

@@ -69,6 +69,7 @@ class TableJob:
             hashing=hashing,
             shortest_key=self._shortest_key,
             anywhere=[partition for partition in known.led if partition < self._count],
+            transactional=config.transactional_id is not None,
         )
         self._slices = rows.slices(self._batch_size * BATCHES_PER_SLICE)
         self._constants: dict[int, bytes] = {}
@@ -114,6 +115,8 @@ class TableJob:
         if left:
             reason = error or RuntimeError("the encoder lost rows")
             self.delivery.fail(RowRange(None, first_left, self._rows.rows - 1, left), reason)
+            if self._accumulator.on_loss is not None:
+                self._accumulator.on_loss(reason)
         self.delivery.seal()
 
     @property

@@ -297,3 +297,48 @@ class AccessRuleFilter:
     permission: AclPermission = AclPermission.ANY
     host: str | None = None
     pattern: AclPattern = AclPattern.ANY
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionListing:
+    """A transactional id in a list; `state` as Kafka names it: Empty, Ongoing, CompleteCommit, …"""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    coordinator: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A transactional id as its coordinator (a broker id) has it; `started_ms` None when no transaction is open."""
+
+    transactional_id: str
+    state: str
+    coordinator: int
+    producer_id: int
+    producer_epoch: int
+    timeout_ms: int
+    started_ms: int | None
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerDescription:
+    """A producer as a partition's log knows it; times in ms, -1 and None: not known, or no transaction open."""
+
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HangingTransaction:
+    """A transaction that is open in a partition and that no coordinator will end; `transactional_id` "" if unknown."""
+
+    partition: TopicPartition
+    producer: ProducerDescription
+    transactional_id: str

@@ -31,6 +31,7 @@ cdef class ColumnEncoder:
     cdef readonly object level
     cdef public int64_t producer_id
     cdef public int producer_epoch
+    cdef public bint transactional
     cdef public list sequences
     cdef Py_ssize_t usual_size
     cdef list anywhere

@@ -81,6 +81,7 @@ class ColumnEncoder:
         hashing: int = 0,
         shortest_key: int = 0,
         anywhere: list[int] | None = None,
+        transactional: bool = False,
     ) -> None:
         self.partitions = partitions
         self.partitioner = KeyPartitioner(partitions, hashing)
@@ -90,6 +91,7 @@ class ColumnEncoder:
         self.level = level
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
+        self.transactional = transactional
         self.sequences = [0] * partitions if sequences is None else list(sequences)
         if len(self.sequences) != partitions:
             raise ValueError(f"{len(self.sequences)} sequences for {partitions} partitions")
@@ -185,7 +187,7 @@ class ColumnEncoder:
         count = builder.count
         self.usual_size = builder.size
         sequence = self.sequences[target] if self.producer_id >= 0 else -1
-        batch = builder.build(self.producer_id, self.producer_epoch, sequence)
+        batch = builder.build(self.producer_id, self.producer_epoch, sequence, self.transactional)
         if self.producer_id >= 0:
             self.sequences[target] = increment_sequence(sequence, count)
         self.done.append(

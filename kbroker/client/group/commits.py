@@ -185,3 +185,14 @@ class Commits:
             group_id=group_id, member_id=reader.member_id or None, member_epoch=reader.generation, topics=named
         )
         return OffsetFetchRequest(groups=[group], require_stable=True)
+
+
+def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return what is to be committed as it was given, offsets alone or with metadata."""
+    offsets = {}
+    for key, value in given.items():
+        found = OffsetAndMetadata(value) if type(value) is int else value
+        if not isinstance(found, OffsetAndMetadata) or type(found.offset) is not int or found.offset < 0:
+            raise TypeError(f"{key}: an offset from 0 on or an OffsetAndMetadata is committed, not {value!r}")
+        offsets[TopicPartition(*key)] = found
+    return offsets

@@ -72,11 +72,23 @@ class Coordinator:
         answer = await connection.request(request, version, timeout=self.cluster.config.request_timeout_ms / 1000)
         return answer if version < FIRST_BATCHED else answer.coordinators[0]
 
-    async def ask(self, request: Message, timeout_ms: int, channel: str = CONTROL, version: int | None = None) -> Any:
-        """Send one request and return its answer; raises OSError (and forgets the coordinator) when there is none."""
+    async def ask(
+        self,
+        request: Message,
+        timeout_ms: int,
+        channel: str = CONTROL,
+        version: int | None = None,
+        highest: int | None = None,
+    ) -> Any:
+        """Send one request and return its answer; raises OSError (and forgets the coordinator) when there is none.
+
+        `version` None: the newest that both sides have, at most `highest`.
+        """
         node_id = await self.find(timeout_ms)
         try:
             connection = await self.cluster.connection(node_id, channel)
+            if version is None:
+                version = connection.version_for(type(request), highest)
             return await connection.request(request, version, timeout=timeout_ms / 1000)
         except OSError:
             self.forget()

@@ -13,11 +13,11 @@ from typing import Any
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.consumer_statistics import seconds_ago
-from kbroker.client.errors import BrokerError, error_for
+from kbroker.client.errors import BrokerError, ConfigurationError, error_for
 from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.assignors import ASSIGNORS
 from kbroker.client.group.classic_member import ClassicMember
-from kbroker.client.group.commits import Commits
+from kbroker.client.group.commits import Commits, checked_offsets
 from kbroker.client.group.consumer_member import ConsumerMember
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.driver import Driver
@@ -268,13 +268,15 @@ class GroupConsumer:
         if given is None:
             positions = {key: offset for key, offset in self._assignment.positions().items() if offset >= 0}
             return {key: OffsetAndMetadata(offset, "", self._epoch(key, offset)) for key, offset in positions.items()}
-        offsets = {}
-        for key, value in given.items():
-            found = OffsetAndMetadata(value) if type(value) is int else value
-            if not isinstance(found, OffsetAndMetadata) or type(found.offset) is not int or found.offset < 0:
-                raise TypeError(f"{key}: an offset from 0 on or an OffsetAndMetadata is committed, not {value!r}")
-            offsets[TopicPartition(*key)] = found
-        return offsets
+        return checked_offsets(given)
+
+    def progress(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+        """Return the positions, and who commits them; raises where they are not this consumer's to commit."""
+        if self.config.enable_auto_commit:
+            text = "enable_auto_commit=False is needed: else the positions are committed outside of the transaction too"
+            raise ConfigurationError(text)
+        self._identity()
+        return self.offsets(None), self.metadata()
 
     def _epoch(self, key: TopicPartition, offset: int) -> int:
         """Return the leader epoch of what was read before: who goes on here can see whether the log was truncated."""

@@ -1,5 +1,8 @@
 """Topics and records for the tests of readers, made with the protocol alone."""
 
+import time
+from collections.abc import Callable
+
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
@@ -21,13 +24,23 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> None:
         assert answer.topics[0].error_code is ErrorCode.NONE, answer
 
 
-def produce_batch(bootstrap: str, topic: str, partition: int, batch: bytes) -> ErrorCode:
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def produce_batch(
+    bootstrap: str, topic: str, partition: int, batch: bytes, transactional_id: str | None = None
+) -> ErrorCode:
     records = ProduceRequest.PartitionProduceData(index=partition, records=batch)
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[records])
     with PlainCluster(bootstrap) as cluster:
         cluster.partitions([topic])
         connection = cluster.connection_for((topic, partition))
-        answer = connection.request(ProduceRequest(acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data]), 8)
+        request = ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[data])
+        answer = connection.request(request, 8)
         code: ErrorCode = answer.responses[0].partition_responses[0].error_code
         return code
 

@@ -1,0 +1,236 @@
+"""Administration of transactions: who is in one, which of them nobody will end, and ending them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from kbroker.client import admin_requests
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import BrokerError, error_for
+from kbroker.client.group.coordinator import Coordinator, CoordinatorType
+from kbroker.client.offset_lookup import by_topic
+from kbroker.client.transaction_requests import MOVED
+from kbroker.client.types import (
+    HangingTransaction,
+    ProducerDescription,
+    TopicPartition,
+    TransactionDescription,
+    TransactionListing,
+)
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    InitProducerIdRequest,
+    ListTransactionsRequest,
+    WriteTxnMarkersRequest,
+)
+from kbroker.protocol.schema import Message
+
+LONGEST_TRANSACTION_MS = 15 * 60 * 1000
+"""The brokers' default of transaction.max.timeout.ms: what is open for longer, no coordinator knows any more."""
+FENCING_TIMEOUT_MS = 1
+IDLE = frozenset({"Empty", "CompleteCommit", "CompleteAbort", "Dead"})
+"""States in which no transaction is open."""
+
+
+class TransactionAdmin:
+    """Admin's calls about transactions."""
+
+    cluster: Cluster
+
+    async def list_transactions(
+        self, *, states: Iterable[str] = (), producer_ids: Iterable[int] = ()
+    ) -> dict[str, TransactionListing]:
+        """Return the transactional ids of all coordinators, sorted, of some states or producers or of all."""
+        request = ListTransactionsRequest(
+            state_filters=admin_requests.texts(states), producer_id_filters=list(producer_ids)
+        )
+        await self.cluster.refresh()
+        found: dict[str, TransactionListing] = {}
+        for node in sorted(self.cluster.metadata.nodes):
+            answer = await self._listed_by(node, request)
+            for item in answer.transaction_states:
+                found[item.transactional_id] = TransactionListing(
+                    item.transactional_id, item.transaction_state, item.producer_id, node
+                )
+        return dict(sorted(found.items()))
+
+    async def _listed_by(self, node: int, request: ListTransactionsRequest) -> Any:
+        """Ask a broker, again while it reads its log."""
+        answer: Any = None
+        async for _ in self.cluster.attempts(self.cluster.config.request_timeout_ms):
+            answer = await self.cluster.ask(request, node)
+            if not answer.error_code.retriable:
+                break
+        if answer.error_code is not ErrorCode.NONE:
+            raise error_for(answer.error_code, "transactions", broker=node)
+        if answer.unknown_state_filters:
+            known = ", ".join(answer.unknown_state_filters)
+            raise error_for(ErrorCode.INVALID_REQUEST, f"transactions have no state {known}", broker=node)
+        return answer
+
+    async def describe_transactions(self, transactional_ids: Iterable[str]) -> dict[str, TransactionDescription]:
+        """Describe transactional ids; raises TransactionalIdNotFoundError for one that its coordinator has not."""
+        found = {}
+        for name in admin_requests.texts(transactional_ids):
+            coordinator = Coordinator(self.cluster, name, CoordinatorType.TRANSACTION)
+            request = DescribeTransactionsRequest(transactional_ids=[name])
+            answer = await self._ask_transactions(
+                coordinator, request, lambda answer: answer.transaction_states[0].error_code
+            )
+            item = answer.transaction_states[0]
+            keys = [TopicPartition(topic.topic, index) for topic in item.topics for index in topic.partitions]
+            found[name] = TransactionDescription(
+                name,
+                item.transaction_state,
+                await coordinator.find(),
+                item.producer_id,
+                item.producer_epoch,
+                item.transaction_timeout_ms,
+                item.transaction_start_time_ms if item.transaction_state not in IDLE else None,
+                tuple(sorted(keys)),
+            )
+        return found
+
+    async def describe_producers(
+        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
+    ) -> dict[TopicPartition, list[ProducerDescription]]:
+        """Return the producers that have written to partitions lately, as their leaders (or one broker) know them."""
+        found: dict[TopicPartition, list[ProducerDescription]] = {}
+        for node, keys in (await self._by_leader(partitions, broker)).items():
+            of = DescribeProducersRequest.TopicRequest
+            topics = [of(name=name, partition_indexes=indexes) for name, indexes in by_topic(keys).items()]
+            answer = await self.cluster.ask(DescribeProducersRequest(topics=topics), node)
+            for topic in answer.topics:
+                for item in topic.partitions:
+                    key = TopicPartition(topic.name, item.partition_index)
+                    if item.error_code is not ErrorCode.NONE:
+                        raise error_for(
+                            item.error_code, item.error_message, topic=key[0], partition=key[1], broker=node
+                        )
+                    found[key] = [_producer(producer) for producer in item.active_producers]
+        return found
+
+    async def find_hanging_transactions(
+        self,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        broker: int | None = None,
+        longest_ms: int = LONGEST_TRANSACTION_MS,
+    ) -> list[HangingTransaction]:
+        """Find transactions open in partitions (None: all, or all of a broker) that no coordinator will end.
+
+        Only those are looked at that have written nothing for `longest_ms`: no live transaction may take so long.
+        """
+        chosen = (
+            await self._all_partitions(broker) if partitions is None else [TopicPartition(*key) for key in partitions]
+        )
+        latest = int(time.time() * 1000) - longest_ms
+        suspects = [
+            (key, producer)
+            for key, producers in (await self.describe_producers(chosen, broker=broker)).items()
+            for producer in producers
+            if producer.transaction_start_offset is not None and producer.last_timestamp <= latest
+        ]
+        if not suspects:
+            return []
+        ids = sorted({producer.producer_id for _, producer in suspects})
+        listed = await self.list_transactions(producer_ids=ids)
+        names = {item.producer_id: name for name, item in listed.items()}
+        hanging = []
+        for key, producer in suspects:
+            name = names.get(producer.producer_id, "")
+            if not name or not await self._will_end(name, key, producer):
+                hanging.append(HangingTransaction(key, producer, name))
+        return hanging
+
+    async def _will_end(self, name: str, key: TopicPartition, producer: ProducerDescription) -> bool:
+        """Whether a transaction's coordinator has the partition in it, and so will end it."""
+        try:
+            known = (await self.describe_transactions([name]))[name]
+        except BrokerError as error:
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+            return False
+        return known.producer_id == producer.producer_id and key in known.partitions
+
+    async def abort_transaction(self, transactional_id: str) -> None:
+        """End whatever is open under a transactional id: its producer is shut out, what it has sent is aborted."""
+        coordinator = Coordinator(self.cluster, transactional_id, CoordinatorType.TRANSACTION)
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS)
+        await self.describe_transactions([transactional_id])  # an id that nobody uses would be made by the request
+        await self._ask_transactions(coordinator, request, lambda answer: answer.error_code)
+
+    async def abort_hanging(self, hanging: HangingTransaction) -> None:
+        """Have a partition's leader write where a transaction ends that no coordinator will end."""
+        key, producer = hanging.partition, hanging.producer
+        of = WriteTxnMarkersRequest
+        topic = of.WritableTxnMarkerTopic(name=key.topic, partition_indexes=[key.partition])
+        marker = of.WritableTxnMarker(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            transaction_result=False,
+            topics=[topic],
+            coordinator_epoch=max(0, producer.coordinator_epoch),
+        )
+        (leader,) = await self._by_leader([key], None)
+        answer = await self.cluster.ask(of(markers=[marker]), leader)
+        code = answer.markers[0].topics[0].partitions[0].error_code
+        if code is not ErrorCode.NONE:
+            raise error_for(code, topic=key.topic, partition=key.partition, broker=leader)
+
+    async def _all_partitions(self, broker: int | None) -> list[TopicPartition]:
+        topics = await self.cluster.refresh(None)
+        return [
+            TopicPartition(name, index)
+            for name, topic in topics.items()
+            for index, known in topic.partitions.items()
+            if known.leader >= 0 and (broker is None or broker in known.replicas)
+        ]
+
+    async def _by_leader(
+        self, partitions: Iterable[TopicPartition], broker: int | None
+    ) -> dict[int, list[TopicPartition]]:
+        """Group partitions by whom to ask."""
+        keys = [TopicPartition(*key) for key in partitions]
+        for name in {key.topic for key in keys}:
+            await self.cluster.topic(name, auto_create=False)
+        grouped: dict[int, list[TopicPartition]] = {}
+        for key in keys:
+            node = self.cluster.metadata.require(*key).leader if broker is None else broker
+            grouped.setdefault(node, []).append(key)
+        return grouped
+
+    async def _ask_transactions(self, coordinator: Coordinator, request: Message, code_of: Any) -> Any:
+        """Ask a coordinator, again where it moved or a transaction is being ended; raises what it refuses with."""
+        problem: Exception = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, coordinator.key)
+        async for _ in self.cluster.attempts(self.cluster.config.request_timeout_ms):
+            try:
+                answer = await coordinator.ask(request, self.cluster.config.request_timeout_ms)
+            except OSError as error:
+                problem = error
+                continue
+            code = code_of(answer)
+            if code is ErrorCode.NONE:
+                return answer
+            problem = error_for(code, f"transactional id {coordinator.key}")
+            if code in MOVED:
+                coordinator.forget()
+            elif not code.retriable:
+                break
+        raise problem
+
+
+def _producer(item: Any) -> ProducerDescription:
+    start = item.current_txn_start_offset
+    return ProducerDescription(
+        item.producer_id,
+        item.producer_epoch,
+        item.last_sequence,
+        item.last_timestamp,
+        item.coordinator_epoch,
+        start if start >= 0 else None,
+    )

@@ -1,0 +1,467 @@
+"""A producer's transactions: who it is to the coordinator, what is in the transaction, how it ends.
+
+    READY --begin--> OPEN --commit: all delivered--> COMMITTING --EndTxn answered--> READY
+                     OPEN --a delivery or a coordinator refuses--> DOOMED --abort--> ABORTING --> READY
+    any  --somebody else has the transactional id--> ENDED
+
+The brokers hear of a transaction with its first partition (AddPartitionsToTxn) or group (AddOffsetsToTxn), so one
+without either ends without a word. A doomed transaction sends nothing more; what was on its way is waited for. What may
+still reach a broker later, because its answer was lost, carries the epoch that the next transaction has left behind:
+before that begins, the coordinator raises it (KIP-360).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, Protocol
+
+from kbroker.client import transaction_requests as requests
+from kbroker.client.client_config import ProducerConfig
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import (
+    AbortableError,
+    BrokerError,
+    FencedError,
+    IllegalState,
+    OutcomeUnknown,
+    TransactionTimedOut,
+    error_for,
+)
+from kbroker.client.group.coordinator import Coordinator, CoordinatorType
+from kbroker.client.partition_queue import PartitionQueue
+from kbroker.client.producer_identity import UNKNOWN, IdAndEpoch
+from kbroker.client.transaction_requests import Verdict, verdict_on
+from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.schema import Message
+
+log = logging.getLogger(__name__)
+
+CONCURRENT_PAUSE_S = 0.005
+"""The markers of the last transaction are usually written within so long."""
+
+
+class State(Enum):
+    """What a transaction can do now; the values end "the transaction is …"."""
+
+    READY = "not begun"
+    OPEN = "open"
+    DOOMED = "failed"
+    COMMITTING = "being committed"
+    ABORTING = "being aborted"
+    ENDED = "not this producer's any more"
+
+
+class Deliveries(Protocol):
+    """What is asked of the sender."""
+
+    async def flush(self) -> None:
+        """Wait until each record has an outcome."""
+
+    def fail_unsent(self, error: Exception) -> None:
+        """Give up all that is not on its way to a broker now."""
+
+    def refuse(self, why: Callable[[], Exception] | None) -> None:
+        """Take no records, or take them again."""
+
+    def look(self) -> None:
+        """Look at the queues again."""
+
+
+class Transactions:
+    """Lives on its producer's loop; to the sender it is also the producer's identity (see producer_identity.py)."""
+
+    is_wanted = False
+    """The sender need not obtain an id: `begin` does."""
+
+    def __init__(self, config: ProducerConfig, cluster: Cluster, deliveries: Deliveries) -> None:
+        assert config.transactional_id is not None
+        self.transactional_id = config.transactional_id
+        self.current: IdAndEpoch = UNKNOWN
+        self.problem: Exception | None = None
+        """Why partitions are not added yet, or why nothing can be."""
+        self.state = State.READY
+        self.number = 0
+        """Counts the transactions."""
+        self.cause: Exception | None = None
+        """Why the transaction is doomed."""
+        self._config = config
+        self._cluster = cluster
+        self._deliveries = deliveries
+        self._coordinator = Coordinator(cluster, self.transactional_id, CoordinatorType.TRANSACTION)
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        """One of begin, commit, abort, send_offsets at a time."""
+        self._added: set[PartitionQueue] = set()
+        self._wanted: set[PartitionQueue] = set()
+        self._groups: dict[str, Coordinator] = {}
+        """Those in the transaction."""
+        self._adding: asyncio.Task[None] | None = None
+        self._needs_epoch = False
+        """Something of this epoch may still reach a broker, or left a gap in the sequences."""
+        self._known_since: float | None = None
+        """When the coordinator may first have heard of the transaction."""
+        self._is_registered = False
+        """The coordinator has said that it has."""
+        self._is_over = False
+        """The coordinator has aborted the transaction by itself."""
+        self._is_end_lost = False
+        """An EndTxn got no answer: it may have been carried out."""
+        deliveries.refuse(self.refusal)
+
+    # --- what the sender asks ---------------------------------------------------------------------------------
+
+    @property
+    def is_known(self) -> bool:
+        """Whether batches can be stamped."""
+        return self.current[0] >= 0
+
+    @property
+    def is_doomed(self) -> bool:
+        """Whether what comes back from a broker undelivered is given up."""
+        return self.state is not State.OPEN
+
+    def raise_epoch(self, seen: IdAndEpoch) -> None:
+        """Something that has a sequence was given up."""
+        self._needs_epoch = True
+
+    give_up = raise_epoch
+
+    def may_send(self, queue: PartitionQueue) -> bool:
+        """Whether a partition is in the transaction; if it is not, it will be soon."""
+        if queue in self._added:
+            return True
+        if self.state is State.OPEN:
+            self._wanted.add(queue)
+            if self._adding is None:
+                self._adding = self._loop.create_task(self._add())
+        return False
+
+    def doom(self, cause: Exception) -> None:
+        """The transaction cannot be committed any more; the first cause stays."""
+        if self.state is State.OPEN:
+            self._fail(State.DOOMED, cause)
+
+    def _fail(self, state: State, cause: Exception) -> None:
+        self.state, self.cause = state, cause
+        self._deliveries.refuse(self.refusal)
+        error = AbortableError(f"not sent, as the transaction has failed: {cause}")
+        error.__cause__ = cause
+        self._deliveries.fail_unsent(error)
+
+    def refusal(self) -> Exception:
+        """Return what is raised for a record, or a call, that needs an open transaction."""
+        if self.state is State.DOOMED:
+            error: Exception = AbortableError(f"abort the transaction, it has failed: {self.cause}")
+            error.__cause__ = self.cause
+            return error
+        if self.state is State.ENDED:
+            return self._ended()
+        advice = {
+            State.READY: "begin() or `with producer.transaction()` comes first",
+            State.COMMITTING: "commit() asks again whether it is committed",
+            State.ABORTING: "abort() goes on with it",
+        }
+        return IllegalState(f"the transaction is {self.state.value}: {advice.get(self.state, '')}")
+
+    def _ended(self) -> Exception:
+        """Return the reason once more, without the traces of where it was raised before."""
+        assert isinstance(self.cause, BrokerError)
+        return error_for(self.cause.code, self.cause.message)
+
+    # --- begin ------------------------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Begin a transaction; before the first one others with this transactional id are fenced off."""
+        async with self._turn:
+            if self.state is State.ABORTING:
+                await self._abort()
+            if self.state is not State.READY:
+                if self.state in (State.OPEN, State.DOOMED):
+                    raise IllegalState(f"a transaction is {self.state.value} already: commit() or abort() it first")
+                raise self.refusal()
+            if not self.is_known or self._needs_epoch:
+                await self._identify(self._config.max_block_ms)
+            self.number += 1
+            self.cause = self.problem = None
+            self.state = State.OPEN
+            self._deliveries.refuse(None)
+
+    async def _identify(self, timeout_ms: int) -> None:
+        """Ask for an id and epoch, or for a newer epoch of the same id."""
+        producer_id, epoch = self.current
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id,
+            transaction_timeout_ms=self._config.transaction_timeout_ms,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+        )
+        try:
+            answer = await self._ask(self._coordinator, request, requests.refused, timeout_ms)
+        except BrokerError as error:
+            if error.code in requests.FINAL:
+                raise self._end_for_good(error) from None
+            raise
+        self.current, self._needs_epoch = (answer.producer_id, answer.producer_epoch), False
+
+    # --- what is in it ----------------------------------------------------------------------------------------
+
+    async def _add(self) -> None:
+        """Add the wanted partitions, and those wanted meanwhile."""
+        try:
+            while self._wanted and self.state is State.OPEN:
+                wanted = set(self._wanted)
+                keys = [TopicPartition(queue.topic, queue.partition) for queue in wanted]
+                request = requests.add_partitions(self.transactional_id, self.current, keys)
+                await self._register(request, requests.refused_partitions, requests.NEWEST_ADD_PARTITIONS)
+                self._added |= wanted
+                self._wanted -= wanted
+                self._deliveries.look()
+        except (OSError, KafkaError) as error:
+            self.doom(error)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            log.exception("the transaction %s failed", self.transactional_id)
+            self.doom(error)
+        finally:
+            self._adding = None
+
+    async def _register(self, request: Message, read: Callable[[Any], BrokerError | None], highest: int | None) -> None:
+        """Have the coordinator take note of what is in the transaction."""
+        if self._known_since is None:
+            self._known_since = time.monotonic()
+        try:
+            await self._ask(self._coordinator, request, read, self._config.delivery_timeout_ms, highest)
+        except BrokerError as error:
+            if verdict_on(error.code) is Verdict.ANEW:
+                raise await self._fenced(error) from None
+            raise
+        self._is_registered = True
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        """Commit a group's offsets as part of the transaction."""
+        async with self._turn:
+            if self.state is not State.OPEN:
+                raise self.refusal()
+            if not offsets:
+                return
+            try:
+                await self._send_offsets(offsets, group)
+            except (OSError, BrokerError) as error:
+                self.doom(error)
+                if isinstance(error, AbortableError | FencedError) or self.cause is not error:
+                    raise
+                text = f"the offsets of group {group.group_id} are not in the transaction: {error}"
+                raise AbortableError(text) from error
+
+    async def _send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
+        coordinator = self._groups.get(group.group_id)
+        if coordinator is None:
+            request = requests.add_offsets(self.transactional_id, self.current, group.group_id)
+            await self._register(request, requests.refused, None)
+            coordinator = self._groups[group.group_id] = Coordinator(self._cluster, group.group_id)
+        commit = requests.offset_commit(self.transactional_id, self.current, group, offsets)
+        try:
+            await self._ask(coordinator, commit, requests.refused_partitions, self._config.delivery_timeout_ms)
+        except BrokerError as error:
+            if verdict_on(error.code) is Verdict.ANEW:
+                raise await self._fenced(error) from None
+            raise
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    async def commit(self) -> None:
+        """Commit once everything is delivered; raises AbortableError when something is not.
+
+        Raises OutcomeUnknown when the coordinator does not answer within delivery_timeout_ms: call it again to learn.
+        """
+        async with self._turn:
+            if self.state is State.OPEN:
+                await self._deliver()
+            if self.state not in (State.OPEN, State.COMMITTING):
+                raise self.refusal()
+            if self._known_since is not None:
+                self.state = State.COMMITTING
+                await self._end(committed=True)
+            self._leave()
+
+    async def _deliver(self) -> None:
+        """Wait for what was sent, and take nothing more; as if nothing had happened where that is interrupted."""
+        self._deliveries.refuse(lambda: IllegalState("the transaction is being committed"))
+        try:
+            await self._deliveries.flush()
+        except BaseException:
+            if self.state is State.OPEN:
+                self._deliveries.refuse(None)
+            raise
+        finally:
+            if self.state is not State.OPEN:
+                self._deliveries.refuse(self.refusal)
+
+    async def abort(self) -> None:
+        """Abort: what was not sent is given up, what was sent is read by nobody who reads what is committed."""
+        async with self._turn:
+            if self.state in (State.READY, State.COMMITTING, State.ENDED):
+                raise self.refusal()
+            await self._abort()
+
+    async def _abort(self) -> None:
+        self._deliveries.refuse(self.refusal)
+        self.state = State.ABORTING
+        if self._adding is not None:
+            self._adding.cancel()
+            await asyncio.gather(self._adding, return_exceptions=True)
+            self._adding = None
+        self._deliveries.fail_unsent(AbortableError("not sent: the transaction is aborted"))
+        await self._deliveries.flush()
+        if self._known_since is not None and not self._is_over:
+            await self._end(committed=False)
+        self._leave()
+
+    async def _end(self, committed: bool) -> None:
+        """Tell the coordinator; returns once its decision is written."""
+        request = requests.end(self.transactional_id, self.current, committed)
+        try:
+            await self._ask(self._coordinator, request, requests.refused, self._config.delivery_timeout_ms)
+        except OSError as error:
+            raise self._not_known(committed, error) from error
+        except BrokerError as error:
+            verdict = verdict_on(error.code)
+            if verdict is Verdict.AGAIN or error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+                raise self._not_known(committed, error) from error
+            if not committed and not self._is_registered and error.code is ErrorCode.INVALID_TXN_STATE:
+                self._needs_epoch = True  # the coordinator has not heard of it, but might yet
+                return
+            if verdict is Verdict.ABORT and committed:
+                self._fail(State.DOOMED, error)
+                raise self.refusal() from None
+            problem = await self._fenced(error) if verdict is Verdict.ANEW else error
+            if committed or not isinstance(problem, TransactionTimedOut):
+                raise problem from None
+
+    def _not_known(self, committed: bool, error: Exception) -> Exception:
+        asked = f"its coordinator has not answered within delivery_timeout_ms={self._config.delivery_timeout_ms}"
+        how = f"`kbroker transaction describe {self.transactional_id}` shows its state"
+        if not committed:
+            text = f"the transaction may not be aborted yet, as {asked} ({error}); abort() asks again, {how}"
+            return OutcomeUnknown(f"{text}, and it is aborted after transaction_timeout_ms by itself")
+        text = f"whether the transaction is committed is not known, as {asked} ({error}): all of it is, or nothing"
+        return OutcomeUnknown(f"{text}; commit() asks again, {how}")
+
+    def _leave(self) -> None:
+        """The transaction has ended."""
+        self.state = State.READY
+        self._added.clear()
+        self._wanted.clear()
+        self._groups.clear()
+        self._known_since = None
+        self._is_registered = self._is_over = self._is_end_lost = False
+        self._deliveries.refuse(self.refusal)
+
+    async def leave(self, number: int, error: BaseException | None) -> None:
+        """End what a `with` block began, unless that was done in it: commit, or abort as an exception leads out."""
+        if number != self.number or self.state is State.READY:
+            return
+        if error is None:
+            try:
+                await self.commit()
+            except BaseException:
+                if self.state in (State.OPEN, State.DOOMED):
+                    await self.abort()
+                raise
+        elif self.state in (State.OPEN, State.DOOMED, State.ABORTING):
+            try:
+                await self.abort()
+            except (OSError, KafkaError) as problem:
+                error.add_note(f"The transaction could not be aborted: {problem}")
+
+    async def close(self) -> None:
+        """Abort what is open."""
+        if self.state in (State.OPEN, State.DOOMED, State.ABORTING):
+            log.warning("the producer %s is closed in a transaction, which is aborted", self.transactional_id)
+            try:
+                await self.abort()
+            except (OSError, KafkaError) as error:
+                log.warning("the transaction of %s could not be aborted: %s", self.transactional_id, error)
+
+    # --- refusals ---------------------------------------------------------------------------------------------
+
+    async def _fenced(self, error: BrokerError) -> Exception:
+        """Find out whether somebody else has the transactional id now, or the transaction only took too long."""
+        open_for = time.monotonic() - (self._known_since or time.monotonic())
+        limit = self._config.transaction_timeout_ms
+        if error.code not in requests.FENCING or open_for * 1000 < limit:
+            return self._end_for_good(error)
+        text = f"the transaction was open for {open_for:.1f} s, its coordinator aborts it"
+        text = f"{text} after transaction_timeout_ms={limit}: nothing of it is committed"
+        if self._is_end_lost:
+            text = f"{text}, unless that was done before an answer was lost"
+        try:
+            await self._identify(self._config.request_timeout_ms)
+        except (OSError, KafkaError) as problem:
+            code = problem.code if isinstance(problem, BrokerError) else error.code
+            if code in requests.FINAL:
+                return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, f"{text}; make a new producer"))
+            self._needs_epoch = True
+        self._is_over = True
+        self._fail(State.DOOMED, TransactionTimedOut(text))
+        return TransactionTimedOut(text)
+
+    def _end_for_good(self, error: BrokerError) -> Exception:
+        """Nothing succeeds any more."""
+        text = error.message or "another producer has begun with this transactional_id"
+        if self.state is State.COMMITTING:
+            lost = "whether its last transaction is committed is not known, as an answer was lost before"
+            text = f"{text}; {lost if self._is_end_lost else 'its last transaction is not committed'}"
+        if error.code in requests.FENCING:
+            text = f"{self.transactional_id}: {text} ({error.code.name})" if not error.message else text
+            error = error_for(ErrorCode.PRODUCER_FENCED, text)
+        else:
+            error = error_for(error.code, f"transactional_id {self.transactional_id}: {text}")
+        self.problem = error
+        self._fail(State.ENDED, error)
+        return self._ended()
+
+    async def _ask(
+        self,
+        coordinator: Coordinator,
+        request: Message,
+        read: Callable[[Any], BrokerError | None],
+        timeout_ms: int,
+        highest: int | None = None,
+    ) -> Any:
+        """Ask until there is an answer that is no reason to ask again; raises the last problem if there is none."""
+        deadline = self._loop.time() + timeout_ms / 1000
+        backoff, longest = self._config.retry_backoff_ms / 1000, self._config.retry_backoff_max_ms / 1000
+        concurrent = CONCURRENT_PAUSE_S
+        while True:
+            left_ms = max(1, round(1000 * (deadline - self._loop.time())))
+            problem: Exception
+            try:
+                limit = min(left_ms, self._config.request_timeout_ms)
+                answer = await coordinator.ask(request, limit, highest=highest)
+                refused = read(answer)
+                if refused is None:
+                    return answer
+                problem = refused
+                if verdict_on(refused.code) is not Verdict.AGAIN:
+                    raise refused
+                if refused.code in requests.MOVED:
+                    coordinator.forget()
+            except OSError as error:
+                problem = error
+                self._is_end_lost = self._is_end_lost or self.state is State.COMMITTING
+            self.problem = problem
+            if isinstance(problem, BrokerError) and problem.code is ErrorCode.CONCURRENT_TRANSACTIONS:
+                pause, concurrent = concurrent, min(2 * concurrent, backoff)
+            else:
+                pause, backoff = backoff, min(2 * backoff, longest)
+            if self._loop.time() + pause >= deadline:
+                raise problem
+            await asyncio.sleep(pause)
