@@ -36,7 +36,6 @@ from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.coordinator.partitioning import partition_for
 from kbroker.handlers.context import Services
-from kbroker.handlers.turns import in_turns
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
 from kbroker.network.server import Listener, Server
@@ -51,6 +50,7 @@ from kbroker.protocol.messages.replication import (
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
 from kbroker.replica.standstill import Standstill
+from kbroker.replica.turns import in_turns
 from kbroker.replica.workers import Workers
 from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
 from kbroker.segment.log_config import LogConfig

@@ -144,6 +144,8 @@ def write_message_in_steps(writer: Writer, message: Message, version: int) -> Ge
 def _read_struct(reader: Reader, plan: Plan) -> Any:
     """Read the fields of a message or struct."""
     struct = slots.new(plan.struct_type)
+    if plan.is_flat:
+        slots.untrack(struct)
     for step in plan.steps:
         if step.array:
             slots.store(struct, step.place, _read_array(reader, step))

@@ -31,6 +31,7 @@ cdef class Plan:
     cdef readonly tuple preset
     cdef readonly tuple refused
     cdef readonly Py_ssize_t smallest
+    cdef readonly bint is_flat
     cdef readonly bint holds_arrays
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kbroker.protocol import slots
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.primitives import BOOL, ERROR, FLOAT64, INT8, INT16, INT32, INT64, STRING, STRUCT, UUID
+from kbroker.protocol.primitives import BOOL, ERROR, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, STRUCT, UUID
 from kbroker.protocol.schema import Field, Message, Schema, Struct
 
 _FIXED_SIZES = {BOOL: 1, INT8: 1, INT16: 2, INT32: 4, INT64: 8, FLOAT64: 8, UUID: 16, ERROR: 2}
@@ -50,6 +50,7 @@ class Plan:
         self.preset = (*(step for _, step in lacking), *self.tagged)
         self.refused = tuple(step for item, step in lacking if not item.ignorable)
         self.smallest = sum(_smallest_field(step) for step in self.steps) + (1 if flexible else 0)
+        self.is_flat = not any(step.array or step.kind in (STRUCT, RECORDS) for _, step in steps)
         self.holds_arrays = any(step.array or (step.plan and step.plan.holds_arrays) for step in self.steps)
 
 

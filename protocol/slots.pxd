@@ -45,6 +45,7 @@ cdef extern from *:
     }
     """
     object new "kbroker_new" (object cls)
+    void untrack "PyObject_GC_UnTrack" (object struct)
     Py_ssize_t place_of "kbroker_place_of" (object cls, object name) except -1
     void store "kbroker_store" (object struct, Py_ssize_t place, object value)
     object load "kbroker_load" (object struct, Py_ssize_t place)

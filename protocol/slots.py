@@ -10,6 +10,10 @@ store = setattr
 load = getattr
 
 
+def untrack(struct: object) -> None:
+    """Spare the garbage collector a struct of plain values, which are part of no cycle: the compiled form does it."""
+
+
 def place_of(cls: type, name: str) -> str:
     """Return where a field of a class with slots lies."""
     return name

@@ -10,7 +10,6 @@ from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import in_turns
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
@@ -21,6 +20,7 @@ from kbroker.protocol.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from kbroker.replica.turns import finished, in_turns
 
 FIRST_BATCHED_VERSION = 8
 FIRST_TOP_LEVEL_ERROR = 2
@@ -120,8 +120,7 @@ def _committed_in_turns(
 async def _committed_later(
     version: int, request: OffsetCommitRequest, outcome: Awaitable[ErrorCode], refused: dict[Key, ErrorCode]
 ) -> OffsetCommitResponse:
-    answer = in_turns(_committed_in_turns(version, request, await outcome, refused))
-    return await answer if isinstance(answer, Awaitable) else answer
+    return await finished(in_turns(_committed_in_turns(version, request, await outcome, refused)))
 
 
 # --- OffsetFetch ----------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from kbroker.config.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
 from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import Turn, in_turns
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.config_def import ConfigKey, ConfigType
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -27,6 +26,7 @@ from kbroker.protocol.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kbroker.replica.turns import Turn, in_turns
 from kbroker.segment.log_config import TOPIC_KEYS
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ from kbroker.coordinator.consumer_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, 
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.groups import GROUP_OPERATIONS
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import in_turns
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import (
@@ -19,6 +18,7 @@ from kbroker.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kbroker.replica.turns import in_turns
 
 FIRST_CLIENT_MADE_MEMBER_ID = 1
 NOT_TOLD = -1

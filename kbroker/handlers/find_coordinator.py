@@ -8,10 +8,10 @@ from kbroker.cluster.topic_creation import create_missing_topics
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import in_turns
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from kbroker.replica.turns import finished, in_turns
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_SHARE_VERSION = 6
@@ -48,8 +48,7 @@ async def _create_and_answer(
     await services.metadata.wait_for(
         lambda cache: all(_locate(services, ctx, key).error_code is ErrorCode.NONE for key in first_keys), FIRST_TOPIC_S
     )
-    answer = in_turns(_answer(services, ctx, request))
-    return await answer if isinstance(answer, Awaitable) else answer
+    return await finished(in_turns(_answer(services, ctx, request)))
 
 
 def _keys(ctx: RequestContext, request: FindCoordinatorRequest) -> Sequence[str]:

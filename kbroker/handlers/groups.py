@@ -11,7 +11,6 @@ from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
 from kbroker.coordinator.group_life import GroupState
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import in_turns
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
@@ -30,6 +29,7 @@ from kbroker.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from kbroker.replica.turns import in_turns
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """What a principal may do with a group where no authorizer says otherwise: READ, DELETE, DESCRIBE."""

@@ -13,11 +13,11 @@ from kbroker.cluster.topic_names import INTERNAL_TOPICS, name_problem
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.handlers.topic_descriptions import TOPIC_OPERATIONS, TopicDescriptions, descriptions_in
-from kbroker.handlers.turns import in_turns
 from kbroker.protocol.codec import EncodedArray, encode_elements
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.replica.turns import in_turns
 
 INTRODUCTION_S = 10.0
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))

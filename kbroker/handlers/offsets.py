@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Container, Generator, Sequence
 from kbroker.cluster.topic_names import INTERNAL_TOPICS
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import in_turns
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import (
@@ -22,6 +21,7 @@ from kbroker.protocol.messages.offsets import (
 )
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.replica.hosted import HostedPartition
+from kbroker.replica.turns import finished, in_turns
 from kbroker.segment.log import Log, TimestampOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -45,27 +45,41 @@ def list_offsets(
     services: Services, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
     """Find offsets by timestamp, or one of the special ones (replication.md 9)."""
-    if any(_is_searched(wanted.timestamp) for topic in request.topics for wanted in topic.partitions):
-        return _list_when_searched(services, ctx.api_version, request)
-    return in_turns(_list_offsets(services, ctx.api_version, request, {}))
+    return in_turns(_list_offsets(services, ctx.api_version, request))
 
 
-async def _list_when_searched(services: Services, version: int, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    """Timestamps are looked for in worker threads of the logs' disks: batches may have to be read and unpacked."""
+def _list_offsets(
+    services: Services, version: int, request: ListOffsetsRequest
+) -> Generator[None, None, ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
+    times: Counter[Key] = Counter()
     wanted: dict[str, dict[Key, tuple[Log, int]]] = {}
     for topic in request.topics:
         for each in topic.partitions:
-            hosted = services.replicas.find(topic.name, each.partition_index)
-            if _is_searched(each.timestamp) and isinstance(hosted, HostedPartition):
-                of_disk = wanted.setdefault(hosted.log.log_dir, {})
-                of_disk[topic.name, each.partition_index] = hosted.log, each.timestamp
+            key = topic.name, each.partition_index
+            times[key] += 1
+            hosted = services.replicas.find(*key) if _is_searched(each.timestamp) else None
+            if isinstance(hosted, HostedPartition):
+                wanted.setdefault(hosted.log.log_dir, {})[key] = hosted.log, each.timestamp
+            yield
+    if wanted:
+        return _list_when_searched(services, version, request, times, wanted)
+    return (yield from _listed_in_turns(services, version, request, times, {}))
+
+
+async def _list_when_searched(
+    services: Services,
+    version: int,
+    request: ListOffsetsRequest,
+    times: Counter[Key],
+    wanted: dict[str, dict[Key, tuple[Log, int]]],
+) -> ListOffsetsResponse:
+    """Timestamps are looked for in worker threads of the logs' disks: batches may have to be read and unpacked."""
     run = asyncio.get_running_loop().run_in_executor
     reading = services.replicas.workers.reading
     found: Found = {}
     for part in await asyncio.gather(*(run(reading(log_dir), _search, logs) for log_dir, logs in wanted.items())):
         found |= part
-    answer = in_turns(_list_offsets(services, version, request, found))
-    return answer if isinstance(answer, ListOffsetsResponse) else await answer
+    return await finished(in_turns(_listed_in_turns(services, version, request, times, found)))
 
 
 def _is_searched(timestamp: int) -> bool:
@@ -82,14 +96,9 @@ def _search(wanted: dict[Key, tuple[Log, int]]) -> Found:
     return found
 
 
-def _list_offsets(
-    services: Services, version: int, request: ListOffsetsRequest, searched: Found
+def _listed_in_turns(
+    services: Services, version: int, request: ListOffsetsRequest, times: Counter[Key], searched: Found
 ) -> Generator[None, None, ListOffsetsResponse]:
-    times: Counter[tuple[str, int]] = Counter()
-    for topic in request.topics:
-        for wanted in topic.partitions:
-            times[topic.name, wanted.partition_index] += 1
-            yield
     topics = []
     for topic in request.topics:
         answers = ElementWriter(ListOffsetsResponse, version)
@@ -233,13 +242,14 @@ def _delete_records(
     metadata = services.metadata
     waiting = DelayedAnswer(request.timeout_ms, lambda results: results)
     results: list[KafkaError | HostedPartition] = waiting.results
+    refusals: dict[ErrorCode, KafkaError] = {}
     for topic in request.topics:
         for wanted in topic.partitions:
             yield
             try:
                 results.append(_delete(services, topic.name, wanted.partition_index, wanted.offset))
-            except KafkaError as error:
-                results.append(KafkaError(error.code))  # without a traceback: there may be many
+            except KafkaError as error:  # there may be many: one for each code, without a traceback
+                results.append(refusals.setdefault(error.code, KafkaError(error.code)))
     for place, result in enumerate(results):  # in one go: what was waited for so far must not be all there is
         if not isinstance(result, KafkaError) and result.low_watermark(metadata.brokers) < result.log.log_start_offset:
             waiting.wait_for(place, result.deletions, result.log.log_start_offset)
@@ -253,8 +263,7 @@ async def _when_deleted(
     future: Awaitable[object], answer: Generator[None, None, DeleteRecordsResponse]
 ) -> DeleteRecordsResponse:
     await future
-    found = in_turns(answer)
-    return await found if isinstance(found, Awaitable) else found
+    return await finished(in_turns(answer))
 
 
 def _delete(services: Services, topic: str, partition: int, offset: int) -> HostedPartition:

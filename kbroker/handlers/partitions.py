@@ -14,9 +14,9 @@ from kbroker.controller.znode_operations import BadVersion, NoNode, TooLarge, Zo
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import Turn
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
+from kbroker.replica.turns import Turn
 
 WRITE_ATTEMPTS = 10
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult

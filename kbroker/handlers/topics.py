@@ -14,7 +14,6 @@ from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.znode_operations import NoNode, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import Turn
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import (
     CreateTopicsRequest,
@@ -23,6 +22,7 @@ from kbroker.protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from kbroker.protocol.primitives import ZERO_UUID
+from kbroker.replica.turns import Turn
 
 LAST_ZNODES_S = 1.0
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Iterator, Sequence
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.handlers.turns import Work, in_turns
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.replica.appending import ALL_IN_SYNC, Outcome
 from kbroker.replica.delayed import DelayedAnswer
+from kbroker.replica.turns import Work, in_turns
 from kbroker.segment.log import AppendOrigin
 
 Marker = WriteTxnMarkersRequest.WritableTxnMarker

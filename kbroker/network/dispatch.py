@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handler
-from kbroker.handlers.turns import finished, in_turns
 from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
 from kbroker.network.refusals import refusal
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode, decode_in_steps
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from kbroker.protocol.headers import encode_response, encode_response_in_steps, read_request_header
+from kbroker.replica.turns import finished, in_turns
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services

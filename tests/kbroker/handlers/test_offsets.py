@@ -19,7 +19,7 @@ from tests.kbroker.handlers.test_fetch import ask, fetch_request
 @pytest.fixture(autouse=True)
 def _long_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """What these tests ask is answered at once, also where they have to share a processor."""
-    monkeypatch.setattr("kbroker.handlers.turns.TURN_S", 10)
+    monkeypatch.setattr("kbroker.replica.turns.TURN_S", 10)
 
 
 async def list_one(played: Played, timestamp: int, version: int = 9, times: int = 1, **arguments: Any) -> Any:
@@ -199,3 +199,29 @@ async def test_deletion_is_answered_when_the_followers_have_done_it_too(played: 
     ask(played, fetch_request((0, 2), log_start_offset=1, **follower))
     (topic,) = told(await asyncio.wait_for(task, 2), 2).topics
     assert (topic.partitions[0].error_code, topic.partitions[0].low_watermark) == (0, 1)
+
+
+async def test_offsets_by_time_of_many_partitions_are_gathered_in_turns(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.handlers.offsets.in_turns", drained)
+    await played.lead()
+    fill(played, 100)
+    steps.clear()
+    await list_one(played, 100, times=300)
+    assert steps == [300, 300], "each partition is a step of looking for its log, and one of its answer"
+
+
+steps: list[int] = []
+
+
+def drained(work: Any) -> Any:
+    """Run to the end and note how many steps that took."""
+    taken = 0
+    while True:
+        try:
+            next(work)
+            taken += 1
+        except StopIteration as end:
+            steps.append(taken)
+            return end.value

@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from kbroker.handlers import turns
-from kbroker.handlers.turns import TURN_S, in_turns
+from kbroker.replica import turns
+from kbroker.replica.turns import PORTION, TURN_S, in_turns, portions
 
 
 def work(items: int, seconds: float, ends_with: Exception | None = None) -> Generator[None, None, int]:
@@ -70,3 +70,21 @@ async def test_an_error_ends_the_work_at_once_or_later(monkeypatch: pytest.Monke
     assert not isinstance(later, int)
     with pytest.raises(ValueError, match="later"):
         await later
+
+
+async def test_what_has_begun_shares_the_turn_with_what_begins_after_it() -> None:
+    before = turns._turn_s()
+    begun = [in_turns(work(100, TURN_S / 4)) for _ in range(3)]
+    assert turns._turn_s() == pytest.approx(before / 4)
+    for each in begun:
+        assert not isinstance(each, int)
+        each.close()  # type: ignore[attr-defined]
+    del begun, each
+    assert turns._turn_s() == before, "what nobody waits for takes no share"
+
+
+def test_portions_hold_all_items_in_their_order() -> None:
+    items = list(range(2 * PORTION + 1))
+    cut = list(portions(items))
+    assert [len(portion) for portion in cut] == [PORTION, PORTION, 1]
+    assert [item for portion in cut for item in portion] == items
