@@ -141,7 +141,9 @@ class Group(GroupLife):
                 return error
         elif not is_transactional:
             return ErrorCode.UNKNOWN_MEMBER_ID
-        if self.state is COMPLETING and not is_transactional:
+        if is_transactional:  # its sender is a producer, whose member may be gone
+            return ErrorCode.NONE
+        if self.state is COMPLETING:
             return ErrorCode.REBALANCE_IN_PROGRESS
         member = self.members.get(member_id)
         if member is not None:

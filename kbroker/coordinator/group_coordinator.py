@@ -21,6 +21,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.cluster.transaction_verifier import Transaction
 from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.append_errors import commit_error, group_error
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerHeartbeat
@@ -108,7 +109,7 @@ class GroupCoordinator(GroupKeeper):
             committed = [key for key in group.offsets.committed if key in removed]
             waiting = [key for keys in group.offsets.transactional.values() for key in keys if key in removed]
             if committed or waiting:
-                self._remove_offsets(group, dict.fromkeys((*committed, *waiting)))
+                self._remove_offsets(group, dict.fromkeys((*committed, *waiting)), and_undecided=True)
 
     async def _each_group(self) -> AsyncIterator[AnyGroup]:
         """Yield the groups there are, one after the other; now and then everybody else gets their turn."""
@@ -299,6 +300,53 @@ class GroupCoordinator(GroupKeeper):
         self._owned.by_number[group.partition].log.append(records, done)
         return future
 
+    async def commit_in_transaction(
+        self,
+        transaction: Transaction,
+        group_id: str,
+        member: tuple[str, str | None, int],
+        offsets: Sequence[tuple[Key, CommittedOffset]],
+    ) -> ErrorCode:
+        """Store offsets that count when the transaction is committed; return how the append went.
+
+        `member`: its id, its instance id, the generation. Raises KafkaError about the member, or the transaction.
+        """
+        self._require(group_id)
+        try:
+            verified = await self._replicas.verify(OFFSETS_TOPIC, self.partition_for(group_id), transaction)
+        except KafkaError as refusal:
+            raise KafkaError(commit_error(refusal.code), refusal.message) from None
+        group = self._require(group_id) or self._maker.classic(group_id, self._clock(), self.partition_for(group_id))
+        error = group.commit_error(*member, self._clock(), is_transactional=True)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        if not offsets:
+            return ErrorCode.NONE
+        self._keep(group)
+        future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
+        committing, owned = group.offsets, self._owned.by_number[group.partition]
+        committing.begin([key for key, _ in offsets])
+
+        def done(error: ErrorCode, record_offset: int) -> None:
+            if error is ErrorCode.NONE:
+                for number, (key, committed) in enumerate(offsets):
+                    committing.stored_in_transaction(transaction.producer_id, key, committed, record_offset + number)
+                owned.in_transactions.setdefault(transaction.producer_id, set()).add(group_id)
+            else:
+                committing.failed([key for key, _ in offsets])
+            future.set_result(commit_error(error))
+
+        records = [(commit_key(group_id, key[0], key[1]), commit_value(committed)) for key, committed in offsets]
+        owned.log.append_in_transaction(records, transaction[1:], verified, done)
+        return await asyncio.shield(future)
+
+    def _require(self, group_id: str) -> AnyGroup | None:
+        """Return the group, None when this broker would have it if it existed; raises KafkaError."""
+        group, error = self._find(group_id)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        return group
+
     def committed(self, group_id: str) -> tuple[AnyGroup | None, ErrorCode]:
         """Return the group for its offsets: None when it has none, and why nothing can be said about them."""
         return self._find(group_id, empty_is_valid=True)
@@ -324,9 +372,11 @@ class GroupCoordinator(GroupKeeper):
         error = commit_error(await written)
         return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
 
-    def _remove_offsets(self, group: AnyGroup, keys: Sequence[Key] | Mapping[Key, Any]) -> asyncio.Future[ErrorCode]:
+    def _remove_offsets(
+        self, group: AnyGroup, keys: Sequence[Key] | Mapping[Key, Any], and_undecided: bool = False
+    ) -> asyncio.Future[ErrorCode]:
         """Forget offsets and write their tombstones; the future tells how that went."""
-        removed = group.offsets.remove(keys)
+        removed = group.offsets.remove(keys, and_undecided)
         records = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]
         return self._append_tombstones(group, records)
 
@@ -374,6 +424,8 @@ class GroupCoordinator(GroupKeeper):
                 errors[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
             elif not group.is_empty:
                 errors[group_id] = ErrorCode.NON_EMPTY_GROUP
+            elif group.offsets.is_waiting:  # what comes of those is still to be seen: the group stays for them
+                written[group_id] = self._remove_offsets(group, list(group.offsets.committed))
             else:
                 written[group_id] = self._bury(group, list(group.offsets.committed))
         for group_id, future in written.items():

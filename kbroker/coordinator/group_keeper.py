@@ -55,14 +55,18 @@ class GroupsPartition(OwnedPartition):
     groups: dict[str, AnyGroup] = field(default_factory=dict)
     ended: list[tuple[int, bool]] = field(default_factory=list)
     """Transactions that ended while the partition was being read: producer id, and whether they count."""
+    in_transactions: dict[int, set[str]] = field(default_factory=dict)
+    """Producer id -> the groups of which offsets wait for the end of its transaction."""
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """The producer's offsets of this partition count from now on, or are forgotten."""
         if self.is_loading:
             self.ended.append((producer_id, is_commit))
             return
-        for group in self.groups.values():
-            group.offsets.end_transaction(producer_id, is_commit)
+        for group_id in self.in_transactions.pop(producer_id, ()):
+            group = self.groups.get(group_id)
+            if group is not None:
+                group.offsets.end_transaction(producer_id, is_commit)
 
 
 class GroupKeeper:
@@ -125,6 +129,9 @@ class GroupKeeper:
         return f"{len(owned.groups)} groups from {loaded.records} records"
 
     def _partition_started(self, owned: GroupsPartition) -> None:
+        for group_id, group in owned.groups.items():
+            for producer_id in group.offsets.transactional:
+                owned.in_transactions.setdefault(producer_id, set()).add(group_id)
         for ended in owned.ended:
             owned.end_transaction(*ended)
         now = self._clock()

@@ -91,9 +91,16 @@ class GroupOffsets:
 
     # --- transactional commits --------------------------------------------------------------------------------
 
+    def stored_in_transaction(self, producer_id: int, key: Key, committed: CommittedOffset, record_offset: int) -> None:
+        """A commit inside of a transaction is acknowledged; it was `begin`-ned as a plain one is."""
+        self._end(key)
+        self.add_transactional(producer_id, key, committed, record_offset)
+
     def add_transactional(self, producer_id: int, key: Key, committed: CommittedOffset, record_offset: int) -> None:
         """A commit inside of a transaction is in the log."""
-        self.transactional.setdefault(producer_id, {})[key] = (committed, record_offset)
+        waiting = self.transactional.setdefault(producer_id, {})
+        if key not in waiting or waiting[key][1] <= record_offset:
+            waiting[key] = (committed, record_offset)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         """The transaction's marker is in the log: its offsets count, or are forgotten."""
@@ -111,14 +118,17 @@ class GroupOffsets:
 
     # --- the end of offsets -----------------------------------------------------------------------------------
 
-    def remove(self, keys: Iterable[Key]) -> list[Key]:
-        """Forget offsets, pending transactional ones too; return those that were there."""
+    def remove(self, keys: Iterable[Key], and_undecided: bool = False) -> list[Key]:
+        """Forget offsets; return those that were there. Those in transactions come once these are committed, unless
+        they are to go, too: their topic is deleted.
+        """
         removed = []
         for key in keys:
             known = self.committed.pop(key, None) is not None
             self._records.pop(key, None)
-            for offsets in self.transactional.values():
-                known = offsets.pop(key, None) is not None or known
+            if and_undecided:
+                for offsets in self.transactional.values():
+                    known = offsets.pop(key, None) is not None or known
             if known:
                 removed.append(key)
         self.transactional = {producer: offsets for producer, offsets in self.transactional.items() if offsets}
@@ -134,7 +144,7 @@ class GroupOffsets:
         """Return the partitions whose retention is over; `is_kept` tells the topics that somebody reads."""
         found = []
         for key, committed in self.committed.items():
-            if key in self._pending or is_kept(key[0]):
+            if self.is_unstable(key) or is_kept(key[0]):
                 continue
             if committed.expire_timestamp >= 0:
                 over = now >= committed.expire_timestamp

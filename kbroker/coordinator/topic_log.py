@@ -2,7 +2,8 @@
 
     append(records, done) … append(records, done)  --end of the turn-->  one batch  --acknowledged-->  done … done
 
-The records of one call stay together in one batch; when they do not fit what is left of it, a new one begins.
+The records of one call stay together in one batch; when they do not fit what is left of it, a new one begins. Those of
+a transaction are a batch of their own.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.segment.log import AppendOrigin, AppendResult
+from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification
 
 Record = tuple[bytes, bytes | None]
 """Key and value; no value is a tombstone."""
@@ -39,6 +41,7 @@ class Replicas(Protocol):
         timeout_ms: int,
         origin: AppendOrigin,
         done: Callable[[AppendResult | KafkaError], None],
+        verified: Verification | None = NOT_ASKED_FOR,
     ) -> None:
         """Append a batch and call `done` when it counts, or has failed."""
 
@@ -77,6 +80,16 @@ class TopicLog:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
 
+    def append_in_transaction(
+        self, records: Records, producer: tuple[int, int], verified: Verification | None, done: Done
+    ) -> None:
+        """Append the records at once, behind those that came before, as a batch of a transaction.
+
+        `producer`: its id and epoch; `verified`: what the replica manager's `verify` gave for it.
+        """
+        self.flush()
+        self._append_batch([(records, done)], producer, verified)
+
     def flush(self) -> None:
         """Append what was brought."""
         self._is_flush_due = False
@@ -95,7 +108,12 @@ class TopicLog:
             size += needed
         self._append_batch(batch)
 
-    def _append_batch(self, calls: list[tuple[Records, Done]]) -> None:
+    def _append_batch(
+        self,
+        calls: list[tuple[Records, Done]],
+        producer: tuple[int, int] | None = None,
+        verified: Verification | None = NOT_ASKED_FOR,
+    ) -> None:
         now = self._clock()
         builder = BatchBuilder(1 << 30, self._compression)
         for records, _ in calls:
@@ -115,9 +133,10 @@ class TopicLog:
         self._replicas.append_then(
             self._topic,
             self._partition,
-            builder.build(),
+            builder.build() if producer is None else builder.build(*producer, 0, transactional=True),
             self._acks,
             self._timeout_ms,
             AppendOrigin.COORDINATOR,
             done,
+            verified,
         )

@@ -17,9 +17,11 @@ FAMILIES = (
     "partitions",
     "produce",
     "producer_ids",
+    "producer_states",
     "reassignments",
     "replication",
     "topics",
+    "transactional_offsets",
     "transactions",
 )
 

@@ -42,28 +42,9 @@ def offset_commit(
 def _commit(
     services: Services, ctx: RequestContext, request: OffsetCommitRequest
 ) -> Generator[None, None, OffsetCommitResponse | Awaitable[OffsetCommitResponse]]:
-    offsets: list[tuple[Key, CommittedOffset]] = []
-    refused: dict[Key, ErrorCode] = {}
-    topics = services.metadata.topics
-    longest = services.config.offset_metadata_max_bytes
     now = ctx.received_at
     expires = -1 if request.retention_time_ms == -1 else min(now + request.retention_time_ms, LATEST_EXPIRY_MS)
-    for topic in request.topics:
-        name = topic.name
-        known = topics.get(name)
-        for partition in topic.partitions:
-            index = partition.partition_index
-            metadata = partition.committed_metadata or ""
-            if known is None or index not in known.partitions:
-                refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            elif len(metadata) * 2 > longest and _utf16_units(metadata) > longest:
-                refused[name, index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-            else:
-                committed = CommittedOffset(
-                    partition.committed_offset, partition.committed_leader_epoch, metadata, now, expires
-                )
-                offsets.append(((name, index), committed))
-            yield
+    offsets, refused = yield from gather_offsets(services, request.topics, now, expires)
     is_large = len(refused) + len(offsets) > MOST_ANSWERED_AT_ONCE
     outcome = services.groups.commit(
         request.group_id,
@@ -78,6 +59,33 @@ def _commit(
     if outcome is not ErrorCode.NONE:  # about the member, so about all partitions there are
         refused = {key: code for key, code in refused.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     return (yield from _committed_in_turns(ctx.api_version, request, outcome, refused))
+
+
+def gather_offsets(
+    services: Services, topics: Sequence[Any], now: int, expires: int
+) -> Generator[None, None, tuple[list[tuple[Key, CommittedOffset]], dict[Key, ErrorCode]]]:
+    """Return what a request wants to be stored, and why the rest of it cannot be."""
+    offsets: list[tuple[Key, CommittedOffset]] = []
+    refused: dict[Key, ErrorCode] = {}
+    there = services.metadata.topics
+    longest = services.config.offset_metadata_max_bytes
+    for topic in topics:
+        name = topic.name
+        known = there.get(name)
+        for partition in topic.partitions:
+            index = partition.partition_index
+            metadata = partition.committed_metadata or ""
+            if known is None or index not in known.partitions:
+                refused[name, index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            elif len(metadata) * 2 > longest and _utf16_units(metadata) > longest:
+                refused[name, index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                committed = CommittedOffset(
+                    partition.committed_offset, partition.committed_leader_epoch, metadata, now, expires
+                )
+                offsets.append(((name, index), committed))
+            yield
+    return offsets, refused
 
 
 def _utf16_units(text: str) -> int:

@@ -289,6 +289,17 @@ def _offset_commit(response: Any, request: Any, version: int, code: ErrorCode, m
     return blank(response, topics=_partitions(*structs, request.topics, code))
 
 
+def _txn_offset_commit(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    structs = response.TxnOffsetCommitResponseTopic, response.TxnOffsetCommitResponsePartition
+    return blank(response, topics=_partitions(*structs, request.topics, code))
+
+
+def _describe_producers(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    structs = response.TopicResponse, response.PartitionResponse
+    asked = ("partition_indexes", None)
+    return blank(response, topics=_partitions(*structs, request.topics, code, asked, error_message=message))
+
+
 def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     if version >= 8:
         made = response.OffsetFetchResponseGroup
@@ -348,6 +359,7 @@ _PER_ITEM: dict[int, Refuse] = {
     21: _delete_records,
     23: _offset_for_leader_epoch,
     27: _write_txn_markers,
+    28: _txn_offset_commit,
     32: _describe_configs,
     33: _alter_configs,
     34: _alter_replica_log_dirs,
@@ -356,5 +368,6 @@ _PER_ITEM: dict[int, Refuse] = {
     42: _delete_groups,
     43: _elect_leaders,
     44: _alter_configs,
+    61: _describe_producers,
     69: _consumer_group_describe,
 }

@@ -57,11 +57,12 @@ def test_a_plain_commit_behind_a_transactional_one_is_kept() -> None:
     assert offsets.committed[KEY].offset == 9
 
 
-def test_removed_offsets_are_gone_from_transactions_too() -> None:
+def test_removed_offsets_are_gone_from_transactions_too_where_that_is_wanted() -> None:
     offsets = GroupOffsets()
     offsets.load(KEY, CommittedOffset(1), 1)
     offsets.add_transactional(7, ("u", 1), CommittedOffset(2), 2)
-    assert offsets.remove([KEY, ("u", 1), ("unknown", 0)]) == [KEY, ("u", 1)]
+    assert offsets.remove([("u", 1)]) == []
+    assert offsets.remove([KEY, ("u", 1), ("unknown", 0)], and_undecided=True) == [KEY, ("u", 1)]
     assert not offsets.committed
     assert not offsets.is_waiting
     offsets.check()
@@ -73,5 +74,16 @@ def test_what_is_read_or_on_its_way_does_not_expire() -> None:
         offsets.load((topic, 0), CommittedOffset(1, commit_timestamp=100 if topic != "young" else 950), 0)
     offsets.load(("own", 0), CommittedOffset(1, commit_timestamp=990, expire_timestamp=995), 0)
     offsets.begin([("pending", 0)])
+    offsets.load(("in transaction", 0), CommittedOffset(1, commit_timestamp=100), 0)
+    offsets.add_transactional(7, ("in transaction", 0), CommittedOffset(2), 2)
     found = offsets.expired(1000, 100, lambda committed: committed.commit_timestamp, lambda topic: topic == "read")
     assert found == [("old", 0), ("own", 0)]
+
+
+def test_of_two_commits_in_a_transaction_that_end_out_of_order_the_later_record_counts() -> None:
+    offsets = GroupOffsets()
+    offsets.begin([KEY, KEY])
+    offsets.stored_in_transaction(7, KEY, CommittedOffset(5), 4)
+    offsets.stored_in_transaction(7, KEY, CommittedOffset(4), 3)
+    offsets.end_transaction(7, is_commit=True)
+    assert (offsets.committed[KEY].offset, offsets.is_waiting) == (5, False)

@@ -8,6 +8,7 @@ from kbroker.coordinator.topic_log import TopicLog
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.record import decode_batch
 from kbroker.segment.log import AppendOrigin, AppendResult
+from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification
 
 
 class Replicas:
@@ -27,6 +28,7 @@ class Replicas:
         timeout_ms: int,
         origin: AppendOrigin,
         done: Callable[[AppendResult | KafkaError], None],
+        verified: Verification | None = NOT_ASKED_FOR,
     ) -> None:
         assert (topic, partition, acks, timeout_ms) == ("__consumer_offsets", 3, -1, 5000)
         assert origin is AppendOrigin.COORDINATOR

@@ -1,0 +1,76 @@
+"""DescribeProducers: what partitions know of their producers, among them who has a transaction open."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+
+from kbroker.cluster.topic_names import name_problem
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.codec import ElementWriter
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import DescribeProducersRequest, DescribeProducersResponse
+from kbroker.replica.hosted import HostedPartition
+from kbroker.replica.turns import in_turns
+from kbroker.segment.producer_state import ProducerEntry
+
+Response = DescribeProducersResponse
+Work = Generator[None, None, DescribeProducersResponse]
+
+
+@handles(DescribeProducersRequest)
+def describe_producers(
+    services: Services, ctx: RequestContext, request: DescribeProducersRequest
+) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
+    """List the producers of each partition that this broker hosts, leader or follower."""
+    return in_turns(_describe(services, ctx.api_version, request))
+
+
+def _describe(services: Services, version: int, request: DescribeProducersRequest) -> Work:
+    topics = []
+    for topic in request.topics:
+        answers = ElementWriter(Response, version)
+        problem = name_problem(topic.name)
+        for partition in topic.partition_indexes:
+            yield
+            if problem is not None:
+                error = KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
+            else:
+                found = services.replicas.find(topic.name, partition)
+                if isinstance(found, HostedPartition):
+                    answers.append((yield from _partition(found, partition, version)))
+                    continue
+                error = KafkaError(found)
+            answers.append(
+                Response.PartitionResponse(
+                    partition_index=partition,
+                    error_code=error.code,
+                    error_message=error.message or None,
+                    active_producers=[],
+                )
+            )
+        topics.append(Response.TopicResponse(name=topic.name, partitions=answers.array()))
+    return Response(topics=topics)
+
+
+def _partition(
+    hosted: HostedPartition, partition: int, version: int
+) -> Generator[None, None, DescribeProducersResponse.PartitionResponse]:
+    producers = ElementWriter(Response, version)
+    for entry in list(hosted.log.producers.state.producers.values()):
+        producers.append(_producer(entry))
+        yield
+    return Response.PartitionResponse(
+        partition_index=partition, error_code=ErrorCode.NONE, active_producers=producers.array()
+    )
+
+
+def _producer(entry: ProducerEntry) -> DescribeProducersResponse.ProducerState:
+    return Response.ProducerState(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        last_sequence=entry.batches[-1].last_sequence if entry.batches else -1,
+        last_timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_start_offset=entry.transaction_first_offset,
+    )
