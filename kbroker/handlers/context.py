@@ -49,6 +49,7 @@ class RequestContext:
         "connection",
         "correlation_id",
         "ends_with_connection",
+        "is_large",
         "may_be_overtaken",
         "received_at",
     )
@@ -72,6 +73,8 @@ class RequestContext:
         """A `Connection` (network/connection.py), or anything with its attributes."""
         self.may_be_overtaken = False
         """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
+        self.is_large = False
+        """Whether the request holds so much that it was decoded in turns: what it asks for takes turns, too."""
         self.ends_with_connection = False
         """Set by a handler whose answer is all that it waits for: when the client goes, the waiting is cancelled."""
 

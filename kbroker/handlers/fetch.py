@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Generator
 
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
+from kbroker.replica.fetch_sessions import Wanted
 from kbroker.replica.fetching import Answers, FetchParameters
+from kbroker.replica.turns import in_turns
 
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_HINT_VERSION = 16
@@ -19,17 +21,50 @@ TopicResponse = FetchResponse.FetchableTopicResponse
 @handles(FetchRequest)
 def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     """Read each partition of the request's session; answer at once, or when there is enough (replication.md 4)."""
+    ctx.ends_with_connection = True
+    if ctx.is_large:
+        return in_turns(_fetch_many(services, ctx, request))
+    return _fetch(services, ctx, request, None)
+
+
+def _fetch_many(
+    services: Services, ctx: RequestContext, request: FetchRequest
+) -> Generator[None, None, FetchResponse | Awaitable[FetchResponse]]:
+    wanted = yield from services.replicas.wanted(request, ctx.api_version)
+    return _fetch(services, ctx, request, wanted)
+
+
+def _fetch(
+    services: Services, ctx: RequestContext, request: FetchRequest, wanted: Wanted | None
+) -> FetchResponse | Awaitable[FetchResponse]:
     version = ctx.api_version
     try:
-        context = services.replicas.open_session(request, version, ctx.received_at)
+        context = services.replicas.open_session(request, version, ctx.received_at, wanted)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     parameters = FetchParameters(request, version, ctx.listener, ctx.received_at, services.config.fetch_max_bytes)
+    builder = _Builder(services, ctx, context.session_id)
+    answer: FetchResponse | Awaitable[FetchResponse] = services.replicas.fetch(context, parameters, builder)
+    return answer
 
-    def respond(answers: Answers) -> FetchResponse:
-        topics: dict[bytes | str, TopicResponse] = {}
-        partitions: dict[bytes | str, list[FetchResponse.PartitionData]] = {}
-        leaders: set[int] = set()
+
+class _Builder:
+    """Makes the response of what was read."""
+
+    __slots__ = ("_ctx", "_leaders", "_partitions", "_services", "_session_id", "_topics")
+
+    def __init__(self, services: Services, ctx: RequestContext, session_id: int) -> None:
+        self._services = services
+        self._ctx = ctx
+        self._session_id = session_id
+        self._topics: dict[bytes | str, TopicResponse] = {}
+        self._partitions: dict[bytes | str, list[FetchResponse.PartitionData]] = {}
+        self._leaders: set[int] = set()
+
+    def add(self, answers: Answers) -> None:
+        """Add what is to be sent."""
+        version = self._ctx.api_version
+        topics, partitions = self._topics, self._partitions
         for target, answer in answers:
             key = target.topic_id if version >= FIRST_TOPIC_ID_VERSION else target.topic or ""
             listed = partitions.get(key)
@@ -38,17 +73,16 @@ def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> Fet
                 topics[key] = TopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=listed)
             listed.append(answer)
             if answer.error_code is not ErrorCode.NONE and version >= FIRST_LEADER_HINT_VERSION:
-                leaders.add(answer.current_leader.leader_id)
-        response = FetchResponse(
-            error_code=ErrorCode.NONE, session_id=context.session_id, responses=list(topics.values())
-        )
-        if leaders:
-            response.node_endpoints = _endpoints(services, ctx, leaders)
-        return response
+                self._leaders.add(answer.current_leader.leader_id)
 
-    ctx.ends_with_connection = True
-    answer: FetchResponse | Awaitable[FetchResponse] = services.replicas.fetch(context, parameters, respond)
-    return answer
+    def response(self) -> FetchResponse:
+        """Return the response with all that was added."""
+        response = FetchResponse(
+            error_code=ErrorCode.NONE, session_id=self._session_id, responses=list(self._topics.values())
+        )
+        if self._leaders:
+            response.node_endpoints = _endpoints(self._services, self._ctx, self._leaders)
+        return response
 
 
 def _endpoints(services: Services, ctx: RequestContext, leaders: set[int]) -> list[FetchResponse.NodeEndpoint]:

@@ -154,6 +154,7 @@ class Dispatcher:
             raise _unparsable(api, version, error) from error
         ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
         if request is None:
+            ctx.is_large = True
             asyncio.ensure_future(self._serve_large(api, ctx, frame, position)).add_done_callback(_Send(ctx))
             return PENDING
         answer = self._handle(api, ctx, request)

@@ -170,6 +170,7 @@ class DelayedFetch:
     """
 
     __slots__ = (
+        "_attempt",
         "_changed",
         "_check_at",
         "_fetch",
@@ -195,6 +196,8 @@ class DelayedFetch:
         self._loop = asyncio.get_running_loop()
         self._fetch = fetch
         self._read_ahead = read_ahead
+        self._attempt: asyncio.Future[Any] | None = None
+        """An attempt in turns that is under way."""
         self._is_reading = False
         self._is_time_over = False
         self._hosted = list(hosted)
@@ -220,9 +223,9 @@ class DelayedFetch:
 
     def _check(self) -> None:
         self._scheduled = None
-        changed, self._changed = self._changed, {}
-        if self.future.done():
+        if self.future.done() or self._attempt is not None:
             return
+        changed, self._changed = self._changed, {}
         try:
             is_enough = self._fetch.is_enough(changed)
         except Exception as error:
@@ -239,16 +242,37 @@ class DelayedFetch:
         self._try(final=True)
 
     def _try(self, final: bool, patient: bool = False) -> None:
-        if self.future.done():
+        if self.future.done() or self._attempt is not None:
             return
         try:
             answer = self._fetch.attempt(final, patient)
         except Exception as error:
             self.future.set_exception(error)
             return
+        if hasattr(answer, "__await__"):
+            self._attempt = asyncio.ensure_future(answer)
+            self._attempt.add_done_callback(self._tried)
+            return
         if answer is not None:
             self.future.set_result(answer)
         self._read_what_is_cold()
+
+    def _tried(self, attempt: asyncio.Future[Any]) -> None:
+        """An attempt in turns is over; what has come up meanwhile has its turn now."""
+        self._attempt = None
+        if self.future.done():
+            return
+        error = attempt.exception()
+        if error is not None:
+            self.future.set_exception(error)
+            return
+        if attempt.result() is not None:
+            self.future.set_result(attempt.result())
+        self._read_what_is_cold()
+        if self._is_time_over and not self._is_reading:
+            self._try(final=True)
+        elif self._changed and self._scheduled is None:
+            self._check()
 
     def _read_what_is_cold(self) -> None:
         """Have it brought into memory: to be sent now, or with the next fetch."""
@@ -263,6 +287,8 @@ class DelayedFetch:
     def _leave(self, future: asyncio.Future[Any]) -> None:
         """Answered, or the client has gone: wait for nothing any more."""
         self._timer.cancel()
+        if self._attempt is not None:
+            self._attempt.cancel()
         if self._scheduled is not None:
             self._scheduled.cancel()
             self._scheduled = None

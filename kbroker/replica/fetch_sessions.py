@@ -11,6 +11,7 @@ One loop owns the sessions. A client that loses an answer starts again with epoc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Protocol
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -31,6 +32,10 @@ NEVER_SEEN = -1
 
 PartitionKey = tuple[str | bytes, int]
 """(topic name or topic id, partition): by what the request names the topic."""
+
+
+Wanted = dict[PartitionKey, "FetchTarget"]
+"""What a request names; a partition that is named twice is fetched once, as the last entry says."""
 
 
 class KnownTopics(Protocol):
@@ -81,6 +86,11 @@ class FetchTarget:
         self.log_start_offset: int = wanted.log_start_offset
         self.seen_changes = NEVER_SEEN
         """The hosted partition's change counter when there was nothing to send; equal to it: still nothing."""
+
+    def take_place_of(self, former: FetchTarget) -> None:
+        """Take over what the client was told of the partition."""
+        self.sent_high_watermark = former.sent_high_watermark
+        self.sent_log_start_offset = former.sent_log_start_offset
 
     @property
     def key(self) -> PartitionKey:
@@ -175,19 +185,28 @@ class FetchSessions:
         self._next_id = next_id
 
     def open(
-        self, request: FetchRequest, version: int, is_follower: bool, now_ms: int, topics: KnownTopics
+        self,
+        request: FetchRequest,
+        version: int,
+        is_follower: bool,
+        now_ms: int,
+        topics: KnownTopics,
+        wanted: Wanted | None = None,
     ) -> FetchContext:
-        """Return the context of one request; raises KafkaError 70, 71 or 106."""
+        """Return the context of one request; raises KafkaError 70, 71 or 106.
+
+        `wanted` holds the request's targets where there are so many that they were gathered before, in turns.
+        """
         epoch = request.session_epoch
         if epoch not in (INITIAL_EPOCH, FINAL_EPOCH):
-            return self._incremental(request, version, now_ms, topics)
+            return self._incremental(request, version, now_ms, topics, wanted)
         self.sessions.pop(request.session_id, None)
-        targets = [FetchTarget(*wanted) for wanted in _wanted(request, version, topics)]
         is_alone = epoch == FINAL_EPOCH or version < 7
-        if is_alone and len(targets) == 1:
-            return FetchContext(targets)
-        # A partition that is named twice is fetched once, as the last entry says.
-        wanted = {target.key: target for target in targets}
+        if wanted is None:
+            targets = list(targets_of(request, version, topics))
+            if is_alone and len(targets) == 1:
+                return FetchContext(targets)
+            wanted = {target.key: target for target in targets}
         if is_alone:
             return FetchContext(wanted.values())
         return self._full(wanted, is_follower, version >= FIRST_TOPIC_ID_VERSION, now_ms, topics)
@@ -200,7 +219,7 @@ class FetchSessions:
         now_ms: int,
         topics: KnownTopics,
     ) -> FetchContext:
-        if _unknown(wanted.values(), topics) > MOST_UNKNOWN or not self._make_room(privileged, len(wanted), now_ms):
+        if _are_many_unknown(wanted.values(), topics) or not self._make_room(privileged, len(wanted), now_ms):
             return FetchContext(wanted.values())
         session_id = self._next_id()
         while session_id in self.sessions or session_id <= 0:
@@ -210,7 +229,9 @@ class FetchSessions:
         self.sessions[session_id] = session
         return FetchContext(wanted.values(), session)
 
-    def _incremental(self, request: FetchRequest, version: int, now_ms: int, topics: KnownTopics) -> FetchContext:
+    def _incremental(
+        self, request: FetchRequest, version: int, now_ms: int, topics: KnownTopics, wanted: Wanted | None
+    ) -> FetchContext:
         session = self.sessions.get(request.session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -218,21 +239,13 @@ class FetchSessions:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
         if session.uses_topic_ids != (version >= FIRST_TOPIC_ID_VERSION):
             raise KafkaError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
-        added = []
-        for topic_name, topic_id, wanted in _wanted(request, version, topics):
-            key = (topic_id if topic_id != ZERO_UUID else topic_name or "", wanted.partition)
-            known = session.targets.get(key)
-            if known is None:
-                session.targets[key] = target = FetchTarget(topic_name, topic_id, wanted)
-                added.append(target)
-            else:
-                known.update(wanted)
+        added = _added(session, wanted) if wanted else _told(session, _wanted(request, version, topics))
         for key in _forgotten(request, version):
             session.targets.pop(key, None)
         del self.sessions[session.id]
         if not session.targets:
             return FetchContext(())
-        if _unknown(added, topics) and _unknown(session.targets.values(), topics) > MOST_UNKNOWN:
+        if _is_any_unknown(added, topics) and _are_many_unknown(session.targets.values(), topics):
             return FetchContext(session.targets.values())
         self.sessions[session.id] = session
         session.last_used_ms = now_ms
@@ -261,19 +274,61 @@ class FetchSessions:
         return True
 
 
-def _unknown(targets: Iterable[FetchTarget], topics: KnownTopics) -> int:
-    return sum(target.topic is None or not topics.knows(target.topic, target.partition) for target in targets)
+Named = tuple[str | None, bytes, FetchRequest.FetchPartition]
+"""A topic's name, None while its id is not known here; its id; what is wanted of a partition."""
 
 
-def _wanted(
-    request: FetchRequest, version: int, topics: KnownTopics
-) -> Iterator[tuple[str | None, bytes, FetchRequest.FetchPartition]]:
+def _told(session: FetchSession, wanted: Iterable[Named]) -> list[FetchTarget]:
+    """Note in a session what its client wants now; returns what is new in it."""
+    added = []
+    for topic_name, topic_id, partition in wanted:
+        key = (topic_id if topic_id != ZERO_UUID else topic_name or "", partition.partition)
+        known = session.targets.get(key)
+        if known is None:
+            session.targets[key] = target = FetchTarget(topic_name, topic_id, partition)
+            added.append(target)
+        else:
+            known.update(partition)
+    return added
+
+
+def _added(session: FetchSession, wanted: Wanted) -> list[FetchTarget]:
+    """Do the same with targets that are made already."""
+    added = []
+    for key, target in wanted.items():
+        known = session.targets.get(key)
+        if known is None:
+            added.append(target)
+        else:
+            target.take_place_of(known)
+        session.targets[key] = target
+    return added
+
+
+def _unknown(targets: Iterable[FetchTarget], topics: KnownTopics) -> Iterator[FetchTarget]:
+    return (target for target in targets if target.topic is None or not topics.knows(target.topic, target.partition))
+
+
+def _is_any_unknown(targets: Iterable[FetchTarget], topics: KnownTopics) -> bool:
+    return next(_unknown(targets, topics), None) is not None
+
+
+def _are_many_unknown(targets: Iterable[FetchTarget], topics: KnownTopics) -> bool:
+    return next(islice(_unknown(targets, topics), MOST_UNKNOWN, None), None) is not None
+
+
+def _wanted(request: FetchRequest, version: int, topics: KnownTopics) -> Iterator[Named]:
     by_id = version >= FIRST_TOPIC_ID_VERSION
     for topic in request.topics:
         topic_id = bytes(topic.topic_id) if by_id else ZERO_UUID
         name = topics.name_of(topic_id) if by_id else topic.topic
         for wanted in topic.partitions:
             yield name, topic_id, wanted
+
+
+def targets_of(request: FetchRequest, version: int, topics: KnownTopics) -> Iterator[FetchTarget]:
+    """Make the targets that a request names."""
+    return (FetchTarget(*wanted) for wanted in _wanted(request, version, topics))
 
 
 def _forgotten(request: FetchRequest, version: int) -> Iterator[PartitionKey]:

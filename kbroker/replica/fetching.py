@@ -11,7 +11,7 @@ A partition of an incremental session that had nothing and has not changed since
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -24,6 +24,7 @@ from kbroker.replica.partition import Instruction, Role
 from kbroker.replica.read_ahead import ColdRead
 from kbroker.replica.replica_selection import ReplicaSelector
 from kbroker.replica.throttles import ReplicationThrottle
+from kbroker.replica.turns import in_turns, portions
 from kbroker.segment.files import NotInMemory
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ PartitionData = FetchResponse.PartitionData
 Answers = list[tuple[FetchTarget, PartitionData]]
 NOTHING = b""
 READ_COMMITTED = 1
+MOST_AT_ONCE = 2_000
+"""Partitions that are read in one go: they take some milliseconds."""
 LONGEST_WAIT_MS = 60_000
 """An answer with nothing in it is as good as none: whoever wants to wait longer asks again."""
 NOTE_INTERVAL_MS = 1_000
@@ -54,6 +57,16 @@ class ReplicaLookup(Protocol):
 
     def carry_out(self, hosted: HostedPartition, instructions: list[Instruction]) -> None:
         """Do what the partition's state asks for."""
+
+
+class Builder(Protocol):
+    """Makes the response of what was read."""
+
+    def add(self, answers: Answers) -> None:
+        """Add what is to be sent."""
+
+    def response(self) -> Any:
+        """Return the response with all that was added."""
 
 
 class FetchParameters:
@@ -95,6 +108,7 @@ class PartitionFetch:
     """
 
     __slots__ = (
+        "_builder",
         "_context",
         "_first",
         "_is_held_back",
@@ -107,7 +121,6 @@ class PartitionFetch:
         "_waiting",
         "by_log_end",
         "cold",
-        "respond",
     )
 
     def __init__(
@@ -115,7 +128,7 @@ class PartitionFetch:
         replicas: ReplicaLookup,
         context: FetchContext,
         parameters: FetchParameters,
-        respond: Callable[[Answers], Any],
+        builder: Builder,
     ) -> None:
         self._replicas = replicas
         self._context = context
@@ -135,8 +148,7 @@ class PartitionFetch:
         self.cold: list[ColdRead] = []
         """What the last attempt left out because it is not in memory."""
         self.by_log_end = parameters.is_follower
-        self.respond = respond
-        """Makes the response from what is to be sent."""
+        self._builder = builder
 
     @property
     def hosted(self) -> Iterable[HostedPartition]:
@@ -154,31 +166,77 @@ class PartitionFetch:
     def attempt(self, final: bool, patient: bool = False) -> Any:
         """Return the response, or None when there is too little and time to wait.
 
-        Unless `patient`, what is not in memory is left out and noted as `cold`; None if that is all there is.
+        Unless `patient`, what is not in memory is left out and noted as `cold`; None if that is all there is. For very
+        many partitions it may be an awaitable of either: nothing else is to be asked before that is done.
         """
         parameters = self._parameters
         if self._is_up_to_date:
             self._is_up_to_date = False
             if final and not (self.cold or self._is_held_back) and self._total <= parameters.max_bytes:
                 return self._answer(list(self._kept.items()), self._total)
+        if len(self._context.targets) > MOST_AT_ONCE:
+            return in_turns(self._attempt_in_turns(final, patient))
         self.cold = []
         self._is_patient = patient
-        answers, size, at_once = self._read_all()
+        self._is_held_back = False
+        answers, size, at_once = self._read_all(
+            self._context.targets, parameters.max_bytes, parameters.version >= 3, self._notes_idle()
+        )
         self._is_patient = False
-        final = final and (size > 0 or not self.cold)
-        if not (final or at_once or size >= parameters.min_bytes):
+        self._first = False
+        if not self._is_to_be_sent(final, size, at_once):
             for target, answer in answers:
                 target.keep_for_later(answer)
-            self._kept = dict(answers)
-            self._total = size
-            self._waiting = {target.hosted: target for target in self._context.targets if target.hosted is not None}
+            self._keep(answers, size)
             return None
         return self._answer(answers, size)
+
+    def _attempt_in_turns(self, final: bool, patient: bool) -> Generator[None, None, Any]:
+        self.cold = []
+        self._is_patient = patient
+        self._is_held_back = False
+        size, at_once, whole_batch, notes_idle = 0, False, self._parameters.version >= 3, self._notes_idle()
+        answers: Answers = []
+        for portion in portions(self._context.targets):
+            budget = max(self._parameters.max_bytes - size, 0)
+            found, found_size, is_news = self._read_all(portion, budget, whole_batch, notes_idle)
+            answers += found
+            size += found_size
+            at_once = at_once or is_news
+            whole_batch = whole_batch and not size
+            yield
+        self._is_patient = False
+        self._first = False
+        if not self._is_to_be_sent(final, size, at_once):
+            for kept in portions(answers):
+                for target, answer in kept:
+                    target.keep_for_later(answer)
+                yield
+            self._keep(answers, size)
+            return None
+        if self._parameters.is_follower and size:
+            self._count(answers)
+        for sent in portions(answers):
+            self._builder.add(self._context.select(list(sent)))
+            yield
+        return self._builder.response()
+
+    def _is_to_be_sent(self, final: bool, size: int, at_once: bool) -> bool:
+        if (final and (size > 0 or not self.cold)) or at_once or size >= self._parameters.min_bytes:
+            return True
+        return not any(target.hosted is not None for target in self._context.targets)
+
+    def _keep(self, answers: Answers, size: int) -> None:
+        """Remember what there is, and wait for more."""
+        self._kept = dict(answers)
+        self._total = size
+        self._waiting = {target.hosted: target for target in self._context.targets if target.hosted is not None}
 
     def _answer(self, answers: Answers, size: int) -> Any:
         if self._parameters.is_follower and size:
             self._count(answers)
-        return self.respond(self._context.select(answers))
+        self._builder.add(self._context.select(answers))
+        return self._builder.response()
 
     def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
         """Look at those of its partitions that have changed: is there enough now, or something to be told at once?"""
@@ -216,19 +274,16 @@ class PartitionFetch:
         if size:
             throttle.record(size, self._replicas.clock())
 
-    def _read_all(self) -> tuple[Answers, int, bool]:
+    def _read_all(
+        self, targets: Iterable[FetchTarget], budget: int, whole_batch: bool, notes_idle: bool
+    ) -> tuple[Answers, int, bool]:
         """Return the answers, the bytes of records in them, and whether one of them is to be sent without waiting."""
         incremental = self._context.incremental
-        parameters = self._parameters
-        budget = parameters.max_bytes
-        whole_batch = parameters.version >= 3
         answers: Answers = []
         total = 0
         at_once = False
-        notes_idle = self._notes_idle()
-        is_follower = parameters.is_follower
-        self._is_held_back = False
-        for target in self._context.targets:
+        is_follower = self._parameters.is_follower
+        for target in targets:
             hosted = target.hosted
             if (
                 incremental
@@ -251,8 +306,7 @@ class PartitionFetch:
                     target.seen_changes = NEVER_SEEN
                 at_once = at_once or self._is_news(answer)
             answers.append((target, answer))
-        self._first = False
-        return answers, total, at_once or not any(target.hosted is not None for target in self._context.targets)
+        return answers, total, at_once
 
     def _notes_idle(self) -> bool:
         """Whether it is time to count a follower's fetch for its idle partitions: they are caught up by it as well."""

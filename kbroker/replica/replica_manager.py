@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,8 +28,8 @@ from kbroker.protocol.messages.replication import (
 )
 from kbroker.replica.appending import Appender
 from kbroker.replica.delayed import DelayedFetch
-from kbroker.replica.fetch_sessions import FetchContext, FetchSessions
-from kbroker.replica.fetching import Answers, FetchParameters, PartitionFetch
+from kbroker.replica.fetch_sessions import FetchContext, FetchSessions, Wanted, targets_of
+from kbroker.replica.fetching import Builder, FetchParameters, PartitionFetch
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.leadership import Key, Leadership
 from kbroker.replica.log_dir_moves import LogDirMoves
@@ -38,6 +38,7 @@ from kbroker.replica.read_ahead import ReadAhead
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
+from kbroker.replica.turns import finished
 from kbroker.replica.verification import ProducedTransaction, Verifier
 from kbroker.replica.workers import Workers
 from kbroker.segment.log import Log
@@ -367,11 +368,21 @@ class ReplicaManager:
         self,
         context: FetchContext,
         parameters: FetchParameters,
-        respond: Callable[[Answers], Any],
+        builder: Builder,
     ) -> Any | Awaitable[Any]:
-        """Return the response, made by `respond` from what was read, or a future of it when there is too little yet."""
-        fetch = PartitionFetch(self, context, parameters, respond)
+        """Return the response, made by `builder` from what was read, or an awaitable of it when there is too little yet
+        or much to be read.
+        """
+        fetch = PartitionFetch(self, context, parameters, builder)
         answer = fetch.attempt(final=parameters.max_wait_ms <= 0)
+        if hasattr(answer, "__await__"):
+            return self._fetched_later(fetch, parameters, answer)
+        return self._fetched(fetch, parameters, answer)
+
+    async def _fetched_later(self, fetch: PartitionFetch, parameters: FetchParameters, answer: Awaitable[Any]) -> Any:
+        return await finished(self._fetched(fetch, parameters, await answer))
+
+    def _fetched(self, fetch: PartitionFetch, parameters: FetchParameters, answer: Any) -> Any | Awaitable[Any]:
         if answer is not None:
             if fetch.cold:
                 self._read_ahead(fetch.cold)
@@ -392,10 +403,18 @@ class ReplicaManager:
         for delayed in list(self._waiting_followers):
             delayed.end()
 
-    def open_session(self, request: FetchRequest, version: int, now: int) -> FetchContext:
+    def wanted(self, request: FetchRequest, version: int) -> Generator[None, None, Wanted]:
+        """Gather what a request for very many partitions names, in turns: for `open_session`."""
+        wanted: Wanted = {}
+        for target in targets_of(request, version, self.metadata):
+            wanted[target.key] = target
+            yield
+        return wanted
+
+    def open_session(self, request: FetchRequest, version: int, now: int, wanted: Wanted | None = None) -> FetchContext:
         """Return the request seen through its fetch session; raises KafkaError 70, 71 or 106."""
         replica_id = request.replica_state.replica_id if version >= 15 else request.replica_id
-        return self.sessions.open(request, version, replica_id >= 0, now, self.metadata)
+        return self.sessions.open(request, version, replica_id >= 0, now, self.metadata, wanted)
 
     def max_batch_bytes(self, topic: str, partition: int) -> int:
         """Size of the largest batch that a partition takes; what is led elsewhere refuses any."""

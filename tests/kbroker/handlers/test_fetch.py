@@ -19,7 +19,29 @@ from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 from tests.kbroker.network.serving import connected, serving, until
 
+pytestmark = pytest.mark.usefixtures("pace")
+
 NO_SESSION = (0, -1)
+
+
+@pytest.fixture(params=["at once", "in turns"])
+def pace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Few partitions are read at once, very many in turns: the answers are the same."""
+    if request.param == "in turns":
+        monkeypatch.setattr("kbroker.replica.fetching.MOST_AT_ONCE", 0)
+        monkeypatch.setattr("kbroker.replica.turns.PORTION", 1)
+        monkeypatch.setattr("kbroker.replica.turns.TURN_S", 10)  # one turn is enough for all of them
+        monkeypatch.setattr(Played, "ctx", large(Played.ctx))
+    return str(request.param)
+
+
+def large(make: Any) -> Any:
+    def make_large(*arguments: Any, **keywords: Any) -> Any:
+        ctx = make(*arguments, **keywords)
+        ctx.is_large = True
+        return ctx
+
+    return make_large
 
 
 def fetch_request(

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.replica.delayed import LONGEST_PAUSE_S, DelayedAnswer, DelayedFetch, settle_reached
+from kbroker.replica.delayed import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, DelayedAnswer, DelayedFetch, settle_reached
+from tests.kbroker.network.serving import until
 
 
 def codes(results: list[Any]) -> list[Any]:
@@ -189,3 +190,53 @@ async def test_what_is_not_in_memory_is_waited_for_though_the_time_is_over() -> 
     await asyncio.sleep(0.02)
     assert not delayed.future.done()
     assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+
+
+class InTurns(Played):
+    """A fetch of so much that an attempt takes several turns; it says when it is to end, and how."""
+
+    def __init__(self, enough_at: int) -> None:
+        super().__init__(enough_at)
+        self.attempts: list[asyncio.Future[Any]] = []
+
+    def attempt(self, final: bool, patient: bool = False) -> Any:
+        self.attempts.append(asyncio.get_running_loop().create_future())
+        return self.attempts[-1]
+
+
+async def test_what_changes_while_an_attempt_takes_turns_is_looked_at_after_it() -> None:
+    fetch, watched = InTurns(1), Watched()
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[arg-type]
+    delayed.touch(watched)
+    await until(lambda: len(fetch.attempts) == 1)
+    delayed.touch(watched)
+    await asyncio.sleep(4 * SHORTEST_PAUSE_S)
+    assert len(fetch.looks) == 1, "nothing is asked of a fetch that is at it"
+    fetch.attempts[0].set_result(None)
+    await until(lambda: len(fetch.attempts) == 2)
+    assert len(fetch.looks) == 2
+    fetch.attempts[1].set_result("what there is")
+    assert await asyncio.wait_for(delayed.future, 5) == "what there is"
+
+
+async def test_a_fetch_whose_time_is_over_while_an_attempt_takes_turns_is_attempted_once_more() -> None:
+    fetch, watched = InTurns(1), Watched()
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[arg-type]
+    delayed.touch(watched)
+    await until(lambda: len(fetch.attempts) == 1)
+    delayed.end()
+    assert len(fetch.attempts) == 1
+    fetch.attempts[0].set_result(None)
+    await until(lambda: len(fetch.attempts) == 2)
+    fetch.attempts[1].set_exception(ZeroDivisionError())
+    await asyncio.wait([delayed.future], timeout=5)
+    assert isinstance(delayed.future.exception(), ZeroDivisionError)
+
+
+async def test_an_attempt_that_takes_turns_ends_with_the_client() -> None:
+    fetch, watched = InTurns(1), Watched()
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[arg-type]
+    delayed.touch(watched)
+    await until(lambda: len(fetch.attempts) == 1)
+    delayed.future.cancel()
+    await until(fetch.attempts[0].cancelled)

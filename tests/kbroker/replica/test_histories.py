@@ -219,10 +219,10 @@ class Broker:
             context = self.sessions.open(request, VERSION, True, self.play.now, self.metadata)
         except KafkaError as error:
             return FetchResponse(error_code=error.code, responses=[])
-        answers: list[Any] = []
+        read = Read()
         parameters = FetchParameters(request, VERSION, "", self.play.now, 1 << 20)
-        PartitionFetch(self, context, parameters, answers.extend).attempt(final=True)
-        data = [answer for _, answer in answers]
+        PartitionFetch(self, context, parameters, read).attempt(final=True)
+        data = [answer for _, answer in read.answers]
         for each in data:
             each.records = each.records.read() if each.records else b""
         topics = [FetchResponse.FetchableTopicResponse(topic_id=TOPIC_ID, partitions=data)] if data else []
@@ -309,6 +309,19 @@ class Broker:
         if self.answer is not None and self.fetcher is not None:
             self.answer = None
             self.fetcher.session_lost()
+
+
+class Read:
+    """What was read, instead of a response."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+
+    def add(self, answers: list[Any]) -> None:
+        self.answers += answers
+
+    def response(self) -> bool:
+        return True
 
 
 class Acknowledgement:
