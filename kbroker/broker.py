@@ -15,7 +15,7 @@ import logging
 import socket
 import time
 import uuid
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from kbroker import handlers
@@ -24,7 +24,7 @@ from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.producer_id_manager import ProducerIdManager
-from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
@@ -34,7 +34,10 @@ from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, Z
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, MalformedZnode, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
+from kbroker.coordinator.local_markers import LocalMarkers
+from kbroker.coordinator.marker_sender import MarkerSender
 from kbroker.coordinator.partitioning import partition_for
+from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import Services
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
@@ -112,6 +115,7 @@ class Broker:
         self._verifier: TransactionVerifier | None = None
         self._producer_ids: ProducerIdManager | None = None
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._logs_open = False
         self._registered = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -225,7 +229,19 @@ class Broker:
         self._replicas.is_leadership_unproven = self._standstill.is_unproven
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self._groups = GroupCoordinator(config, self._replicas, self._workers.loading)
-        self._replicas.on_leadership_change = self._groups.leadership_changed
+        markers = MarkerSender(
+            self.broker_id,
+            metadata,
+            listener,
+            LocalMarkers(self._replicas, self._groups.transaction_ended, config.request_timeout_ms),
+            config.request_timeout_ms,
+            setup_ms,
+        )
+        self._transactions = TransactionCoordinator(
+            config, self._replicas, self._producer_ids, markers, self._workers.loading
+        )
+        self._verifier.here = self._transactions.verify
+        self._replicas.on_leadership_change = self._leadership_changed
         self._replicas.on_partitions_removed = self._groups.partitions_removed
         self.services = Services(
             config=config,
@@ -239,6 +255,7 @@ class Broker:
             configs=self.configs,
             producer_ids=self._producer_ids,
             groups=self._groups,
+            transactions=self._transactions,
             feature_epoch=await self._read_feature_epoch(),
             workers=self._workers,
         )
@@ -270,6 +287,8 @@ class Broker:
         self._cleaner.start()
         assert self._groups is not None
         self._groups.start(await self._partitions_of(OFFSETS_TOPIC))
+        assert self._transactions is not None
+        self._transactions.start(await self._partitions_of(TRANSACTIONS_TOPIC))
         self.configs.on_topic_change = self._topic_changed
         self.configs.on_broker_change = self._broker_changed
         await self._check_endpoints_are_free()
@@ -333,6 +352,10 @@ class Broker:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _leadership_changed(self, elected: Sequence[tuple[str, int]], resigned: Sequence[tuple[str, int]]) -> None:
+        self.services.groups.leadership_changed(elected, resigned)
+        self.services.transactions.leadership_changed(elected, resigned)
 
     def _on_new_session(self) -> None:
         self._spawn(self._register_again())
@@ -456,8 +479,9 @@ class Broker:
         """Stop in order; `controlled`: hand leaderships over first."""
         if controlled and self._registered and self.config.controlled_shutdown_enable:
             await self._controlled_shutdown()
-        if self._groups is not None:
-            await self._groups.stop()
+        for coordinator in (self._groups, self._transactions):
+            if coordinator is not None:
+                await coordinator.stop()
         if hasattr(self, "server"):
             await self.server.stop(DRAIN_S if controlled else 0.1)
         for task in list(self._tasks):

@@ -104,7 +104,6 @@ class TransactionKeys:
         "transaction.state.log.load.buffer.size",
         default=5_242_880,
         check=at_least(1),
-        effect=False,
         doc="Bytes read at once while transactions are loaded.",
     )
     transaction_state_log_replication_factor: Short = key(
@@ -143,27 +142,23 @@ class TransactionKeys:
         "transactional.id.expiration.ms",
         default=604_800_000,
         check=at_least(1),
-        effect=False,
         doc="How long an idle transactional id is remembered.",
     )
     transaction_max_timeout_ms: Int = key(
         "transaction.max.timeout.ms",
         default=900_000,
         check=at_least(1),
-        effect=False,
         doc="Longest transaction time-out a producer may ask for.",
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: Int = key(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         default=10000,
         check=at_least(1),
-        effect=False,
         doc="How often the coordinator looks for transactions that took too long.",
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: Int = key(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         default=3_600_000,
         check=at_least(1),
-        effect=False,
         doc="How often the coordinator looks for transactional ids to forget.",
     )

@@ -1,4 +1,4 @@
-"""What a failed append to __consumer_offsets means to the client whose request caused it (pure)."""
+"""What a failed append to a coordinator's topic means to the client whose request caused it (pure)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ _GROUP = {
     **dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.REBALANCE_IN_PROGRESS,
 }
+_TRANSACTION = {
+    **_COORDINATOR_GONE,
+    **dict.fromkeys(_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 def commit_error(error: ErrorCode) -> ErrorCode:
@@ -33,3 +38,8 @@ def commit_error(error: ErrorCode) -> ErrorCode:
 def group_error(error: ErrorCode) -> ErrorCode:
     """Return what JoinGroup and SyncGroup answer when the group's record could not be written."""
     return _GROUP.get(error, error)
+
+
+def transaction_error(error: ErrorCode) -> ErrorCode:
+    """Return what a transactional producer's request answers when the transaction's record could not be written."""
+    return _TRANSACTION.get(error, error)

@@ -21,6 +21,7 @@ FAMILIES = (
     "reassignments",
     "replication",
     "topics",
+    "transactional_ids",
     "transactional_offsets",
     "transactions",
 )

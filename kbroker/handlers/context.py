@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from kbroker.controller.runner import ControllerRunner
     from kbroker.controller.zookeeper import ZooKeeper
     from kbroker.coordinator.group_coordinator import GroupCoordinator
+    from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
     from kbroker.replica.replica_manager import ReplicaManager
     from kbroker.replica.workers import Workers
     from kbroker.segment.log_manager import LogManager
@@ -33,6 +34,7 @@ class Services:
     configs: DynamicConfig
     producer_ids: ProducerIdManager
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     feature_epoch: int
     """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
     workers: Workers

@@ -1,11 +1,14 @@
-"""FindCoordinator: which broker speaks for a group. The topic that holds the groups is made when first asked for."""
+"""FindCoordinator: which broker speaks for a group or a transactional id. The topic that holds them is made when first
+asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Generator, Sequence
 
 from kbroker.cluster.topic_creation import create_missing_topics
-from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.coordinator.group_coordinator import GroupCoordinator
+from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
@@ -31,11 +34,9 @@ def find_coordinator(
     """Say where the coordinator of each key is."""
     if request.key_type == SHARE and ctx.api_version >= FIRST_SHARE_VERSION:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    if request.key_type == TRANSACTION:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This broker does not coordinate transactions yet.")
-    if request.key_type != GROUP:
+    if request.key_type not in (GROUP, TRANSACTION):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"there are no coordinators of type {request.key_type}")
-    if OFFSETS_TOPIC not in services.metadata.topics:
+    if _coordinator(services, request).topic.topic not in services.metadata.topics:
         return _create_and_answer(services, ctx, request)
     return in_turns(_answer(services, ctx, request))
 
@@ -43,10 +44,12 @@ def find_coordinator(
 async def _create_and_answer(
     services: Services, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
-    await services.groups.topic.create(lambda: create_missing_topics(services, [OFFSETS_TOPIC]))
+    topic = _coordinator(services, request).topic
+    await topic.create(lambda: create_missing_topics(services, [topic.topic]))
     first_keys = _keys(ctx, request)[:MOST_WAITED_FOR]
     await services.metadata.wait_for(
-        lambda cache: all(_locate(services, ctx, key).error_code is ErrorCode.NONE for key in first_keys), FIRST_TOPIC_S
+        lambda cache: all(_locate(services, ctx, request, key).error_code is ErrorCode.NONE for key in first_keys),
+        FIRST_TOPIC_S,
     )
     return await finished(in_turns(_answer(services, ctx, request)))
 
@@ -61,10 +64,10 @@ def _answer(
     if ctx.api_version >= FIRST_BATCHED_VERSION:
         found = ElementWriter(FindCoordinatorResponse, ctx.api_version)
         for key in request.coordinator_keys:
-            found.append(_locate(services, ctx, key))
+            found.append(_locate(services, ctx, request, key))
             yield
         return FindCoordinatorResponse(coordinators=found.array())
-    only = _locate(services, ctx, request.key)
+    only = _locate(services, ctx, request, request.key)
     return FindCoordinatorResponse(
         error_code=only.error_code,
         error_message=only.error_message or "NONE",
@@ -74,9 +77,14 @@ def _answer(
     )
 
 
-def _locate(services: Services, ctx: RequestContext, key: str) -> Coordinator:
+def _coordinator(services: Services, request: FindCoordinatorRequest) -> GroupCoordinator | TransactionCoordinator:
+    return services.transactions if request.key_type == TRANSACTION else services.groups
+
+
+def _locate(services: Services, ctx: RequestContext, request: FindCoordinatorRequest, key: str) -> Coordinator:
     metadata = services.metadata
-    partition = metadata.partition(OFFSETS_TOPIC, services.groups.partition_for(key))
+    coordinator = _coordinator(services, request)
+    partition = metadata.partition(coordinator.topic.topic, coordinator.partition_for(key))
     endpoint = None if partition is None else metadata.endpoint(partition.leader, ctx.listener)
     if partition is None or endpoint is None:
         return Coordinator(

@@ -6,25 +6,47 @@ from __future__ import annotations
 
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
-from kbroker.protocol.errors import ErrorCode
+from kbroker.handlers.transactional_ids import known_error
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 from kbroker.protocol.messages.transactions import InitProducerIdRequest, InitProducerIdResponse
+
+FIRST_FENCED_VERSION = 4
+"""Of InitProducerId: older clients know PRODUCER_FENCED by another name."""
 
 
 @handles(InitProducerIdRequest)
 async def init_producer_id(
     services: Services, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Give an idempotent producer a fresh id with epoch 0. Transactional ids have no coordinator here yet.
-
-    FindCoordinator is not advertised either, so that a transactional client stops before it comes here; one that
-    comes all the same learns that no coordinator exists for it, as from a broker that lacks __transaction_state.
-    """
+    """Give an idempotent producer a fresh id with epoch 0, a transactional one the id and next epoch of its name."""
+    if (request.producer_id < 0) != (request.producer_epoch < 0):
+        return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if request.transactional_id else ErrorCode.INVALID_REQUEST
-        return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)
+        return await _init_transactional(services, ctx, request)
     producer_id = await services.producer_ids.next_id()
     return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)
+
+
+async def _init_transactional(
+    services: Services, ctx: RequestContext, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    expected = None if request.producer_id < 0 else (request.producer_id, request.producer_epoch)
+    try:
+        answer = await services.transactions.init_producer_id(
+            request.transactional_id or "", request.transaction_timeout_ms, expected
+        )
+    except KafkaError as error:
+        return _refused(error.code)
+    if answer.error is not ErrorCode.NONE:
+        return _refused(known_error(answer.error, ctx.api_version, FIRST_FENCED_VERSION))
+    return InitProducerIdResponse(
+        error_code=ErrorCode.NONE, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+    )
+
+
+def _refused(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
 
 
 @handles(AllocateProducerIdsRequest)

@@ -1,5 +1,6 @@
 """A raw client for the broker's tests: one request, one answer."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 from kbroker.client.connection import Connection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.codec import decode, encode
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.groups import FindCoordinatorRequest
+
+TRANSACTION = 1
 
 Ask = Callable[..., Any]
 
@@ -29,3 +34,14 @@ async def asking(broker: BrokerProcess) -> AsyncIterator[Ask]:
         yield ask
     finally:
         await connection.close()
+
+
+async def coordinator_of(ask: Ask, transactional_id: str) -> int:
+    """Let a transactional id's coordinator be there; returns its broker."""
+    async with asyncio.timeout(20):
+        while True:
+            request = FindCoordinatorRequest(key_type=TRANSACTION, coordinator_keys=[transactional_id])
+            (found,) = (await ask(request, 4)).coordinators
+            if found.error_code is ErrorCode.NONE:
+                return int(found.node_id)
+            await asyncio.sleep(0.02)

@@ -1,0 +1,382 @@
+"""Has the markers that end transactions written, on whatever brokers lead the partitions.
+
+    send(Ending)  -->  to be routed  --led here-->        appended directly
+                          ^    |     --led elsewhere-->   that broker's queue  -->  WriteTxnMarkers, one at a time
+                          |    |     --leader unknown-->  +
+                          |    +---> --not in the cluster (any more)--> counts as done
+                          +--- a pause, or until the metadata change <--+ <-- an error that another try may mend
+
+What errors mean is the table REACTIONS. An Ending is over when every partition has its marker; or when a partition
+knows a newer producer or coordinator than ours: then somebody else ends this transaction, and it is given up here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Protocol
+
+from kbroker.cluster.setup_timeout import SetupTimeout
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+if TYPE_CHECKING:
+    from kbroker.client.connection import Connection
+    from kbroker.cluster.metadata_cache import MetadataCache
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, int]
+
+VERSION = 1
+"""Of WriteTxnMarkers: brokers of 2.8 and later have it, so it is not asked for."""
+MOST_PER_REQUEST = 1000
+"""Partitions; what is left goes with the next request."""
+MOST_PER_TURN = 100
+"""Partitions routed, or appended to, before others get their turn of the loop."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
+ABSENT_S = 5.0
+"""How long a partition may be missing in the metadata before it counts as deleted: a broker that has just become the
+coordinator may hear of it later than of its own part."""
+
+
+class Reaction(Enum):
+    """What follows from the error of one partition."""
+
+    DONE = auto()
+    AGAIN = auto()
+    GIVE_UP = auto()
+
+
+REACTIONS: dict[ErrorCode, Reaction] = {
+    ErrorCode.NONE: Reaction.DONE,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.AGAIN,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: Reaction.AGAIN,
+    ErrorCode.REQUEST_TIMED_OUT: Reaction.AGAIN,
+    ErrorCode.NOT_ENOUGH_REPLICAS: Reaction.AGAIN,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Reaction.AGAIN,
+    ErrorCode.KAFKA_STORAGE_ERROR: Reaction.AGAIN,
+    ErrorCode.INVALID_PRODUCER_EPOCH: Reaction.GIVE_UP,
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: Reaction.GIVE_UP,
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: Reaction.DONE,
+    ErrorCode.UNSUPPORTED_VERSION: Reaction.DONE,
+}
+"""Any other error is a mistake of somebody's: it is told in the log, and tried again."""
+
+
+@dataclass(slots=True, eq=False)
+class Ending:
+    """One transaction's markers."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    coordinator_epoch: int
+    partitions: set[Key]
+    """Those that have no marker yet."""
+    done: Callable[[], None]
+    """Called when all have."""
+    is_over: bool = False
+    """Done, given up, or not ours any more: nothing is sent."""
+    absent_since: dict[Key, float] = field(default_factory=dict)
+
+    def marked(self, key: Key) -> None:
+        """The partition has its marker, or is gone."""
+        self.partitions.discard(key)
+        if not self.partitions and not self.is_over:
+            self.is_over = True
+            self.done()
+
+
+Item = tuple[Ending, Key]
+
+
+class LocalPartitions(Protocol):
+    """The partitions that this broker leads."""
+
+    def write_marker(self, ending: Ending, key: Key, done: Callable[[ErrorCode], None]) -> None:
+        """Append a marker; `done` gets NONE when it is replicated: at once, or from the event loop."""
+
+
+class MarkerSender:
+    """Of all transactions that this broker coordinates. `close` ends its tasks."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        metadata: MetadataCache,
+        listener: str,
+        local: LocalPartitions,
+        request_timeout_ms: int = 30_000,
+        setup_timeouts_ms: tuple[int, int] = (10_000, 30_000),
+    ) -> None:
+        """`listener`: the name of the one between brokers."""
+        self._broker_id = broker_id
+        self._metadata = metadata
+        self._listener = listener
+        self._local = local
+        self._timeout_s = request_timeout_ms / 1000
+        self._setup_timeouts_ms = setup_timeouts_ms
+        self._unrouted: deque[Item] = deque()
+        self._parked: list[Item] = []
+        """To be routed anew after a pause."""
+        self._queues: dict[int, _Queue] = {}
+        self._router: asyncio.Task[None] | None = None
+        self._unparker: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    def send(self, ending: Ending) -> None:
+        """Have all markers written."""
+        if not ending.partitions:
+            ending.is_over = True
+            asyncio.get_running_loop().call_soon(ending.done)
+            return
+        self.route((ending, key) for key in tuple(ending.partitions))
+
+    def route(self, items: Iterable[Item]) -> None:
+        """Bring markers on their way."""
+        if self._is_closed:
+            return
+        self._unrouted.extend(items)
+        if self._router is None and self._unrouted:
+            self._router = asyncio.create_task(self._route_all(), name="route-markers")
+
+    async def _route_all(self) -> None:
+        try:
+            number = 0
+            while self._unrouted:
+                self._route(*self._unrouted.popleft())
+                number += 1
+                if number % MOST_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self._router = None
+
+    def _route(self, ending: Ending, key: Key) -> None:
+        if ending.is_over:
+            return
+        found = self._metadata.partition(*key)
+        if found is None:
+            self._route_absent(ending, key)
+            return
+        ending.absent_since.pop(key, None)
+        if found.leader == self._broker_id:
+            self._local.write_marker(ending, key, lambda error: self.settle(ending, key, error))
+            return
+        address = self._metadata.endpoint(found.leader, self._listener)
+        if address is None:
+            self.park([(ending, key)])
+            return
+        queue = self._queues.get(found.leader)
+        if queue is None or queue.is_ended:
+            queue = self._queues[found.leader] = _Queue(
+                self, found.leader, f"broker-{self._broker_id}-markers", SetupTimeout(*self._setup_timeouts_ms)
+            )
+        queue.put((ending, key))
+
+    def _route_absent(self, ending: Ending, key: Key) -> None:
+        since = ending.absent_since.setdefault(key, monotonic())
+        if monotonic() - since < ABSENT_S:
+            self.park([(ending, key)])
+        else:
+            log.info("%s-%d is gone: transaction %s ends without it", *key, ending.transactional_id)
+            ending.marked(key)
+
+    # --- what became of them ----------------------------------------------------------------------------------
+
+    def settle(self, ending: Ending, key: Key, error: ErrorCode) -> None:
+        """A partition has answered."""
+        if ending.is_over:
+            return
+        reaction = REACTIONS.get(error)
+        if reaction is None:
+            log.error("%s-%d takes no marker of %s: %s", *key, ending.transactional_id, error.name)
+            reaction = Reaction.AGAIN
+        if reaction is Reaction.DONE:
+            ending.marked(key)
+        elif reaction is Reaction.AGAIN:
+            self.park([(ending, key)])
+        else:
+            ending.is_over = True
+            log.warning(
+                "transaction %s of producer %d, epoch %d, is left to whoever is newer: %s-%d answered %s",
+                ending.transactional_id,
+                ending.producer_id,
+                ending.producer_epoch,
+                *key,
+                error.name,
+            )
+
+    def park(self, items: Iterable[Item]) -> None:
+        """Route markers anew after a pause, or when the metadata have changed."""
+        self._parked.extend(items)
+        if self._parked and self._unparker is None and not self._is_closed:
+            self._unparker = asyncio.create_task(self._unpark(), name="route-markers-again")
+
+    async def _unpark(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        try:
+            while self._parked:
+                updates = self._metadata.updates
+                await asyncio.sleep(FIRST_PAUSE_S)
+                more_s = pause_s - FIRST_PAUSE_S
+                changed = await self._metadata.wait_for(partial(_has_changed, updates), more_s)
+                pause_s = FIRST_PAUSE_S if changed else min(2 * pause_s, LONGEST_PAUSE_S)
+                parked, self._parked = self._parked, []
+                self.route(parked)
+        finally:
+            self._unparker = None
+
+    # --- for the queues ---------------------------------------------------------------------------------------
+
+    def address_of(self, broker_id: int) -> tuple[str, int] | None:
+        """Where a live broker is reached."""
+        return self._metadata.endpoint(broker_id, self._listener)
+
+    async def ask(self, connection: Connection, broker_id: int, request: WriteTxnMarkersRequest) -> object:
+        """Return the answer; None when the broker is gone, or elsewhere: one that hangs may never answer."""
+        address = self.address_of(broker_id)
+        asked = asyncio.ensure_future(connection.request(request, VERSION, timeout=self._timeout_s))
+        gone = asyncio.ensure_future(
+            self._metadata.wait_for(lambda cache: self.address_of(broker_id) != address, self._timeout_s)
+        )
+        try:
+            await asyncio.wait((asked, gone), return_when=asyncio.FIRST_COMPLETED)
+            return await asked if asked.done() or not gone.result() else None
+        finally:
+            for task in (asked, gone):
+                task.cancel()
+
+    async def close(self) -> None:
+        """Send no more."""
+        self._is_closed = True
+        tasks = [task for task in (self._router, self._unparker) if task is not None]
+        tasks += [queue.task for queue in self._queues.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for queue in self._queues.values():
+            await queue.disconnect()
+
+
+class _Queue:
+    """The markers for one broker, and the connection they go by. It ends when it has nothing more to send to."""
+
+    def __init__(self, sender: MarkerSender, broker_id: int, client_id: str, setup: SetupTimeout) -> None:
+        self._sender = sender
+        self._broker_id = broker_id
+        self._client_id = client_id
+        self._setup = setup
+        self._items: deque[Item] = deque()
+        self._wake = asyncio.Event()
+        self._connection: Connection | None = None
+        self._address: tuple[str, int] | None = None
+        self._is_heard = True
+        """Whether the broker answered last: said once."""
+        self.task = asyncio.create_task(self._run(), name=f"markers-for-broker-{broker_id}")
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nobody takes what is put here."""
+        return self.task.done()
+
+    def put(self, item: Item) -> None:
+        """Send a marker with the next request."""
+        self._items.append(item)
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while items := list(self._take()):
+                await self._send(items)
+
+    def _take(self) -> Iterator[Item]:
+        taken = 0
+        while self._items and taken < MOST_PER_REQUEST:
+            item = self._items.popleft()
+            if not item[0].is_over:
+                taken += 1
+                yield item
+
+    async def _send(self, items: list[Item]) -> None:
+        try:
+            answer = await self._ask(_request(items))
+            if not isinstance(answer, WriteTxnMarkersResponse):
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, "it left the cluster")
+            if not self._is_heard:
+                log.info("broker %d takes markers again", self._broker_id)
+            self._is_heard = True
+        except (OSError, KafkaError) as error:
+            if self._is_heard:
+                log.warning("broker %d takes no markers, trying again: %s", self._broker_id, error)
+            self._is_heard = False
+            await self.disconnect()
+            self._sender.park([*items, *self._items])
+            self._items.clear()
+            return
+        for number, (ending, key, error_code) in enumerate(_outcomes(items, answer), 1):
+            self._sender.settle(ending, key, error_code)
+            if number % MOST_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def _ask(self, request: WriteTxnMarkersRequest) -> object:
+        address = self._sender.address_of(self._broker_id)
+        if address is None:
+            return None
+        if self._connection is None or self._connection.is_closed or self._address != address:
+            await self.disconnect()
+            self._connection = await self._setup.connect(address, client_id=self._client_id)
+            self._address = address
+        return await self._sender.ask(self._connection, self._broker_id, request)
+
+    async def disconnect(self) -> None:
+        """Close the connection, if there is one."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.close()
+
+
+def _has_changed(updates: int, metadata: MetadataCache) -> bool:
+    return metadata.updates != updates
+
+
+def _request(items: Iterable[Item]) -> WriteTxnMarkersRequest:
+    by_ending: dict[Ending, dict[str, list[int]]] = {}
+    for ending, (topic, partition) in items:
+        by_ending.setdefault(ending, {}).setdefault(topic, []).append(partition)
+    return WriteTxnMarkersRequest(
+        markers=[
+            WriteTxnMarkersRequest.WritableTxnMarker(
+                producer_id=ending.producer_id,
+                producer_epoch=ending.producer_epoch,
+                transaction_result=ending.is_commit,
+                topics=[
+                    WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
+                    for topic, partitions in topics.items()
+                ],
+                coordinator_epoch=ending.coordinator_epoch,
+            )
+            for ending, topics in by_ending.items()
+        ]
+    )
+
+
+def _outcomes(items: Iterable[Item], answer: WriteTxnMarkersResponse) -> Iterator[tuple[Ending, Key, ErrorCode]]:
+    """Give every marker that was sent its error; one that the answer leaves out is sent again."""
+    errors = {
+        (marker.producer_id, topic.name, partition.partition_index): partition.error_code
+        for marker in answer.markers
+        for topic in marker.topics
+        for partition in topic.partitions
+    }
+    for ending, key in items:
+        yield ending, key, errors.get((ending.producer_id, *key), ErrorCode.REQUEST_TIMED_OUT)

@@ -1,0 +1,359 @@
+"""The coordinator of the transactions whose partition of __transaction_state this broker leads.
+
+What events mean to a transactional id is in transaction.py (pure); here they are found, made and forgotten, and what
+they ask for is done:
+
+    handlers        --> init_producer_id, add_partitions, end  --> Transaction --> records to the log, markers to the
+    replica manager --> leadership_changed                                         MarkerSender, answers to futures
+    time            --> abort_timed_out, expire
+
+Who asks for an id that is not here is answered 15 this coordinator does not run, 14 it is still reading the partition,
+16 another broker leads it. Everything runs on the broker's event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
+from kbroker.coordinator.append_errors import transaction_error
+from kbroker.coordinator.group_keeper import steady_ms
+from kbroker.coordinator.marker_sender import Ending, MarkerSender
+from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
+from kbroker.coordinator.topic_log import TopicLog
+from kbroker.coordinator.topic_once import TopicOnce
+from kbroker.coordinator.transaction import (
+    DEAD,
+    NO_EPOCH,
+    PREPARE_COMMIT,
+    Answer,
+    Instruction,
+    Key,
+    SendMarkers,
+    Transaction,
+    TransactionRecord,
+    Write,
+)
+from kbroker.coordinator.transaction_loading import load_transactions
+from kbroker.coordinator.transaction_records import transaction_key, transaction_value
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.segment.log import Log
+
+if TYPE_CHECKING:
+    from kbroker.cluster.producer_id_manager import ProducerIdManager
+    from kbroker.config.broker_config import BrokerConfig
+    from kbroker.replica.replica_manager import ReplicaManager
+
+log = logging.getLogger(__name__)
+
+ALL_IN_SYNC = -1
+UNCOMPRESSED = 0
+APPEND_AGAIN_S = 0.1
+"""After a record that must be written was not."""
+TURN_S = 0.004
+"""What a look at all transactional ids may take of one turn of the loop."""
+
+
+@dataclass(slots=True, eq=False)
+class TransactionsPartition(OwnedPartition):
+    """One partition of __transaction_state with its transactional ids."""
+
+    transactions: dict[str, Transaction] = field(default_factory=dict)
+    endings: dict[str, Ending] = field(default_factory=dict)
+    """Whose markers are being written."""
+
+
+class TransactionCoordinator:
+    """See the module. `start` before the first leadership comes, `stop` before the log closes."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        producer_ids: ProducerIdManager,
+        markers: MarkerSender,
+        executor: Executor | None = None,
+        clock: Callable[[], int] = steady_ms,
+    ) -> None:
+        self.config = config
+        self.topic = TopicOnce(TRANSACTIONS_TOPIC)
+        self._replicas = replicas
+        self._producer_ids = producer_ids
+        self._markers = markers
+        self._clock = clock
+        self._chores: set[asyncio.Task[None]] = set()
+        self._owned = OwnedPartitions(
+            TRANSACTIONS_TOPIC,
+            config.transaction_state_log_num_partitions,
+            replicas,
+            executor,
+            lambda partition, leader_epoch: TransactionsPartition(partition, leader_epoch, self._make_log(partition)),
+            self._read,
+            self._partition_started,
+            self._partition_resigned,
+        )
+
+    def _make_log(self, partition: int) -> TopicLog:
+        timeout_ms = self.config.transaction_max_timeout_ms
+        replicas = self._replicas
+        return TopicLog(replicas, TRANSACTIONS_TOPIC, partition, replicas.clock, ALL_IN_SYNC, timeout_ms, UNCOMPRESSED)
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    def start(self, partition_count: int | None = None) -> None:
+        """Begin to coordinate. `partition_count`: of __transaction_state, when the topic exists already."""
+        if partition_count is not None:
+            self._owned.count = partition_count
+        self._owned.is_active = True
+        config = self.config
+        self._spawn(
+            _regularly(
+                config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_timed_out_transactions
+            )
+        )
+        self._spawn(
+            _regularly(config.transaction_remove_expired_transaction_cleanup_interval_ms, self.expire_transactional_ids)
+        )
+
+    async def stop(self) -> None:
+        """Answer whoever waits and give up all partitions."""
+        self._owned.resign_all()
+        self.topic.cancel()
+        for task in list(self._chores):
+            task.cancel()
+        if self._chores:
+            await asyncio.wait(self._chores)
+        await self._markers.close()
+        await self._owned.finish()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._chores.add(task)
+        task.add_done_callback(self._chores.discard)
+
+    # --- leadership -------------------------------------------------------------------------------------------
+
+    def leadership_changed(self, elected: Sequence[Key], resigned: Sequence[Key]) -> None:
+        """This broker began and ceased to lead partitions."""
+        self._owned.leadership_changed(elected, resigned)
+
+    def _read(self, owned: TransactionsPartition, partition_log: Log, is_wanted: Callable[[], bool]) -> str:
+        buffer_bytes = self.config.transaction_state_log_load_buffer_size
+        owned.transactions = load_transactions(partition_log, buffer_bytes, is_wanted)
+        return f"{len(owned.transactions)} transactional ids"
+
+    def _partition_started(self, owned: TransactionsPartition) -> None:
+        self._spawn(self._resume(owned))
+
+    async def _resume(self, owned: TransactionsPartition) -> None:
+        """Carry out what the coordinator before us has decided."""
+        async for transaction in self._each(owned):
+            # One that was prepared since we began to look has its markers on their way.
+            if transaction.transactional_id not in owned.endings:
+                self._carry_out(owned, transaction, transaction.resume())
+
+    def _partition_resigned(self, owned: TransactionsPartition) -> None:
+        for ending in owned.endings.values():
+            ending.is_over = True
+        for transaction in owned.transactions.values():
+            if transaction.is_pending:
+                self._carry_out(owned, transaction, transaction.resign())
+
+    # --- finding a transactional id ---------------------------------------------------------------------------
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return the partition of __transaction_state that holds the id."""
+        return self._owned.partition_for(transactional_id)
+
+    def _find(self, transactional_id: str) -> tuple[TransactionsPartition, Transaction | None]:
+        """Return where the id is, or would be; raises KafkaError when that cannot be said here."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "A transactional id must not be empty.")
+        owned, error = self._owned.find(transactional_id)
+        if owned is None:
+            raise KafkaError(error)
+        return owned, owned.transactions.get(transactional_id)
+
+    def _find_known(self, transactional_id: str) -> tuple[TransactionsPartition, Transaction]:
+        owned, transaction = self._find(transactional_id)
+        if transaction is None:
+            text = "The producer attempted to use a producer id which is not assigned to its transactional id."
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
+        return owned, transaction
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    async def init_producer_id(
+        self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None
+    ) -> Answer:
+        """InitProducerId; `expected` is the (id, epoch) of a producer that goes on. Raises KafkaError."""
+        owned, transaction = self._find(transactional_id)
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+            text = f"A transaction may take {self.config.transaction_max_timeout_ms} ms at most, and must take some."
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT, text)
+        fresh = -1
+        while fresh < 0 and (transaction is None or transaction.needs_producer_id(expected)):
+            fresh = await self._producer_ids.next_id()
+            owned, transaction = self._find(transactional_id)
+        if transaction is None:
+            transaction = Transaction(transactional_id, TransactionRecord(fresh, NO_EPOCH, timeout_ms))
+            owned.transactions[transactional_id] = transaction
+        return await self._answer(
+            owned,
+            transaction,
+            lambda request: transaction.init(expected, timeout_ms, request, self._clock(), fresh),
+        )
+
+    def add_partitions(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Key]
+    ) -> Awaitable[Answer]:
+        """AddPartitionsToTxn, AddOffsetsToTxn: the same error for all partitions. Raises KafkaError."""
+        owned, transaction = self._find_known(transactional_id)
+        return self._answer(
+            owned,
+            transaction,
+            lambda request: transaction.add_partitions(producer_id, producer_epoch, partitions, request, self._clock()),
+        )
+
+    def end(self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool) -> Awaitable[Answer]:
+        """EndTxn: answered when the decision is in the log. Raises KafkaError."""
+        owned, transaction = self._find_known(transactional_id)
+        return self._answer(
+            owned,
+            transaction,
+            lambda request: transaction.end(producer_id, producer_epoch, is_commit, request, self._clock()),
+        )
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Key]
+    ) -> dict[Key, ErrorCode]:
+        """Tell for each partition whether the producer may write to it in its transaction (KIP-890)."""
+        try:
+            _, transaction = self._find_known(transactional_id)
+        except KafkaError as error:
+            return dict.fromkeys(partitions, error.code)
+        return transaction.verify(producer_id, producer_epoch, partitions)
+
+    def describe(self, transactional_id: str) -> TransactionRecord:
+        """Return what is known of an id; raises KafkaError."""
+        _, transaction = self._find(transactional_id)
+        if transaction is None or transaction.state is DEAD:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, f"Transactional id {transactional_id} is unknown.")
+        return transaction.record
+
+    def transactions(self) -> list[Transaction]:
+        """Return all that are here; raises KafkaError 14 while some are still being read, 15 when this is stopped."""
+        if not self._owned.is_active:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if self._owned.is_loading:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return [transaction for owned in self._owned.by_number.values() for transaction in owned.transactions.values()]
+
+    # --- time -------------------------------------------------------------------------------------------------
+
+    async def abort_timed_out_transactions(self) -> None:
+        """Abort the transactions that have taken longer than their producers said."""
+        for owned in list(self._owned.by_number.values()):
+            async for transaction in self._each(owned):
+                if transaction.is_too_long(self._clock()):
+                    log.info("transaction %s has taken too long and is aborted", transaction.transactional_id)
+                    self._carry_out(owned, transaction, transaction.time_out(self._clock()))
+
+    async def expire_transactional_ids(self) -> None:
+        """Forget the ids that nobody has used for long."""
+        expiration_ms = self.config.transactional_id_expiration_ms
+        for owned in list(self._owned.by_number.values()):
+            async for transaction in self._each(owned):
+                self._carry_out(owned, transaction, transaction.expire(self._clock(), expiration_ms))
+
+    async def _each(self, owned: TransactionsPartition) -> AsyncIterator[Transaction]:
+        """Yield what the partition holds as long as it is ours; now and then everybody else gets their turn."""
+        ends = monotonic() + TURN_S
+        if owned.is_loading:
+            return
+        for transaction in list(owned.transactions.values()):
+            yield transaction
+            if monotonic() >= ends:
+                await asyncio.sleep(0)
+                if not self._owned.is_current(owned):
+                    return
+                ends = monotonic() + TURN_S
+
+    # --- what transactions ask for ----------------------------------------------------------------------------
+
+    def _answer(
+        self,
+        owned: TransactionsPartition,
+        transaction: Transaction,
+        event: Callable[[asyncio.Future[Answer]], list[Instruction]],
+    ) -> asyncio.Future[Answer]:
+        """Return the answer to a request, now or when what it needs is written."""
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._carry_out(owned, transaction, event(future))
+        return future
+
+    def _carry_out(
+        self, owned: TransactionsPartition, transaction: Transaction, instructions: Sequence[Instruction]
+    ) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Answer):
+                future: Any = instruction.request
+                if not future.done():
+                    future.set_result(instruction)
+            elif isinstance(instruction, SendMarkers):
+                self._send_markers(owned, transaction, instruction.record)
+            elif instruction.is_again:
+                asyncio.get_running_loop().call_later(APPEND_AGAIN_S, self._write, owned, transaction, instruction)
+            else:
+                self._write(owned, transaction, instruction)
+
+    def _write(self, owned: TransactionsPartition, transaction: Transaction, write: Write) -> None:
+        if not self._owned.is_current(owned):
+            return
+        record = write.record
+
+        def done(error: ErrorCode, offset: int) -> None:
+            if not self._owned.is_current(owned):
+                return  # whoever waited was answered when the partition was given up
+            if error is not ErrorCode.NONE:
+                log.warning("transaction %s: a record was not written: %s", transaction.transactional_id, error.name)
+            self._carry_out(owned, transaction, transaction.written(transaction_error(error)))
+            if transaction.is_new or transaction.state is DEAD:
+                owned.transactions.pop(transaction.transactional_id, None)
+
+        value = None if record is None else transaction_value(record)
+        owned.log.append([(transaction_key(transaction.transactional_id), value)], done)
+
+    def _send_markers(self, owned: TransactionsPartition, transaction: Transaction, record: TransactionRecord) -> None:
+        transactional_id = transaction.transactional_id
+
+        def done() -> None:
+            owned.endings.pop(transactional_id, None)
+            if self._owned.is_current(owned):
+                self._carry_out(owned, transaction, transaction.markers_written(self._clock()))
+
+        ending = owned.endings[transactional_id] = Ending(
+            transactional_id,
+            record.producer_id,
+            record.producer_epoch,
+            record.state is PREPARE_COMMIT,
+            owned.leader_epoch,
+            set(record.partitions),
+            done,
+        )
+        self._markers.send(ending)
+
+
+async def _regularly(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        await asyncio.sleep(interval_ms / 1000)
+        try:
+            await work()
+        except Exception:
+            log.exception("the regular look at the transactions failed; it is tried again later")

@@ -1,0 +1,108 @@
+"""Kafka's records in __transaction_state, byte for byte (pure).
+
+    key    int16 version = 0   str transactionalId
+    value  int16 version = 0   int64 producerId  int16 producerEpoch  int32 timeoutMs  int8 state
+                               int32 count (-1: none, when Empty) of: str topic  int32 count of: int32 partition
+                               int64 lastUpdateMs  int64 startMs (-1: none)
+
+A str is its length as int16 and UTF-8. No value: a tombstone. Most values have no partitions, so these have code of
+their own; others, and version 1 (which newer coordinators may have left), go through the schema.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from struct import error as StructError
+
+from kbroker.coordinator.transaction import EMPTY, NO_PARTITIONS, TransactionRecord, TransactionState
+from kbroker.protocol.codec import encode
+from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.messages.internal_topics import TransactionLogValue
+from kbroker.protocol.versioned import decode_versioned, version_of
+
+VERSION = 0
+
+_SHORT = Struct(">h")
+_WITHOUT_PARTITIONS = Struct(">hqhibiqq")
+_NULL, _NO_ELEMENTS = -1, 0
+
+_STATES = tuple(TransactionState)[: TransactionState.DEAD]
+
+
+def transaction_key(transactional_id: str) -> bytes:
+    """Return the key under which a transactional id is kept."""
+    text = transactional_id.encode()
+    if len(text) > 0x7FFF:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"a transactional id of {len(text)} bytes does not fit a record")
+    return _SHORT.pack(VERSION) + _SHORT.pack(len(text)) + text
+
+
+def transaction_value(record: TransactionRecord) -> bytes:
+    """Return the value of a transactional id's record."""
+    if not record.partitions:
+        count = _NULL if record.state is EMPTY else _NO_ELEMENTS
+        return _WITHOUT_PARTITIONS.pack(
+            VERSION,
+            record.producer_id,
+            record.producer_epoch,
+            record.timeout_ms,
+            record.state,
+            count,
+            record.last_update_ms,
+            record.start_ms,
+        )
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(record.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    value = TransactionLogValue(
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_status=record.state,
+        transaction_partitions=[
+            TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=partitions)
+            for topic, partitions in by_topic.items()
+        ],
+        transaction_last_update_timestamp_ms=record.last_update_ms,
+        transaction_start_timestamp_ms=record.start_ms,
+    )
+    return _SHORT.pack(VERSION) + encode(value, VERSION)
+
+
+def read_transaction_key(key: bytes) -> str | None:
+    """Return the transactional id; None for a key of another version, to be left alone. Raises MalformedMessage."""
+    if version_of(key) != VERSION:
+        return None
+    try:
+        (length,) = _SHORT.unpack_from(key, 2)
+        if not 0 <= length <= len(key) - 4:
+            raise MalformedMessage(f"a key of {len(key)} bytes with a text of {length}")
+        return str(key[4 : 4 + length], "utf-8")
+    except (StructError, UnicodeDecodeError) as error:
+        raise MalformedMessage(f"a key of {len(key)} bytes that cannot be read: {error}") from None
+
+
+def read_transaction_value(value: bytes) -> TransactionRecord:
+    """Return what a value says; raises MalformedMessage, also for versions and states that are not known."""
+    if len(value) == _WITHOUT_PARTITIONS.size:
+        version, producer_id, epoch, timeout_ms, state, count, last_update, start = _WITHOUT_PARTITIONS.unpack(value)
+        if version == VERSION and count <= 0:
+            return TransactionRecord(producer_id, epoch, timeout_ms, _state(state), NO_PARTITIONS, last_update, start)
+    read = decode_versioned(TransactionLogValue, value)
+    return TransactionRecord(
+        read.producer_id,
+        read.producer_epoch,
+        read.transaction_timeout_ms,
+        _state(read.transaction_status),
+        frozenset(
+            (each.topic, partition) for each in read.transaction_partitions or () for partition in each.partition_ids
+        ),
+        read.transaction_last_update_timestamp_ms,
+        read.transaction_start_timestamp_ms,
+    )
+
+
+def _state(number: int) -> TransactionState:
+    if not 0 <= number < len(_STATES):
+        raise MalformedMessage(f"a transaction in state {number}")
+    return _STATES[number]

@@ -1,0 +1,242 @@
+"""What transactional producers ask their coordinator, what other brokers ask it for them, what tools want to see."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Any
+
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.coordinator.transaction import STATE_NAMES, Answer, Transaction, TransactionRecord
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from kbroker.replica.turns import Turn, Work, in_turns
+
+FIRST_BATCHED_VERSION = 4
+"""Of AddPartitionsToTxn: for many transactions at once, from brokers."""
+FIRST_FENCED_VERSION = 2
+"""Producers that ask with older versions know PRODUCER_FENCED by another name."""
+
+Key = tuple[str, int]
+Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
+TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+PartitionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+
+def known_error(error: ErrorCode, version: int, first_fenced_version: int = FIRST_FENCED_VERSION) -> ErrorCode:
+    """Return an error as clients of a version know it."""
+    is_old = version < first_fenced_version
+    return ErrorCode.INVALID_PRODUCER_EPOCH if is_old and error is ErrorCode.PRODUCER_FENCED else error
+
+
+async def _outcome(answer: Awaitable[Answer]) -> ErrorCode:
+    return (await answer).error
+
+
+# --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------
+
+
+@handles(AddPartitionsToTxnRequest)
+async def add_partitions_to_txn(
+    services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
+    """Let partitions take part in a transaction; or only tell whether they do (KIP-890)."""
+    if ctx.api_version >= FIRST_BATCHED_VERSION:
+        results = [_add_or_verify(services, each) for each in request.transactions]
+        return AddPartitionsToTxnResponse(results_by_transaction=await asyncio.gather(*results))
+    topics = request.v3_and_below_topics
+    unknown = await _unknown_partitions(services, topics)
+    if unknown:
+        others = ErrorCode.OPERATION_NOT_ATTEMPTED
+        errors = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else others for key in _keys(topics)}
+    else:
+        error = await _add(
+            services,
+            request.v3_and_below_transactional_id,
+            request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch,
+            list(_keys(topics)),
+        )
+        errors = dict.fromkeys(_keys(topics), known_error(error, ctx.api_version))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, errors))
+
+
+async def _unknown_partitions(services: Services, topics: Topics) -> set[Key]:
+    turn = Turn()
+    unknown = set()
+    for key in _keys(topics):
+        if not services.metadata.knows(*key):
+            unknown.add(key)
+        await turn.end_if_over()
+    return unknown
+
+
+async def _add(
+    services: Services, transactional_id: str, producer_id: int, producer_epoch: int, keys: Sequence[Key]
+) -> ErrorCode:
+    try:
+        answer = services.transactions.add_partitions(transactional_id, producer_id, producer_epoch, keys)
+        return await _outcome(answer)
+    except KafkaError as error:
+        return error.code
+
+
+async def _add_or_verify(
+    services: Services, asked: AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+) -> AddPartitionsToTxnResponse.AddPartitionsToTxnResult:
+    keys = list(_keys(asked.topics))
+    producer = asked.transactional_id, asked.producer_id, asked.producer_epoch
+    if asked.verify_only:
+        errors = services.transactions.verify(*producer, keys)
+    else:
+        errors = dict.fromkeys(keys, await _add(services, *producer, keys))
+    return AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+        transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, errors)
+    )
+
+
+def _keys(topics: Topics) -> Iterable[Key]:
+    return ((topic.name, partition) for topic in topics for partition in topic.partitions)
+
+
+def _topic_results(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicResult]:
+    return [
+        TopicResult(
+            name=topic.name,
+            results_by_partition=[
+                PartitionResult(partition_index=partition, partition_error_code=errors[topic.name, partition])
+                for partition in topic.partitions
+            ],
+        )
+        for topic in topics
+    ]
+
+
+@handles(AddOffsetsToTxnRequest)
+async def add_offsets_to_txn(
+    services: Services, ctx: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
+    """Let the partition of __consumer_offsets that holds a group take part in a transaction."""
+    key = (OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
+    error = await _add(services, request.transactional_id, request.producer_id, request.producer_epoch, [key])
+    return AddOffsetsToTxnResponse(error_code=known_error(error, ctx.api_version))
+
+
+# --- EndTxn -------------------------------------------------------------------------------------------------------
+
+
+@handles(EndTxnRequest)
+async def end_txn(services: Services, ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
+    """Commit or abort: answered when that is decided; the markers follow."""
+    try:
+        answer = services.transactions.end(
+            request.transactional_id, request.producer_id, request.producer_epoch, request.committed
+        )
+        error = await _outcome(answer)
+    except KafkaError as refusal:
+        error = refusal.code
+    return EndTxnResponse(error_code=known_error(error, ctx.api_version))
+
+
+# --- what tools see -----------------------------------------------------------------------------------------------
+
+
+@handles(DescribeTransactionsRequest)
+def describe_transactions(
+    services: Services, ctx: RequestContext, request: DescribeTransactionsRequest
+) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
+    """Tell the state of transactions by transactional id."""
+    return in_turns(_describe_all(services, request))
+
+
+def _describe_all(services: Services, request: DescribeTransactionsRequest) -> Work[DescribeTransactionsResponse]:
+    states = []
+    for transactional_id in request.transactional_ids:
+        try:
+            states.append(_description(transactional_id, services.transactions.describe(transactional_id)))
+        except KafkaError as error:
+            states.append(_no_description(transactional_id, error.code))
+        yield
+    return DescribeTransactionsResponse(transaction_states=states)
+
+
+def _description(transactional_id: str, record: TransactionRecord) -> Any:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in sorted(record.partitions):
+        by_topic.setdefault(topic, []).append(partition)
+    return DescribeTransactionsResponse.TransactionState(
+        error_code=ErrorCode.NONE,
+        transactional_id=transactional_id,
+        transaction_state=record.state.wire_name,
+        transaction_timeout_ms=record.timeout_ms,
+        transaction_start_time_ms=record.start_ms,
+        producer_id=record.producer_id,
+        producer_epoch=record.producer_epoch,
+        topics=[
+            DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in by_topic.items()
+        ],
+    )
+
+
+def _no_description(transactional_id: str, error: ErrorCode) -> Any:
+    return DescribeTransactionsResponse.TransactionState(
+        error_code=error,
+        transactional_id=transactional_id,
+        transaction_state="",
+        transaction_timeout_ms=0,
+        transaction_start_time_ms=0,
+        producer_id=0,
+        producer_epoch=0,
+        topics=[],
+    )
+
+
+@handles(ListTransactionsRequest)
+def list_transactions(
+    services: Services, ctx: RequestContext, request: ListTransactionsRequest
+) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
+    """Tell the transactional ids that this broker coordinates, as far as they match all filters."""
+    unknown = [name for name in request.state_filters if name not in STATE_NAMES]
+    try:
+        transactions = services.transactions.transactions()
+    except KafkaError as error:
+        return ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
+    return in_turns(_list(request, unknown, transactions, ctx.received_at))
+
+
+def _list(
+    request: ListTransactionsRequest, unknown: list[str], transactions: Iterable[Transaction], now: int
+) -> Work[ListTransactionsResponse]:
+    states = frozenset(request.state_filters)
+    producer_ids = frozenset(request.producer_id_filters)
+    found = []
+    for transaction in transactions:
+        record = transaction.record
+        if (
+            (not states or record.state.wire_name in states)
+            and (not producer_ids or record.producer_id in producer_ids)
+            and (request.duration_filter < 0 or now - record.start_ms > request.duration_filter)
+        ):
+            found.append(
+                ListTransactionsResponse.TransactionState(
+                    transactional_id=transaction.transactional_id,
+                    producer_id=record.producer_id,
+                    transaction_state=record.state.wire_name,
+                )
+            )
+        yield
+    return ListTransactionsResponse(error_code=ErrorCode.NONE, unknown_state_filters=unknown, transaction_states=found)

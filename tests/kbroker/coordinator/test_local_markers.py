@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.coordinator.local_markers import LocalMarkers
+from kbroker.coordinator.marker_sender import Ending
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.control import ControlType, read_marker
+from tests.fixtures.data_path import TOPIC, Played
+
+
+def ending(*, commit: bool = True, coordinator_epoch: int = 4) -> Ending:
+    return Ending("id", 7, 2, commit, coordinator_epoch, {(TOPIC, 0)}, lambda: None)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_marker_is_appended_and_those_of_offsets_are_told(played: Played, commit: bool) -> None:
+    await played.lead()
+    await played.lead(topic=OFFSETS_TOPIC, topic_id=b"o" * 16)
+    decided: list[Any] = []
+    errors: list[ErrorCode] = []
+    markers = LocalMarkers(played.replicas, lambda *values: decided.append(values), 1_000)
+    markers.write_marker(ending(commit=commit), (TOPIC, 0), errors.append)
+    assert not decided
+    markers.write_marker(ending(commit=commit), (OFFSETS_TOPIC, 0), errors.append)
+    assert decided == [(0, 7, commit)]
+    assert errors == [ErrorCode.NONE] * 2
+    control = played.replicas.hosted[TOPIC, 0].log.read(0, 1000).read()
+    assert read_marker(control) == (ControlType.COMMIT if commit else ControlType.ABORT, 4)
+
+
+async def test_what_the_log_refuses_is_told(played: Played) -> None:
+    await played.lead()
+    decided: list[Any] = []
+    errors: list[ErrorCode] = []
+    markers = LocalMarkers(played.replicas, lambda *values: decided.append(values), 1_000)
+    markers.write_marker(ending(), (TOPIC, 0), errors.append)
+    markers.write_marker(ending(coordinator_epoch=3), (TOPIC, 0), errors.append)
+    markers.write_marker(ending(), (OFFSETS_TOPIC, 0), errors.append)
+    assert errors == [
+        ErrorCode.NONE,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    assert not decided
+
+
+async def test_a_broker_that_stood_still_writes_no_markers_before_it_knows_that_it_leads(played: Played) -> None:
+    await played.lead()
+    errors: list[ErrorCode] = []
+    played.replicas.is_leadership_unproven = lambda: True
+    LocalMarkers(played.replicas, lambda *values: None, 1_000).write_marker(ending(), (TOPIC, 0), errors.append)
+    assert errors == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert played.replicas.hosted[TOPIC, 0].log.log_end_offset == 0

@@ -1,0 +1,510 @@
+"""A transactional id alone: the tables, answers to misuse, and random histories whose invariants hold at each step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kbroker.coordinator.transaction import (
+    ALLOWED_FROM,
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    DEAD,
+    EMPTY,
+    EXHAUSTED_EPOCH,
+    LAST_EPOCH,
+    NO_PARTITIONS,
+    ONGOING,
+    PREPARE_ABORT,
+    PREPARE_COMMIT,
+    PREPARED,
+    RESTING,
+    Answer,
+    SendMarkers,
+    Transaction,
+    TransactionRecord,
+    TransactionState,
+    Write,
+)
+from kbroker.protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+CONCURRENT = ErrorCode.CONCURRENT_TRANSACTIONS
+FENCED = ErrorCode.PRODUCER_FENCED
+INVALID = ErrorCode.INVALID_TXN_STATE
+MAPPING = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+ABORTABLE = ErrorCode.TRANSACTION_ABORTABLE
+
+ID, EPOCH, NOW = 7, 3, 1_000
+A, B, C = ("t", 0), ("t", 1), ("u", 0)
+
+
+def made(state: TransactionState = EMPTY, epoch: int = EPOCH, **values: Any) -> Transaction:
+    """One that stands in a state."""
+    begun = state in (ONGOING, *PREPARED)
+    record = TransactionRecord(ID, epoch, 60_000, state, frozenset({A}) if begun else NO_PARTITIONS, NOW, NOW)
+    transaction = Transaction("id", record._replace(**values))
+    transaction.check()
+    return transaction
+
+
+def errors(instructions: list[Any]) -> list[ErrorCode]:
+    return [each.error for each in instructions if isinstance(each, Answer)]
+
+
+def carried_out(transaction: Transaction, instructions: list[Any]) -> list[Any]:
+    """The log takes all records; returns what followed."""
+    (write,) = instructions
+    assert isinstance(write, Write)
+    transaction.check()
+    return transaction.written(NONE)
+
+
+# --- the tables ---------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_kafkas_transitions_and_no_others() -> None:
+    assert {
+        EMPTY: {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
+        ONGOING: {ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
+        PREPARE_COMMIT: {ONGOING},
+        PREPARE_ABORT: {ONGOING},
+        COMPLETE_COMMIT: {PREPARE_COMMIT},
+        COMPLETE_ABORT: {PREPARE_ABORT},
+        DEAD: {EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT},
+    } == ALLOWED_FROM
+    assert [state.value for state in TransactionState] == list(range(7))
+    assert EMPTY.wire_name == "Empty"
+    assert PREPARE_ABORT.wire_name == "PrepareAbort"
+    assert DEAD.wire_name == "Dead"
+
+
+@pytest.mark.parametrize(
+    ("state", "commit", "abort"),
+    [
+        (COMPLETE_COMMIT, NONE, INVALID),
+        (COMPLETE_ABORT, INVALID, NONE),
+        (PREPARE_COMMIT, CONCURRENT, INVALID),
+        (PREPARE_ABORT, INVALID, CONCURRENT),
+        (EMPTY, INVALID, INVALID),
+    ],
+)
+def test_the_end_of_what_is_not_ongoing_is_answered_at_once(
+    state: TransactionState, commit: ErrorCode, abort: ErrorCode
+) -> None:
+    for is_commit, expected in ((True, commit), (False, abort)):
+        transaction = made(state)
+        assert transaction.end(ID, EPOCH, is_commit, "r", NOW) == [Answer("r", expected)]
+        assert not transaction.is_pending
+
+
+@pytest.mark.parametrize(
+    ("is_commit", "prepared", "complete"),
+    [(True, PREPARE_COMMIT, COMPLETE_COMMIT), (False, PREPARE_ABORT, COMPLETE_ABORT)],
+)
+def test_a_transaction_ends_by_a_decision_then_markers_then_a_last_record(
+    is_commit: bool, prepared: TransactionState, complete: TransactionState
+) -> None:
+    transaction = made(ONGOING, partitions=frozenset({A, B}))
+    (write,) = transaction.end(ID, EPOCH, is_commit, "r", NOW + 5)
+    assert isinstance(write, Write)
+    assert write.record is not None
+    assert write.record.state is prepared
+    assert write.record.last_update_ms == NOW + 5
+    assert transaction.state is ONGOING
+    answer, markers = transaction.written(NONE)
+    assert answer == Answer("r", NONE)
+    assert markers == SendMarkers(write.record)
+    assert transaction.state is prepared
+    (last,) = transaction.markers_written(NOW + 9)
+    assert isinstance(last, Write)
+    assert last.record == write.record._replace(state=complete, partitions=frozenset(), last_update_ms=NOW + 9)
+    assert transaction.written(NONE) == []
+    assert transaction.state is complete
+
+
+@pytest.mark.parametrize("state", [EMPTY, ONGOING, *PREPARED, COMPLETE_COMMIT, COMPLETE_ABORT])
+def test_another_producer_id_or_epoch_is_refused_whatever_the_state(state: TransactionState) -> None:
+    transaction = made(state)
+    for producer_id, epoch, expected in ((ID + 1, EPOCH, MAPPING), (ID, EPOCH - 1, FENCED), (ID, EPOCH + 1, FENCED)):
+        assert errors(transaction.add_partitions(producer_id, epoch, [B], "r", NOW)) == [expected]
+        assert errors(transaction.end(producer_id, epoch, True, "r", NOW)) == [expected]
+        assert transaction.verify(producer_id, epoch, [A, B]) == {A: expected, B: expected}
+    assert transaction.state is state
+
+
+def test_who_comes_while_a_record_is_on_its_way_is_told_to_come_again() -> None:
+    transaction = made(ONGOING)
+    transaction.add_partitions(ID, EPOCH, [B], "r", NOW)
+    assert errors(transaction.add_partitions(ID, EPOCH, [C], "s", NOW)) == [CONCURRENT]
+    assert errors(transaction.add_partitions(ID, EPOCH, [A], "s", NOW)) == [CONCURRENT]
+    assert errors(transaction.end(ID, EPOCH, True, "s", NOW)) == [CONCURRENT]
+    assert errors(transaction.init(None, 1, "s", NOW)) == [CONCURRENT]
+    assert not transaction.is_too_long(NOW + 10_000_000)
+    assert transaction.time_out(NOW + 10_000_000) == []
+    assert transaction.verify(ID, EPOCH, [A, B]) == {A: NONE, B: ABORTABLE}
+
+
+# --- partitions ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", sorted(RESTING))
+def test_a_transaction_begins_with_its_first_partition(state: TransactionState) -> None:
+    transaction = made(state, start_ms=1)
+    assert carried_out(transaction, transaction.add_partitions(ID, EPOCH, [A, A], "r", NOW + 7)) == [Answer("r", NONE)]
+    assert transaction.record.state is ONGOING
+    assert transaction.record.partitions == {A}
+    assert (transaction.record.start_ms, transaction.record.last_update_ms) == (NOW + 7, NOW + 7)
+
+
+def test_more_partitions_leave_the_time_of_its_beginning() -> None:
+    transaction = made(ONGOING)
+    carried_out(transaction, transaction.add_partitions(ID, EPOCH, [B, C], "r", NOW + 7))
+    assert transaction.record.partitions == {A, B, C}
+    assert (transaction.record.start_ms, transaction.record.last_update_ms) == (NOW, NOW + 7)
+
+
+def test_partitions_that_take_part_already_are_answered_without_a_record() -> None:
+    transaction = made(ONGOING, partitions=frozenset({A, B}))
+    assert transaction.add_partitions(ID, EPOCH, [B], "r", NOW) == [Answer("r", NONE)]
+    assert not transaction.is_pending
+
+
+@pytest.mark.parametrize("state", sorted(PREPARED))
+def test_a_prepared_transaction_takes_no_partitions_and_vouches_for_none(state: TransactionState) -> None:
+    transaction = made(state)
+    assert errors(transaction.add_partitions(ID, EPOCH, [A], "r", NOW)) == [CONCURRENT]
+    assert transaction.verify(ID, EPOCH, [A, B]) == {A: CONCURRENT, B: CONCURRENT}
+
+
+@pytest.mark.parametrize("state", sorted(RESTING))
+def test_no_partition_takes_part_in_no_transaction(state: TransactionState) -> None:
+    assert made(state).verify(ID, EPOCH, [A]) == {A: ABORTABLE}
+
+
+# --- InitProducerId -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_id_begins_with_epoch_nought() -> None:
+    transaction = Transaction("id", TransactionRecord(ID, -1, 1))
+    assert transaction.is_new
+    assert carried_out(transaction, transaction.init(None, 5_000, "r", NOW)) == [Answer("r", NONE, ID, 0)]
+    assert transaction.record == TransactionRecord(ID, 0, 5_000, EMPTY, NO_PARTITIONS, NOW, -1, -1, -1)
+    assert not transaction.is_new
+
+
+def test_a_producer_that_goes_on_after_its_id_was_forgotten_gets_the_new_one() -> None:
+    transaction = Transaction("id", TransactionRecord(ID, -1, 1))
+    assert carried_out(transaction, transaction.init((99, 4), 1, "r", NOW)) == [Answer("r", NONE, ID, 0)]
+
+
+@pytest.mark.parametrize("state", sorted(RESTING))
+def test_every_beginning_gets_the_next_epoch_and_its_own_time_out(state: TransactionState) -> None:
+    transaction = made(state, last_producer_epoch=2)
+    answers = carried_out(transaction, transaction.init(None, 9_000, "r", NOW + 1))
+    assert answers == [Answer("r", NONE, ID, EPOCH + 1)]
+    assert transaction.record == TransactionRecord(ID, EPOCH + 1, 9_000, EMPTY, NO_PARTITIONS, NOW + 1)
+
+
+def test_a_producer_that_goes_on_gets_the_next_epoch_and_may_ask_again() -> None:
+    transaction = made(COMPLETE_ABORT)
+    for _ in range(3):
+        answers = carried_out(transaction, transaction.init((ID, EPOCH), 1, "r", NOW))
+        assert answers == [Answer("r", NONE, ID, EPOCH + 1)]
+    assert errors(transaction.init((ID, EPOCH - 1), 1, "r", NOW)) == [FENCED]
+    carried_out(transaction, transaction.init(None, 1, "r", NOW))
+    assert errors(transaction.init((ID, EPOCH + 1), 1, "r", NOW)) == [FENCED]
+
+
+def test_a_producer_with_an_id_that_nobody_knows_is_fenced() -> None:
+    for state in (EMPTY, ONGOING, PREPARE_COMMIT):
+        assert errors(made(state).init((ID + 1, EPOCH), 1, "r", NOW)) == [FENCED]
+
+
+@pytest.mark.parametrize("state", sorted(PREPARED))
+def test_who_begins_waits_for_the_decision_to_be_carried_out(state: TransactionState) -> None:
+    assert errors(made(state).init(None, 1, "r", NOW)) == [CONCURRENT]
+
+
+def test_an_id_without_epochs_left_is_given_up_for_a_fresh_one() -> None:
+    transaction = made(EMPTY, epoch=EXHAUSTED_EPOCH)
+    assert not made(EMPTY, epoch=EXHAUSTED_EPOCH - 1).needs_producer_id(None)
+    assert not transaction.needs_producer_id((ID, EXHAUSTED_EPOCH - 1))
+    assert transaction.needs_producer_id(None)
+    assert transaction.needs_producer_id((ID, EXHAUSTED_EPOCH))
+    answers = carried_out(transaction, transaction.init((ID, EXHAUSTED_EPOCH), 1, "r", NOW, 50))
+    assert answers == [Answer("r", NONE, 50, 0)]
+    for _ in range(2):  # the answer was lost
+        again = carried_out(transaction, transaction.init((ID, EXHAUSTED_EPOCH), 1, "r", NOW))
+        assert again == [Answer("r", NONE, 50, 0)]
+    assert errors(transaction.init((ID, 4), 1, "r", NOW)) == [FENCED]
+
+
+def test_another_producer_does_not_let_the_one_before_ask_again_for_the_fresh_id() -> None:
+    transaction = made(EMPTY, epoch=EXHAUSTED_EPOCH)
+    carried_out(transaction, transaction.init(None, 1, "r", NOW, 50))
+    assert errors(transaction.init((ID, EXHAUSTED_EPOCH), 1, "r", NOW)) == [FENCED]
+
+
+def test_the_last_epoch_may_be_asked_for_again_when_none_is_left() -> None:
+    transaction = made(EMPTY, epoch=EXHAUSTED_EPOCH, last_producer_id=ID, last_producer_epoch=EXHAUSTED_EPOCH - 1)
+    answers = carried_out(transaction, transaction.init((ID, EXHAUSTED_EPOCH - 1), 1, "r", NOW))
+    assert answers == [Answer("r", NONE, ID, EXHAUSTED_EPOCH)]
+
+
+# --- fencing ------------------------------------------------------------------------------------------------------
+
+
+def test_who_begins_aborts_the_transaction_of_the_one_before() -> None:
+    transaction = made(ONGOING)
+    (write,) = transaction.init(None, 1, "r", NOW + 2)
+    assert isinstance(write, Write)
+    assert write.record is not None
+    assert (write.record.state, write.record.producer_epoch, write.record.partitions) == (PREPARE_ABORT, EPOCH + 1, {A})
+    assert errors(transaction.add_partitions(ID, EPOCH, [B], "s", NOW)) == [FENCED]
+    assert transaction.written(NONE) == [Answer("r", CONCURRENT), SendMarkers(write.record)]
+    carried_out(transaction, transaction.markers_written(NOW + 3))
+    assert carried_out(transaction, transaction.init(None, 1, "r", NOW)) == [Answer("r", NONE, ID, EPOCH + 2)]
+
+
+def test_an_epoch_that_was_raised_in_vain_is_not_raised_again() -> None:
+    transaction = made(ONGOING, epoch=EXHAUSTED_EPOCH)
+    for _ in range(3):
+        (write,) = transaction.init(None, 1, "r", NOW)
+        assert isinstance(write, Write)
+        assert write.record is not None
+        assert write.record.producer_epoch == LAST_EPOCH
+        assert transaction.written(ErrorCode.COORDINATOR_NOT_AVAILABLE) == [
+            Answer("r", ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        ]
+        transaction.check()
+        assert transaction.state is ONGOING
+    carried_out(transaction, transaction.init(None, 1, "r", NOW))
+    carried_out(transaction, transaction.markers_written(NOW))
+    assert transaction.needs_producer_id(None)
+
+
+def test_a_raised_epoch_that_counts_does_not_save_the_next_fence_from_raising_it() -> None:
+    transaction = made(ONGOING)
+    transaction.init(None, 1, "r", NOW)
+    transaction.written(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    carried_out(transaction, transaction.init(None, 1, "r", NOW))
+    carried_out(transaction, transaction.markers_written(NOW))
+    carried_out(transaction, transaction.init(None, 1, "r", NOW))
+    epoch = transaction.record.producer_epoch
+    carried_out(transaction, transaction.add_partitions(ID, epoch, [A], "r", NOW))
+    carried_out(transaction, transaction.init(None, 1, "r", NOW))
+    assert transaction.record.producer_epoch == epoch + 1
+
+
+# --- time ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_that_takes_too_long_is_aborted_and_its_producer_fenced() -> None:
+    transaction = made(ONGOING)
+    assert transaction.time_out(NOW + 60_000) == []
+    out = carried_out(transaction, transaction.time_out(NOW + 60_001))
+    assert out == [SendMarkers(transaction.record)]
+    assert (transaction.state, transaction.record.producer_epoch) == (PREPARE_ABORT, EPOCH + 1)
+    assert errors(transaction.end(ID, EPOCH, True, "r", NOW)) == [FENCED]
+
+
+@pytest.mark.parametrize("state", [EMPTY, *PREPARED, COMPLETE_COMMIT, COMPLETE_ABORT])
+def test_only_a_transaction_that_is_not_decided_can_take_too_long(state: TransactionState) -> None:
+    assert not made(state).is_too_long(NOW + 10_000_000)
+
+
+@pytest.mark.parametrize("state", sorted(RESTING))
+def test_an_id_that_nobody_uses_is_forgotten_once_its_tombstone_is_written(state: TransactionState) -> None:
+    transaction = made(state)
+    assert transaction.expire(NOW + 99, 100) == []
+    assert transaction.expire(NOW + 100, 100) == [Write(None)]
+    assert errors(transaction.init(None, 1, "r", NOW)) == [CONCURRENT]
+    assert transaction.expire(NOW + 100, 100) == []
+    assert transaction.written(ErrorCode.COORDINATOR_NOT_AVAILABLE) == []
+    assert transaction.state is state
+    assert carried_out(transaction, transaction.expire(NOW + 100, 100)) == []
+    assert transaction.state is DEAD
+
+
+@pytest.mark.parametrize("state", [ONGOING, *PREPARED])
+def test_a_transaction_under_way_is_never_forgotten(state: TransactionState) -> None:
+    assert made(state).expire(NOW + 10_000_000, 100) == []
+
+
+def test_a_dead_id_takes_nothing_any_more() -> None:
+    transaction = made(EMPTY)
+    carried_out(transaction, transaction.expire(NOW + 100, 100))
+    assert errors(transaction.add_partitions(ID, EPOCH, [A], "r", NOW)) == [CONCURRENT]
+    assert errors(transaction.init(None, 1, "r", NOW)) == [CONCURRENT]
+    assert errors(transaction.end(ID, EPOCH, True, "r", NOW)) == [INVALID]
+    assert errors(transaction.end(ID, EPOCH, False, "r", NOW)) == [INVALID]
+
+
+# --- the log ------------------------------------------------------------------------------------------------------
+
+
+def test_a_record_that_was_not_written_changes_nothing() -> None:
+    transaction = made(ONGOING)
+    before = transaction.record
+    transaction.end(ID, EPOCH, True, "r", NOW + 1)
+    assert transaction.written(ErrorCode.NOT_COORDINATOR) == [Answer("r", ErrorCode.NOT_COORDINATOR)]
+    assert transaction.record == before
+    assert not transaction.is_pending
+
+
+def test_the_last_record_is_written_again_until_it_is_or_another_broker_coordinates() -> None:
+    transaction = made(PREPARE_COMMIT)
+    (write,) = transaction.markers_written(NOW)
+    assert isinstance(write, Write)
+    assert transaction.written(ErrorCode.COORDINATOR_NOT_AVAILABLE) == [Write(write.record, is_again=True)]
+    assert errors(transaction.end(ID, EPOCH, True, "r", NOW)) == [CONCURRENT]
+    assert transaction.written(ErrorCode.UNKNOWN_SERVER_ERROR) == [Write(write.record, is_again=True)]
+    assert transaction.written(NONE) == []
+    assert transaction.state is COMPLETE_COMMIT
+    other = made(PREPARE_ABORT)
+    other.markers_written(NOW)
+    assert other.written(ErrorCode.NOT_COORDINATOR) == []
+    assert not other.is_pending
+
+
+def test_what_was_decided_before_is_carried_out_by_the_next_coordinator() -> None:
+    for state in TransactionState:
+        if state is not DEAD:
+            transaction = made(state)
+            assert transaction.resume() == ([SendMarkers(transaction.record)] if state in PREPARED else [])
+
+
+def test_who_waits_is_told_when_another_broker_coordinates() -> None:
+    transaction = made(ONGOING)
+    transaction.end(ID, EPOCH, True, "r", NOW)
+    assert transaction.resign() == [Answer("r", ErrorCode.NOT_COORDINATOR)]
+    assert transaction.resign() == []
+
+
+def test_a_transition_that_is_not_in_the_table_is_a_mistake() -> None:
+    transaction = made(EMPTY)
+    with pytest.raises(AssertionError):
+        transaction.markers_written(NOW)
+    with pytest.raises(AssertionError):
+        transaction._write(transaction.record._replace(state=PREPARE_COMMIT), None)
+
+
+# --- random histories ---------------------------------------------------------------------------------------------
+
+FAILURES = st.sampled_from(
+    [NONE, NONE, NONE, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
+
+
+class Histories(RuleBasedStateMachine):
+    """Producers come, go on, write, end and are late; the log fails; the coordinator moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self.transaction = Transaction("id", TransactionRecord(ID, -1, 1_000))
+        self.logged: TransactionRecord | None = None
+        """What a new coordinator would find."""
+        self.writing: Write | None = None
+        self.markers: TransactionRecord | None = None
+        self.fresh = 100
+        self.producers = [(ID, -1)]
+        """(id, epoch) as given out, the latest last."""
+        self.decided: dict[tuple[int, int, int], TransactionState] = {}
+        """(id, epoch, start) -> the decision that was told, or begun to be carried out."""
+
+    def tell(self, instructions: list[Any]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Write):
+                assert self.writing is None
+                self.writing = instruction
+            elif isinstance(instruction, SendMarkers):
+                assert self.logged == instruction.record
+                record = instruction.record
+                known = self.decided.setdefault((record.producer_id, 0, record.start_ms), record.state)
+                assert known is record.state, "decided twice"
+                self.markers = record
+            elif instruction.error is NONE and instruction.producer_id >= 0:
+                producer = instruction.producer_id, instruction.producer_epoch
+                if producer != self.producers[-1]:
+                    assert producer not in self.producers, "given out twice"
+                    self.producers.append(producer)
+
+    @rule(goes_on=st.booleans(), back=st.integers(1, 3))
+    def init(self, goes_on: bool, back: int) -> None:
+        expected = self.producers[max(-back, -len(self.producers))] if goes_on else None
+        if expected is not None and expected[1] < 0:
+            expected = None
+        self.fresh += 1
+        self.tell(self.transaction.init(expected, 1_000, "init", self.now, self.fresh))
+
+    @rule(partition=st.integers(0, 3), back=st.integers(1, 3))
+    def add(self, partition: int, back: int) -> None:
+        producer = self.producers[max(-back, -len(self.producers))]
+        self.now += 1  # no two transactions begin at the same time
+        before = self.writing
+        self.tell(self.transaction.add_partitions(*producer, [("t", partition)], "add", self.now))
+        if self.writing is not before:
+            assert producer == (self.transaction.record.producer_id, self.transaction.record.producer_epoch)
+
+    @rule(is_commit=st.booleans(), back=st.integers(1, 3))
+    def end(self, is_commit: bool, back: int) -> None:
+        producer = self.producers[max(-back, -len(self.producers))]
+        self.tell(self.transaction.end(*producer, is_commit, "end", self.now))
+
+    @precondition(lambda self: self.writing is not None)
+    @rule(error=FAILURES)
+    def written(self, error: ErrorCode) -> None:
+        write, self.writing = self.writing, None
+        assert write is not None
+        if error is NONE:
+            self.logged = write.record
+        self.tell(self.transaction.written(error))
+
+    @precondition(lambda self: self.markers is not None and self.writing is None)
+    @rule()
+    def markers_written(self) -> None:
+        self.markers = None
+        self.tell(self.transaction.markers_written(self.now))
+
+    @rule(ms=st.integers(1, 1_500))
+    def time_goes_by(self, ms: int) -> None:
+        self.now += ms
+        self.tell(self.transaction.time_out(self.now))
+
+    @rule()
+    def exhaust(self) -> None:
+        record = self.transaction.record
+        if record.state in RESTING and not self.transaction.is_pending and 0 <= record.producer_epoch < 30_000:
+            self.transaction.record = record._replace(producer_epoch=EXHAUSTED_EPOCH - 1)
+            self.logged = self.transaction.record
+            self.producers.append((record.producer_id, EXHAUSTED_EPOCH - 1))
+
+    @precondition(lambda self: self.logged is not None)
+    @rule(is_there=st.booleans())
+    def coordinator_moves(self, is_there: bool) -> None:
+        """A record on its way may, or may not, be found by the next coordinator."""
+        if self.writing is not None and is_there and self.writing.record is not None:
+            self.logged = self.writing.record
+        self.writing, self.markers = None, None
+        self.transaction.resign()
+        assert self.logged is not None
+        found = self.logged._replace(last_producer_id=-1, last_producer_epoch=-1)
+        self.transaction, self.logged = Transaction("id", found), found
+        self.tell(self.transaction.resume())
+
+    @invariant()
+    def holds(self) -> None:
+        self.transaction.check()
+        assert self.transaction.is_pending == (self.writing is not None)
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)

@@ -1,0 +1,370 @@
+"""The coordinator on a real replica manager and real logs: the test plays the controller and the clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
+from kbroker.coordinator.local_markers import LocalMarkers
+from kbroker.coordinator.marker_sender import MarkerSender
+from kbroker.coordinator.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, Answer
+from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.control import ControlType, read_marker
+from tests.fixtures.data_path import TOPIC, Played
+
+PARTITIONS = 4
+TOPIC_ID = bytes(range(1, 17))
+NONE = ErrorCode.NONE
+TIMEOUT = 10.0
+
+
+class Coordinated:
+    """`transactions` is the coordinator of all partitions of __transaction_state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.played = Played(folder)
+        self.now = 1_000_000
+        self.config = SimpleNamespace(
+            transaction_state_log_num_partitions=PARTITIONS,
+            transaction_state_log_load_buffer_size=5 << 20,
+            transaction_max_timeout_ms=900_000,
+            transactional_id_expiration_ms=100_000,
+            transaction_abort_timed_out_transaction_cleanup_interval_ms=10_000,
+            transaction_remove_expired_transaction_cleanup_interval_ms=3_600_000,
+        )
+        self.producer_ids = SimpleNamespace(next_id=self._next_id)
+        self.given_ids = 0
+        self.no_ids = False
+        self.leader_epoch = -1
+        self.transactions = self.make_coordinator()
+
+    async def _next_id(self) -> int:
+        await asyncio.sleep(0)
+        if self.no_ids:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        self.given_ids += 1
+        return 100 + self.given_ids
+
+    def make_coordinator(self) -> TransactionCoordinator:
+        replicas = self.played.replicas
+        markers = MarkerSender(
+            1, self.played.metadata, "PLAINTEXT", LocalMarkers(replicas, lambda *values: None, 5_000), 5_000
+        )
+        config: Any = self.config
+        producer_ids: Any = self.producer_ids
+        made = TransactionCoordinator(config, replicas, producer_ids, markers, clock=lambda: self.now)
+        replicas.on_leadership_change = made.leadership_changed
+        return made
+
+    async def lead(self, replicas: tuple[int, ...] = (1,), leader: int = 1, isr: tuple[int, ...] | None = None) -> None:
+        """Become leader (or follower) of all partitions, and wait until they are read."""
+        self.leader_epoch += 1
+        await self.played.lead(
+            range(PARTITIONS),
+            TRANSACTIONS_TOPIC,
+            TOPIC_ID,
+            leader=leader,
+            leader_epoch=self.leader_epoch,
+            partition_epoch=self.leader_epoch,
+            replicas=replicas,
+            isr=isr,
+        )
+        await asyncio.wait_for(self.transactions._owned.finish(), TIMEOUT)
+
+    async def move(self) -> None:
+        """Another coordinator takes over what the log holds."""
+        await self.transactions.stop()
+        self.transactions = self.make_coordinator()
+        self.transactions.start()
+        await self.lead()
+
+    async def close(self) -> None:
+        await self.transactions.stop()
+        await self.played.close()
+
+    # --- short forms ------------------------------------------------------------------------------------------
+
+    async def init(
+        self, transactional_id: str = "id", expected: tuple[int, int] | None = None, timeout_ms: int = 60_000
+    ) -> Answer:
+        answer = self.transactions.init_producer_id(transactional_id, timeout_ms, expected)
+        return await asyncio.wait_for(answer, TIMEOUT)
+
+    async def began(self, transactional_id: str = "id", *partitions: int) -> Answer:
+        """A producer with a transaction under way."""
+        producer = await self.init(transactional_id)
+        assert await self.add(producer, *(partitions or (0,)), transactional_id=transactional_id) is NONE
+        return producer
+
+    async def add(self, producer: Answer, *partitions: int, transactional_id: str = "id") -> ErrorCode:
+        keys = [(TOPIC, partition) for partition in partitions]
+        answer = self.transactions.add_partitions(transactional_id, producer.producer_id, producer.producer_epoch, keys)
+        return (await asyncio.wait_for(answer, TIMEOUT)).error
+
+    async def end(self, producer: Answer, commit: bool = True, transactional_id: str = "id") -> ErrorCode:
+        answer = self.transactions.end(transactional_id, producer.producer_id, producer.producer_epoch, commit)
+        return (await asyncio.wait_for(answer, TIMEOUT)).error
+
+    def state(self, transactional_id: str = "id") -> Any:
+        return self.transactions.describe(transactional_id).state
+
+    async def until_state(self, state: Any, transactional_id: str = "id") -> None:
+        async with asyncio.timeout(TIMEOUT):
+            while self.state(transactional_id) is not state:  # noqa: ASYNC110 - nobody tells of states
+                await asyncio.sleep(0.002)
+
+    def markers(self, partition: int = 0) -> list[tuple[ControlType, int]]:
+        """(what, coordinator epoch) of a data partition's markers."""
+        partition_log = self.played.logs.get(TOPIC, partition)
+        assert partition_log is not None
+        return [read_marker(partition_log.read(offset, 1).read()) for offset in range(partition_log.log_end_offset)]
+
+
+def refused(expected: ErrorCode) -> Any:
+    """The KafkaError of a request that is refused at once."""
+    return pytest.raises(KafkaError, check=lambda error: error.code is expected)
+
+
+@pytest.fixture
+async def coordinated(tmp_path: Path) -> AsyncIterator[Coordinated]:
+    made = Coordinated(tmp_path)
+    made.transactions.start()
+    await made.lead()
+    await made.played.lead(range(3))
+    yield made
+    await made.close()
+
+
+# --- a transaction's life -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+async def test_a_transaction_ends_with_a_marker_in_each_of_its_partitions(
+    coordinated: Coordinated, commit: bool
+) -> None:
+    producer = await coordinated.began("id", 0, 2)
+    assert (producer.error, producer.producer_id, producer.producer_epoch) == (NONE, 101, 0)
+    assert await coordinated.end(producer, commit) is NONE
+    await coordinated.until_state(COMPLETE_COMMIT if commit else COMPLETE_ABORT)
+    expected = [(ControlType.COMMIT if commit else ControlType.ABORT, 0)]
+    assert (coordinated.markers(0), coordinated.markers(1), coordinated.markers(2)) == (expected, [], expected)
+    assert await coordinated.end(producer, commit) is NONE
+    assert await coordinated.end(producer, not commit) is ErrorCode.INVALID_TXN_STATE
+
+
+async def test_the_coordinator_epoch_of_markers_is_the_leader_epoch(coordinated: Coordinated) -> None:
+    producer = await coordinated.began()
+    for _ in range(3):
+        await coordinated.lead()
+    await coordinated.end(producer)
+    await coordinated.until_state(COMPLETE_COMMIT)
+    assert coordinated.markers() == [(ControlType.COMMIT, 3)]
+
+
+async def test_another_producer_fences_the_one_before(coordinated: Coordinated) -> None:
+    producer = await coordinated.began()
+    assert (await coordinated.init()).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert await coordinated.add(producer, 1) is ErrorCode.PRODUCER_FENCED
+    await coordinated.until_state(COMPLETE_ABORT)
+    assert coordinated.markers() == [(ControlType.ABORT, 0)]
+    second = await coordinated.init()
+    assert (second.producer_id, second.producer_epoch) == (producer.producer_id, 2)
+    assert await coordinated.end(producer) is ErrorCode.PRODUCER_FENCED
+
+
+async def test_a_fresh_id_is_got_when_the_epochs_of_one_are_used_up(coordinated: Coordinated) -> None:
+    producer = await coordinated.init()
+    transaction = coordinated.transactions.transactions()[0]
+    transaction.record = transaction.record._replace(producer_epoch=0x7FFE)
+    second = await coordinated.init(expected=(producer.producer_id, 0x7FFE))
+    assert (second.producer_id, second.producer_epoch) == (102, 0)
+    assert coordinated.given_ids == 2
+
+
+async def test_many_producers_that_begin_at_once_get_one_id_each_epoch_once(coordinated: Coordinated) -> None:
+    answers = await asyncio.gather(*(coordinated.init() for _ in range(5)))
+    given = [(each.producer_id, each.producer_epoch) for each in answers if each.error is NONE]
+    assert len(given) == len(set(given)) == 1
+    assert {each.error for each in answers} == {NONE, ErrorCode.CONCURRENT_TRANSACTIONS}
+    assert len(coordinated.transactions.transactions()) == 1
+
+
+async def test_partitions_are_verified_by_what_the_coordinator_knows(coordinated: Coordinated) -> None:
+    producer = await coordinated.began("id", 0)
+    keys = [(TOPIC, 0), (TOPIC, 1)]
+    asked = producer.producer_id, producer.producer_epoch, keys
+    verify = coordinated.transactions.verify
+    assert verify("id", *asked) == {keys[0]: NONE, keys[1]: ErrorCode.TRANSACTION_ABORTABLE}
+    assert set(verify("nobody", *asked).values()) == {ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+    assert set(verify("", *asked).values()) == {ErrorCode.INVALID_REQUEST}
+    await coordinated.lead(leader=2, replicas=(1, 2))
+    assert set(verify("id", *asked).values()) == {ErrorCode.NOT_COORDINATOR}
+
+
+# --- who may not ask ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
+async def test_a_time_out_that_is_too_long_or_none_is_refused(coordinated: Coordinated, timeout_ms: int) -> None:
+    with refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT):
+        await coordinated.init(timeout_ms=timeout_ms)
+    assert (await coordinated.init(timeout_ms=900_000)).error is NONE
+
+
+async def test_an_empty_or_unknown_transactional_id_is_refused(coordinated: Coordinated) -> None:
+    nobody = Answer(None, NONE, 5, 5)
+    for transactional_id, expected in (
+        ("", ErrorCode.INVALID_REQUEST),
+        ("nobody", ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ):
+        with refused(expected):
+            await coordinated.add(nobody, 0, transactional_id=transactional_id)
+        with refused(expected):
+            await coordinated.end(nobody, transactional_id=transactional_id)
+    with refused(ErrorCode.INVALID_REQUEST):
+        await coordinated.init("")
+    with refused(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
+        coordinated.transactions.describe("nobody")
+
+
+async def test_who_asks_a_broker_that_does_not_lead_or_run_is_sent_away(coordinated: Coordinated) -> None:
+    producer = await coordinated.began()
+    await coordinated.lead(leader=2, replicas=(1, 2))
+    with refused(ErrorCode.NOT_COORDINATOR):
+        await coordinated.end(producer)
+    with refused(ErrorCode.NOT_COORDINATOR):
+        await coordinated.init()
+    assert coordinated.transactions.transactions() == []
+    await coordinated.transactions.stop()
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        await coordinated.end(producer)
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        coordinated.transactions.transactions()
+
+
+async def test_nobody_gets_an_epoch_while_there_are_no_producer_ids(coordinated: Coordinated) -> None:
+    coordinated.no_ids = True
+    with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+        await coordinated.init()
+    assert coordinated.transactions.transactions() == []
+
+
+async def test_a_record_the_log_does_not_take_leaves_everything_as_it_was(coordinated: Coordinated) -> None:
+    await coordinated.lead(replicas=(1, 2), isr=(1,))
+    producer = await coordinated.began()
+    replicas, before = coordinated.played.replicas, coordinated.played.log_config
+    replicas.apply_topic_config(TRANSACTIONS_TOPIC, replace(before, min_insync_replicas=2))
+    partition = coordinated.transactions.partition_for("id")
+    assert await coordinated.end(producer) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert coordinated.state() is ONGOING
+    new = next(name for name in map(str, range(99)) if coordinated.transactions.partition_for(name) == partition)
+    assert (await coordinated.init(new)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert [each.transactional_id for each in coordinated.transactions.transactions()] == ["id"]
+    replicas.apply_topic_config(TRANSACTIONS_TOPIC, before)
+    assert await coordinated.end(producer) is NONE
+
+
+# --- moves --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_next_coordinator_goes_on_where_the_one_before_was(coordinated: Coordinated) -> None:
+    producer = await coordinated.began("id", 0, 1)
+    await coordinated.init("idle")
+    await coordinated.move()
+    assert coordinated.transactions.describe("id").partitions == {(TOPIC, 0), (TOPIC, 1)}
+    assert coordinated.state("idle") is EMPTY
+    assert await coordinated.add(producer, 2) is NONE
+    assert await coordinated.end(producer) is NONE
+    await coordinated.until_state(COMPLETE_COMMIT)
+    assert coordinated.markers(2) == [(ControlType.COMMIT, 1)]
+
+
+async def test_what_was_decided_is_carried_out_by_the_next_coordinator(coordinated: Coordinated) -> None:
+    producer = await coordinated.began("id", 0)
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
+    assert await coordinated.end(producer) is NONE
+    await asyncio.sleep(0.05)
+    assert coordinated.markers() == []
+    await coordinated.move()
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=1)
+    await coordinated.until_state(COMPLETE_COMMIT)
+    assert coordinated.markers() == [(ControlType.COMMIT, 1)]
+
+
+async def test_the_markers_of_who_does_not_coordinate_any_more_are_not_sent(coordinated: Coordinated) -> None:
+    producer = await coordinated.began("id", 0)
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
+    await coordinated.end(producer)
+    await coordinated.lead(leader=2, replicas=(1, 2))
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=1)
+    await asyncio.sleep(0.3)
+    assert coordinated.markers() == []
+
+
+async def test_who_waits_for_a_record_is_told_when_the_partition_is_lost(coordinated: Coordinated) -> None:
+    await coordinated.lead(replicas=(1, 2))  # broker 2 is in sync, and never comes
+    waiting = asyncio.ensure_future(coordinated.init())
+    await asyncio.sleep(0.05)
+    assert not waiting.done()
+    await coordinated.lead(leader=2, replicas=(1, 2))
+    assert (await asyncio.wait_for(waiting, TIMEOUT)).error is ErrorCode.NOT_COORDINATOR
+
+
+async def test_who_waits_for_a_record_is_told_when_the_coordinator_stops(coordinated: Coordinated) -> None:
+    await coordinated.lead(replicas=(1, 2))
+    waiting = asyncio.ensure_future(coordinated.init())
+    await asyncio.sleep(0.05)
+    await coordinated.transactions.stop()
+    assert (await asyncio.wait_for(waiting, TIMEOUT)).error is ErrorCode.NOT_COORDINATOR
+
+
+# --- time ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_transaction_that_takes_too_long_is_aborted(coordinated: Coordinated) -> None:
+    producer = await coordinated.began()
+    coordinated.now += 60_000
+    await coordinated.transactions.abort_timed_out_transactions()
+    assert coordinated.state() is ONGOING
+    coordinated.now += 1
+    await coordinated.transactions.abort_timed_out_transactions()
+    await coordinated.until_state(COMPLETE_ABORT)
+    assert coordinated.markers() == [(ControlType.ABORT, 0)]
+    assert await coordinated.end(producer) is ErrorCode.PRODUCER_FENCED
+
+
+async def test_ids_that_nobody_uses_are_forgotten_for_good(coordinated: Coordinated) -> None:
+    busy = await coordinated.began("busy")
+    await coordinated.init("idle")
+    coordinated.now += 100_000
+    await coordinated.init("fresh")
+    await coordinated.transactions.expire_transactional_ids()
+    async with asyncio.timeout(TIMEOUT):
+        while len(coordinated.transactions.transactions()) > 2:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.002)
+    await coordinated.move()
+    assert {each.transactional_id for each in coordinated.transactions.transactions()} == {"busy", "fresh"}
+    assert await coordinated.end(busy, transactional_id="busy") is NONE
+    assert (await coordinated.init("idle")).producer_id not in (busy.producer_id, -1)
+
+
+async def test_both_are_looked_for_at_their_intervals(coordinated: Coordinated) -> None:
+    await coordinated.transactions.stop()
+    coordinated.config.transaction_abort_timed_out_transaction_cleanup_interval_ms = 5
+    coordinated.config.transaction_remove_expired_transaction_cleanup_interval_ms = 5
+    await coordinated.move()
+    await coordinated.began("slow")
+    coordinated.now += 60_001
+    await coordinated.until_state(COMPLETE_ABORT, "slow")
+    coordinated.now += 100_000
+    async with asyncio.timeout(TIMEOUT):
+        while coordinated.transactions.transactions():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.002)
