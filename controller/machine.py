@@ -136,15 +136,15 @@ class Machine:
             state.add_topic(name, topic)
             yield Pause()
         brokers = self._brokers.reachable(snapshot.brokers)
-        strangers: set[int] = set()
+        unnoticed: set[int] = set()
         for number, (partition, known) in enumerate(snapshot.partition_states.items(), 1):
             if state.assignment(partition) is not None:
                 state.take(partition, known)
                 if partition.topic not in snapshot.topics_to_delete:
-                    strangers |= back_unnoticed(known, brokers)
+                    unnoticed |= back_unnoticed(known, brokers)
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
-        state.brokers.update({each: broker for each, broker in brokers.items() if each not in strangers})
+        state.brokers.update({each: broker for each, broker in brokers.items() if each not in unnoticed})
         for broker in state.brokers.values():
             yield from self._brokers.open_channel(broker)
         self._tell_story()
@@ -152,8 +152,9 @@ class Machine:
         yield from self._do.tell_metadata()
         yield from self._start()
         self._reassignment.legacy = {}
-        if strangers:
-            log.warning("died and back before a controller knew, so they begin anew: %s", few(sorted(strangers)))
+        yield from self._reassignment.let_strangers_go()
+        if unnoticed:
+            log.warning("died and back before a controller knew, so they begin anew: %s", few(sorted(unnoticed)))
             yield from self._brokers.listed(snapshot.brokers)
         if snapshot.reassignments:
             yield from self._reassignment.ask_legacy(snapshot.reassignments)

@@ -17,6 +17,7 @@ from kbroker.controller import znodes
 from kbroker.controller.election import Strategy
 from kbroker.controller.guarded_writes import write_states, write_topics
 from kbroker.controller.instructions import DeleteNodes, SetNode, Steps
+from kbroker.controller.pacing import chosen
 from kbroker.controller.state import ControllerState, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
@@ -153,11 +154,36 @@ class Reassignment:
             return False
         dropped = [each for each in current.replicas if each not in assignment.replicas]
         state.set_assignment(partition, assignment)
-        known = state.leadership.get(partition)
+        yield from self._let_go(partition, dropped)
+        return True
+
+    def _let_go(self, partition: TopicPartition, dropped: list[int]) -> Steps[None]:
+        """Brokers that are no replicas any more lead no longer, are in sync no longer, and delete what they have."""
+        known = self.do.state.leadership.get(partition)
         if known is not None and known.leader in dropped:
             yield from self.do.bring_online([partition], unclean=False)
         yield from self._drop_replicas(partition, dropped)
-        return True
+
+    def let_strangers_go(self) -> Steps[None]:
+        """End what a controller has begun that wrote that a move is taken back, and died: `_take`, behind the write."""
+        state = self.do.state
+        strange = yield from chosen(state.leadership, lambda each: bool(self._strangers(each)))
+        for partition in strange:
+            assignment = state.assignment(partition)
+            if assignment is None or state.is_being_deleted(partition.topic):
+                continue
+            try:
+                self._check_that_somebody_is_left(partition, assignment)
+            except KafkaError as error:
+                log.warning("partition %s: brokers %s stay: %s", partition, self._strangers(partition), error.message)
+                continue
+            yield from self._let_go(partition, self._strangers(partition))
+
+    def _strangers(self, partition: TopicPartition) -> list[int]:
+        """Members of the ISR that are no replicas."""
+        state = self.do.state
+        replicas = state.replicas(partition)
+        return [each for each in state.leadership[partition].isr if each not in replicas]
 
     def _write_topic(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
         """Write the partition's replicas into the topic's node, which may hold newer partitions than we know."""

@@ -15,6 +15,7 @@ from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
 )
+from kbroker.protocol.messages.replication import StopReplicaRequest
 from tests.controller.play import Play
 
 T0 = TopicPartition("t", 0)
@@ -73,6 +74,34 @@ def test_a_new_controller_finishes_a_move() -> None:
     assert set(play.states[T0].isr) == {2, 3}
     assert play.states[T0].leader == 3
     assert not play.machine.state.reassigning
+
+
+def taken_back_on_paper(isr: tuple[int, ...]) -> Play:
+    """The controller died when it had written that the move is taken back, and nothing else."""
+    play = moving([3, 2])
+    led_by_the_added(play, isr)
+    topic = play.topics["t"]
+    play.topics["t"] = replace(topic, partitions={0: ReplicaAssignment((1, 2))}, version=topic.version + 1)
+    play.sent.clear()
+    return play
+
+
+def test_a_new_controller_ends_what_a_move_that_was_taken_back_has_left() -> None:
+    play = taken_back_on_paper(isr=(1, 3))
+    play.elect(2)
+    play.answer_all()
+    assert (play.states[T0].leader, play.states[T0].isr) == (1, (1,))
+    stopped = [order.request for order in play.sent if isinstance(order.request, StopReplicaRequest)]
+    assert [each.delete_partition for each in stopped[-1].topic_states[0].partition_states] == [True]
+
+
+def test_a_new_controller_lets_a_stranger_lead_that_alone_has_everything() -> None:
+    play = taken_back_on_paper(isr=(3,))
+    before = play.states[T0]
+    play.elect(2)
+    play.answer_all()
+    assert play.states[T0] == before
+    assert not any(isinstance(order.request, StopReplicaRequest) for order in play.sent)
 
 
 def test_a_topic_that_moves_is_deleted_when_the_move_is_over() -> None:
