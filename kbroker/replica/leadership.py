@@ -104,7 +104,7 @@ class Leadership:
                 await self._manager.release([(order.topic, order.partition) for order in portion])
                 for order in portion:
                     if order.error is ErrorCode.NONE:
-                        order.error = self._carry_out(order, changes)
+                        order.error = self._try(order, changes)
                 if number % PORTIONS_PER_FREEZE == 0:
                     gc.freeze()
                 await asyncio.sleep(0)
@@ -154,10 +154,19 @@ class Leadership:
                 continue
             try:
                 config = manager.topic_config(order.topic)
-                order.created = manager.logs.create(order.topic, order.partition, order.topic_id, config)
+                created = order.created = manager.logs.create(order.topic, order.partition, order.topic_id, config)
+                if created.log_end_offset - created.recovery_point >= created.config.flush_messages:
+                    created.flush()  # what a crash has left in memory is about to count
             except KafkaError as error:
                 log.error("%s-%d: %s", order.topic, order.partition, error)
                 order.error = error.code
+
+    def _try(self, order: _Order, changes: Changes) -> ErrorCode:
+        try:
+            return self._carry_out(order, changes)
+        except KafkaError as error:  # its disk has failed: the other partitions are not to suffer
+            log.error("%s-%d: %s", order.topic, order.partition, error)
+            return error.code
 
     def _carry_out(self, order: _Order, changes: Changes) -> ErrorCode:
         manager = self._manager
@@ -174,9 +183,9 @@ class Leadership:
             self._lead(hosted, order.assignment)
             changes.elected.append(key)
         else:
-            self._follow(hosted, order.assignment)
             if was_leader:
                 changes.resigned.append(key)
+            self._follow(hosted, order.assignment)
         return ErrorCode.NONE
 
     def _lead(self, hosted: HostedPartition, assignment: Assignment) -> None:

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
+from typing import Any
 
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.leadership import PORTION
 from kbroker.replica.partition import Role
-from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played
+from kbroker.replica.replication import Replication
+from kbroker.segment.files import Files
+from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 
 
 def errors_of(answer: object) -> list[int]:
@@ -62,6 +66,49 @@ async def test_no_empty_log_replaces_one_that_may_be_offline(tmp_path: Path) -> 
     played = Played(tmp_path)
     played.logs.mark_offline(played.logs.live_dirs[0], OSError(5, "no disk"))
     assert errors_of(await played.lead(is_new=False)) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    await played.close()
+
+
+class CannotCut(Files):
+    """The first file that is to be cut short cannot be."""
+
+    def __init__(self) -> None:
+        self.is_broken = True
+
+    def truncate(self, descriptor: int, size: int) -> None:  # type: ignore[override]
+        if self.is_broken:
+            self.is_broken = False
+            raise OSError(errno.EIO, "no disk")
+        Files.truncate(descriptor, size)
+
+
+async def nobody_asks(request: Any) -> Any:
+    raise AssertionError(request)
+
+
+async def test_a_disk_that_fails_during_an_order_takes_its_own_partitions_only(tmp_path: Path) -> None:
+    played = Played(tmp_path, more_dirs=["other"], files=CannotCut())
+    played.replicas.replication = Replication(played.replicas, nobody_asks)
+    await played.replicas.start()
+    for partition, name in ((0, "logs"), (1, "other")):
+        log = played.logs.create(TOPIC, partition, TOPIC_ID, log_dir=str(tmp_path / name))
+        log.append_as_follower(one_batch())  # no leader has given it an epoch: it is cut back to what is committed
+    answer = await played.lead((0, 1), leader=2, replicas=(1, 2), is_new=False)
+    assert errors_of(answer) == [ErrorCode.KAFKA_STORAGE_ERROR, 0]
+    await asyncio.sleep(0.05)
+    assert [key for key, hosted in played.replicas.hosted.items() if hosted.state.role is Role.FOLLOWER] == [(TOPIC, 1)]
+    assert played.failures == 1
+    await played.close()
+
+
+async def test_what_a_crash_left_unflushed_is_on_disk_before_it_counts_where_that_is_asked_for(tmp_path: Path) -> None:
+    played = Played(tmp_path, flush_messages=1)
+    played.logs.create(TOPIC, 0, TOPIC_ID).append_as_leader(one_batch(), 0, 1)
+    await played.close()
+    played = Played(tmp_path, flush_messages=1)
+    assert errors_of(await played.lead(is_new=False)) == [0]
+    log = played.replicas.hosted[TOPIC, 0].log
+    assert (log.high_watermark, log.recovery_point) == (1, 1)
     await played.close()
 
 
