@@ -500,7 +500,6 @@ class Log:
         """Everything below the flush's target is on disk now; False when the log was truncated or moved meanwhile."""
         with self._lock:
             if begun.truncations != self._truncations:
-                begun.disk.give_up_flush(begun)
                 return False
             begun.disk.end_flush(begun)
             return True

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kbroker.segment.checkpoints import leader_epochs_text
@@ -34,9 +34,9 @@ class Flush(NamedTuple):
     target: int
     segments: Sequence[LogSegment]
     active: LogSegment
-    small_files: Sequence[str]
-    names: int
-    """As LogDisk's _unsynced_names."""
+    small_files: Mapping[int, str]
+    names: Mapping[int, int]
+    """Both as LogDisk has them, unsynced when it began."""
     truncations: int
     """Of the log when it began."""
 
@@ -45,6 +45,7 @@ class LogDisk:
     """Whoever changes it holds the log's lock, but for `sync`."""
 
     __slots__ = (
+        "_changes",
         "_unsynced",
         "_unsynced_names",
         "folder",
@@ -69,10 +70,13 @@ class LogDisk:
         """How much earlier the active segment rolls."""
         self.recovery_point = self.segments[0].base_offset
         """Everything below is on disk."""
-        self._unsynced: list[str] = []
-        """Small files that the next flush has to sync."""
-        self._unsynced_names = 2
-        """Names the next flush has to sync: 0 none, 1 those of the files in the folder, 2 the folder itself too."""
+        self._changes = 0
+        """Numbers what follows. Several flushes may be under way: each syncs all that none has synced to its end."""
+        self._unsynced: dict[int, str] = {}
+        """Small files to be synced."""
+        self._unsynced_names: dict[int, int] = {}
+        """Names to be synced: 1 those of the files in the folder, 2 the folder's own too."""
+        self._note_names(2)
 
     @property
     def log_dir(self) -> str:
@@ -111,14 +115,23 @@ class LogDisk:
     def _new_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> LogSegment:
         segment = LogSegment(self.pool, self.folder, base_offset, config, now_ms)
         segment.create()
-        self._unsynced_names |= 1
+        self._note_names(1)
         return segment
 
     def finish(self, state: ProducerState, log_end_offset: int) -> None:
         """Write what a clean stop leaves: the last index entries, the producers' state."""
         self.segments[-1].finish()
         self.snapshots.take(state, log_end_offset)
-        self._unsynced += self.snapshots.write_waiting(sync=False)
+        for name in self.snapshots.write_waiting(sync=False):
+            self._note_small_file(name)
+
+    def _note_names(self, level: int) -> None:
+        self._changes += 1
+        self._unsynced_names[self._changes] = level
+
+    def _note_small_file(self, name: str) -> None:
+        self._changes += 1
+        self._unsynced[self._changes] = name
 
     # ------------------------------------------------------------------ segments that go
 
@@ -157,7 +170,7 @@ class LogDisk:
     def replace_file(self, name: str, data: bytes) -> None:
         """Write a small file whole or not at all; the next flush syncs it."""
         self.pool.files.replace_file(f"{self.folder.path}/{name}", data, sync=False)
-        self._unsynced.append(name)
+        self._note_small_file(name)
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
         """Write the leader epochs, unless the file shows them."""
@@ -183,30 +196,27 @@ class LogDisk:
         for segment in dirty:
             if segment is not segments[-1]:
                 segment.write_out()
-        small_files, self._unsynced = self._unsynced, []
-        names_made, self._unsynced_names = self._unsynced_names, 0
-        return Flush(self, target, dirty, segments[-1], small_files, names_made, truncations)
+        return Flush(self, target, dirty, segments[-1], self._unsynced.copy(), self._unsynced_names.copy(), truncations)
 
     def sync(self, begun: Flush) -> None:
         """Let it reach the disk. Raises OSError; a FileNotFoundError may mean that files went meanwhile, by right."""
         files = self.pool.files
         for segment in begun.segments:
             segment.sync(with_indexes=segment is not begun.active)
-        for name in begun.small_files:
+        for name in set(begun.small_files.values()):
             files.sync_path(f"{self.folder.path}/{name}")
         if begun.names or begun.small_files:
             files.sync_folder(self.folder.path)
-        if begun.names > 1:
+        if 2 in begun.names.values():
             files.sync_folder(self.log_dir)
 
     def end_flush(self, begun: Flush) -> None:
         """Everything below the flush's target is on disk now."""
         self.recovery_point = max(self.recovery_point, begun.target)
-
-    def give_up_flush(self, begun: Flush) -> None:
-        """The log was truncated or moved meanwhile: nothing is known; the names have to be synced all the same."""
-        self._unsynced += begun.small_files
-        self._unsynced_names |= begun.names
+        for number in begun.small_files:
+            self._unsynced.pop(number, None)
+        for number in begun.names:
+            self._unsynced_names.pop(number, None)
 
 
 def _roll_jitter_ms(config: LogConfig) -> int:

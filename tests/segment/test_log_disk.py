@@ -58,10 +58,45 @@ def test_a_flush_syncs_small_files_also_when_all_records_are_on_disk(tmp_path: P
     assert log.needs_flush
     begun = log.begin_flush()
     assert begun is not None
-    assert f"{5:020d}.snapshot" in begun.small_files
+    assert f"{5:020d}.snapshot" in begun.small_files.values()
     log.truncate_to(3)
     assert not log.end_flush(begun)
     again = log.begin_flush()
     assert again is not None
-    assert set(begun.small_files) <= set(again.small_files), "what was not synced for sure is synced again"
+    assert begun.small_files.items() <= again.small_files.items(), "what was not synced for sure is synced again"
+    log.close()
+
+
+class Syncing(Files):
+    """Notes what is synced besides the segments."""
+
+    __slots__ = ("synced",)
+
+    def __init__(self) -> None:
+        self.synced: list[str] = []
+
+    def sync_folder(self, path: str) -> None:
+        self.synced.append(os.path.basename(path))
+
+    def sync_path(self, path: str) -> None:
+        self.synced.append(os.path.basename(path))
+
+
+def test_a_flush_does_not_count_on_what_another_one_has_not_ended(tmp_path: Path) -> None:
+    files = Syncing()
+    log = new_log(tmp_path, SMALL, files)
+    fill(log, 5)
+    log.flush()
+    fill(log, 30)
+    log.disk.replace_file("small", b"file")
+    assert len(log.segments) > 2
+    slow = log.begin_flush()
+    assert slow is not None
+    files.synced.clear()
+    fill(log, 1)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+    assert set(files.synced) == {"small", os.path.basename(log.directory)}
+    assert log.end_flush(slow)
+    assert not log.needs_flush
     log.close()
