@@ -12,6 +12,7 @@ from kbroker.dev.free_ports import LOWEST_PORT, RANGE_VARIABLE, highest_port
 from kbroker.dev.java import JavaNotFound, provide_java
 
 pytest_plugins = (
+    "tests.fixtures.scheduling",
     "tests.fixtures.zookeeper",
     "tests.fixtures.brokers",
     "tests.fixtures.data_path",

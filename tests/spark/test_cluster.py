@@ -16,7 +16,7 @@ from tests.spark.test_read import ROWS, create, send
 
 pyspark = pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("cluster_job.py")
 LIMIT_S = 600

@@ -13,7 +13,7 @@ from tests.spark.test_read import PARTITIONS, ROWS, create, send
 
 pytest.importorskip("grpc")
 pytest.importorskip("pyarrow")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 JOB = Path(__file__).with_name("connect_job.py")
 LIMIT_S = 500
 

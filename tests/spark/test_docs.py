@@ -11,7 +11,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.read_options import READ_OPTIONS
 from kbroker.spark_connector.write_options import OF_SPARK, WRITE_OPTIONS
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("spark-batch.md", "spark-streaming.md", "spark-enrichment.md", "spark-replay.md", "spark-migration.md")
 TOPICS = ["flights", "named-flights", "copied-flights"]

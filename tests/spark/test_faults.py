@@ -20,7 +20,7 @@ from tests.kbroker.client.topics import produce_values
 from tests.spark.test_read import ROWS, create, read, send
 from tests.spark.test_stream import run, stream
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 LIMIT_S = 120
 MEGABYTE = 1 << 20
 HUGE = 10 * MEGABYTE

@@ -13,7 +13,7 @@ from kbroker import spark_connector
 from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import PARTITIONS, ROWS, TIMESTAMP_MS, create, read, send
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 SETTING = spark_connector.FILTER_PUSHDOWN
 
 

@@ -9,7 +9,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.client.topics import produce_values
 from tests.spark.test_read import create
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_json_values_become_typed_columns(spark: Any, broker: BrokerProcess, topic_name: str) -> None:

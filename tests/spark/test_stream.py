@@ -16,7 +16,7 @@ from kbroker.spark_connector.stream_offsets import from_json
 from tests.spark.test_read import ROWS, confluent_kafka, create, read, send
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 needs_limits = pytest.mark.skipif(
     not hasattr(datasource.DataSourceStreamReader, "getDefaultReadLimit"),

@@ -8,7 +8,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from tests.spark.test_read import create, read
 from tests.spark_connector.test_producers import producer_ids
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def write(frame: Any, broker: BrokerProcess, mode: str = "append", **options: str) -> None:

@@ -13,7 +13,6 @@ from kbroker.spark_connector.own_plans import CONNECT_PLAN_CACHE, NAME, RULE
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
 def test_a_session_gets_the_rule_once(spark: Any) -> None:
     for _ in range(2):

@@ -34,7 +34,6 @@ def test_the_heap_of_a_users_own_process_stays_as_it_is() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
 def test_a_worker_of_spark_does_not_go_through_its_modules_after_each_task(spark: Any) -> None:
     def frozen(batches: Iterator[Any]) -> Iterator[Any]:

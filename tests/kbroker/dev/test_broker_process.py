@@ -9,6 +9,8 @@ from kbroker.dev.broker_process import BrokerFailed, BrokerProcess, properties_t
 from kbroker.dev.free_ports import free_ports
 from tests.fixtures.brokers import MakeBroker
 
+pytestmark = pytest.mark.usefixtures("brokers_as_users_start_them")
+
 
 def test_a_started_broker_serves_at_its_port_with_its_data_in_its_directory(own_broker: BrokerProcess) -> None:
     info = own_broker.ready_info()

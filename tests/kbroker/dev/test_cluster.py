@@ -10,6 +10,8 @@ from kbroker.dev.free_ports import free_ports
 from tests.fixtures.brokers import MakeCluster
 from tests.fixtures.zookeeper import ZooKeeperAddress, skip_without_embedded_zookeeper
 
+pytestmark = pytest.mark.usefixtures("brokers_as_users_start_them")
+
 
 @pytest.fixture(autouse=True)
 def _has_jars_and_java() -> None:
