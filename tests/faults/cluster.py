@@ -33,7 +33,7 @@ PROPERTIES = {
     "controller.socket.timeout.ms": "2500",
     "controlled.shutdown.retry.backoff.ms": "300",
     "auto.create.topics.enable": "false",
-    "log.segment.bytes": "1000000",
+    "log.segment.bytes": "250000",
     "replica.high.watermark.checkpoint.interval.ms": "500",
 }
 

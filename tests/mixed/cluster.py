@@ -32,7 +32,7 @@ PROPERTIES = {
     "controlled.shutdown.retry.backoff.ms": "300",
     "auto.create.topics.enable": "false",
     "auto.leader.rebalance.enable": "false",
-    "log.segment.bytes": "1000000",
+    "log.segment.bytes": "250000",
     "replica.high.watermark.checkpoint.interval.ms": "500",
 }
 
