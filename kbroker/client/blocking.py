@@ -17,7 +17,7 @@ from kbroker.client.accumulator import OnDelivery
 from kbroker.client.blocking_client import Client, call
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.delivery import Delivery
-from kbroker.client.errors import BufferFull, ClientClosed, UnknownTopicOrPartitionError
+from kbroker.client.errors import BrokerError, BufferFull, ClientClosed, UnknownTopicOrPartitionError
 from kbroker.client.group.group_consumer import OnCommit
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
 from kbroker.client.reader import typed_values
@@ -178,7 +178,11 @@ class Producer(Client):
     ) -> None:
         """Commit offsets as part of the transaction; see kbroker.client.producer.Producer.send_offsets."""
         if isinstance(offsets, Consumer) and group is None:
-            self.run(self._client.send_offsets(*offsets.progress()))
+            try:
+                chosen, who = offsets.progress()
+            except BrokerError as error:
+                raise self.run(call(functools.partial(self._client.transactions.fail, error))) from error
+            self.run(self._client.send_offsets(chosen, who))
         else:
             self.run(self._client.send_offsets(offsets, group))
 
@@ -304,6 +308,10 @@ class Consumer(Client):
     def seek_to_end(self, *partitions: Partition) -> None:
         """Skip to the end of these partitions, or all."""
         self.run(self._client.seek_to_end(*partitions))
+
+    def seek_to_committed(self, *partitions: Partition) -> None:
+        """Go back to the group's commit of these partitions, or all, as if they had just been given out."""
+        self.run(call(lambda: self._client.seek_to_committed(*partitions)))
 
     def seek_to_timestamp(self, timestamp_ms: int, *partitions: Partition) -> None:
         """Go to the first record that is at least so young, else to the end."""

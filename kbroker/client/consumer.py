@@ -167,6 +167,11 @@ class Consumer:
             raise ValueError(f"a timestamp is milliseconds since 1970, not {timestamp_ms}")
         self._move_to(timestamp_ms, partitions)
 
+    def seek_to_committed(self, *partitions: Partition) -> None:
+        """Go back to the group's commit of these partitions, or all, as if they had just been given out."""
+        self._in_group()
+        self._move_to(COMMITTED, partitions)
+
     def _move_to(self, reset_to: int, partitions: Iterable[Partition]) -> list[PartitionState]:
         self._check()
         chosen = [self._state(key) for key in partitions] or list(self._assignment.states.values())

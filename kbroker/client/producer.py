@@ -22,6 +22,7 @@ from kbroker.client.client_config import ProducerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.delivery import Delivery
 from kbroker.client.errors import (
+    BrokerError,
     BufferFull,
     ClientClosed,
     ConfigurationError,
@@ -260,7 +261,10 @@ class Producer:
         else:
             if group is not None:
                 raise TypeError("a consumer knows its group")
-            chosen, who = offsets.progress()
+            try:
+                chosen, who = offsets.progress()
+            except BrokerError as error:
+                raise self.transactions.fail(error) from error
         await self.transactions.send_offsets(chosen, who)
 
     def _check_alive(self) -> None:

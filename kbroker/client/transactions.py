@@ -147,6 +147,11 @@ class Transactions:
         if self.state is State.OPEN:
             self._fail(State.DOOMED, cause)
 
+    def fail(self, cause: Exception) -> Exception:
+        """Doom the transaction; returns what its owner raises."""
+        self.doom(cause)
+        return self.refusal()
+
     def _fail(self, state: State, cause: Exception) -> None:
         self.state, self.cause = state, cause
         self._deliveries.refuse(self.refusal)
@@ -257,7 +262,7 @@ class Transactions:
                 self.doom(error)
                 if isinstance(error, AbortableError | FencedError) or self.cause is not error:
                     raise
-                text = f"the offsets of group {group.group_id} are not in the transaction: {error}"
+                text = f"the offsets of group {group.group_id} are not in the transaction, abort it: {error}"
                 raise AbortableError(text) from error
 
     async def _send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:

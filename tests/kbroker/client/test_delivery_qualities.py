@@ -1,0 +1,127 @@
+"""At most once, at least once, exactly once, as docs/clients.md promises them: whoever is killed at whatever moment."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kbroker import Admin, Consumer, Producer
+
+PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
+PARTITIONS = 4
+LIMIT_S = 60.0
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def bootstrap(kafka_bootstrap: str) -> str:
+    return kafka_bootstrap
+
+
+def program(name: str, arguments: str, folder: Path, topics: dict[str, str]) -> list[str]:
+    """The page's snippet that defines a function, as a program that calls it; the command that runs it."""
+    (snippet,) = re.findall(rf"```python\n((?:(?!```).)*def {name}\(.*?)```", PAGE.read_text(), re.DOTALL)
+    for before, after in topics.items():
+        snippet = snippet.replace(before, after)
+    path = folder / f"{name}.py"
+    path.write_text(f"import sys\n{snippet}\n{name}(*sys.argv[1:], {arguments})\n")
+    return [sys.executable, str(path)]
+
+
+class Instances:
+    """Some processes of one program, which are killed and started again."""
+
+    def __init__(self, command: list[str], bootstrap: str, count: int) -> None:
+        self.command, self.bootstrap = command, bootstrap
+        self.running: list[subprocess.Popen[bytes] | None] = [None] * count
+        for number in range(count):
+            self.start(number)
+
+    def start(self, number: int) -> None:
+        if self.running[number] is None:
+            self.running[number] = subprocess.Popen([*self.command, self.bootstrap, str(number)])
+
+    def kill(self, number: int) -> None:
+        process, self.running[number] = self.running[number], None
+        if process is not None:
+            assert process.poll() is None, "it ended by itself"
+            process.kill()
+            process.wait(LIMIT_S)
+
+    def kill_at_random(self, rng: random.Random, times: int) -> None:
+        """Kill one after the other; some start at once, some when the group has gone on without them."""
+        for _ in range(times):
+            time.sleep(rng.uniform(0.05, 1.0))
+            number = rng.randrange(len(self.running))
+            self.kill(number)
+            if rng.random() < 0.3:
+                time.sleep(rng.uniform(0.5, 2.0))
+            self.start(number)
+
+
+@contextmanager
+def instances(command: list[str], bootstrap: str, count: int) -> Iterator[Instances]:
+    running = Instances(command, bootstrap, count)
+    try:
+        yield running
+    finally:
+        for process in running.running:
+            if process is not None:
+                process.kill()
+                process.wait(LIMIT_S)
+
+
+class Inputs(threading.Thread):
+    """Sends numbers until it is told to stop."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__()
+        self.bootstrap, self.topic, self.sent = bootstrap, topic, 0
+        self.is_done = threading.Event()
+
+    def run(self) -> None:
+        with Producer(self.bootstrap) as producer:
+            while not self.is_done.wait(0.01):
+                for _ in range(5):
+                    producer.send(self.topic, b"n%d" % self.sent, partition=self.sent % PARTITIONS)
+                    self.sent += 1
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_input_comes_out_exactly_once_whoever_is_killed(
+    bootstrap: str, seed: int, topic_name: str, tmp_path: Path
+) -> None:
+    source, target = f"{topic_name}-in", f"{topic_name}-out"
+    with Admin(bootstrap) as admin:
+        admin.create_topic(source, PARTITIONS, 1)
+        admin.create_topic(target, PARTITIONS, 1)
+    names = {"whispered": source, "shouted": target, '"shout': f'"{topic_name}'}
+    command = program("shout", "session_timeout_ms=1000, heartbeat_interval_ms=100", tmp_path, names)
+    inputs = Inputs(bootstrap, source)
+    settings = {"auto_offset_reset": "earliest", "isolation_level": "read_committed"}
+    with instances(command, bootstrap, 3) as running, Consumer(bootstrap, **settings) as reader:
+        reader.subscribe([target])
+        inputs.start()
+        try:
+            running.kill_at_random(random.Random(seed), 5)
+        finally:
+            inputs.is_done.set()
+            inputs.join()
+        seen: Counter[bytes | None] = Counter()
+        deadline = time.monotonic() + LIMIT_S
+        while len(seen) < inputs.sent:
+            assert time.monotonic() < deadline, f"{inputs.sent - len(seen)} of {inputs.sent} are missing"
+            seen.update(record.value for record in reader.poll(1.0))
+        seen.update(record.value for record in reader.poll(0.5))
+    assert seen == Counter(b"N%d" % number for number in range(inputs.sent))
