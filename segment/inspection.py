@@ -12,6 +12,8 @@ from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.primitives import uuid_to_text
 from kbroker.protocol.records.batch import BatchHeader, verify_crc
 from kbroker.protocol.records.compression import CompressionType
+from kbroker.protocol.records.control import read_marker
+from kbroker.protocol.records.errors import InvalidRecord
 from kbroker.protocol.records.message_set import has_header, messages, read_any_header
 from kbroker.protocol.records.record import Record, decode_batch
 from kbroker.segment import checkpoints, names, offset_index, time_index, transaction_index
@@ -144,9 +146,19 @@ def _batch_row(file: Path, data: memoryview, position: int, header: BatchHeader)
         "base_sequence": header.base_sequence,
         "transactional": header.is_transactional,
         "control": header.is_control,
+        "marker": _marker(data, position, header) if header.is_control and is_valid else None,
         "crc": f"{header.crc:08x}",
         "valid": is_valid,
     }
+
+
+def _marker(data: memoryview, position: int, header: BatchHeader) -> str | None:
+    """What a control batch says: the decision and the coordinator's epoch; None where compaction left it empty."""
+    try:
+        kind, epoch = read_marker(data, position, header.size)
+    except InvalidRecord:
+        return None
+    return f"{kind.name} (coordinator epoch {epoch})"
 
 
 def _text(data: bytes | None) -> str | None:

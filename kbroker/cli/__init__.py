@@ -30,6 +30,7 @@ COMMANDS = {
     "jvm": Command("kbroker.cli.jvm", "jvm", "Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm)."),
     "topic": Command("kbroker.cli.topic", "app", "Make, change, read and write topics."),
     "group": Command("kbroker.cli.group", "app", "Show, move and delete groups of consumers."),
+    "transaction": Command("kbroker.cli.transaction", "app", "Show transactions, and end those that hang."),
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),
     "cluster": Command("kbroker.cli.cluster", "app", "Show the brokers, elect leaders, move replicas."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Any, TypeVar
 
+import typer
+
 from kbroker.client.admin import Admin
 from kbroker.client.types import EARLIEST, LATEST, PartitionDescription, ResourceType, TopicPartition
 
@@ -19,6 +21,22 @@ def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
             return await work(admin)
 
     return asyncio.run(run())
+
+
+async def partitions_of(admin: Admin, texts: Sequence[str]) -> list[TopicPartition]:
+    """Read TOPIC (all its partitions) or TOPIC:0,3."""
+    chosen: list[TopicPartition] = []
+    for text in texts:
+        name, colon, numbers = text.partition(":")
+        indexes = [part.strip() for part in numbers.split(",")]
+        if colon and not all(part.isdigit() for part in indexes):
+            raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,1", param_hint="--topic")
+        if colon:
+            chosen += [TopicPartition(name, int(part)) for part in indexes]
+        else:
+            described = (await admin.describe_topics([name]))[name]
+            chosen += [TopicPartition(name, each.partition) for each in described.partitions]
+    return sorted(set(chosen))
 
 
 async def topic_rows(admin: Admin, include_internal: bool) -> list[dict[str, Any]]:

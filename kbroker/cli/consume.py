@@ -39,6 +39,10 @@ Group = Annotated[
     str | None,
     typer.Option("--group", "-G", help="Read as a member of this group, from where it is; -o is for a new one."),
 ]
+Isolation = Annotated[
+    Literal["read-committed", "read-uncommitted"] | None,
+    typer.Option("--isolation", help="read-committed leaves aborted and undecided transactions out."),
+]
 To = Annotated[
     Path | None,
     typer.Option("--to", metavar="FILE", help="Write to this file: .parquet, .csv or .ndjson, or as --format says."),
@@ -64,6 +68,7 @@ def consume(
     to: To = None,
     unpack: Unpack = False,
     overwrite: Overwrite = False,
+    isolation: Isolation = None,
     setting: ClientSetting = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: OutputFormat = None,
@@ -85,6 +90,8 @@ def consume(
     kind = _table_format(to, output_format, plain, unpack=unpack, overwrite=overwrite)
     writer = _writer("json" if to else output_format, template, key_delimiter, null) if kind is None else None
     options: dict[str, Any] = dict(parse_settings(setting, "-X"))
+    if isolation is not None:
+        options["isolation_level"] = isolation.replace("-", "_")
     if group is not None:
         # What a file holds is committed once it is there, not when it was read.
         options = {"enable_auto_commit": to is None, **group_options(group, partition, position), **options}

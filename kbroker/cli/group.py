@@ -174,11 +174,12 @@ def reset(
 async def _reset(
     admin: "Admin", group: str, position: "StartPosition", topics: list[str] | None, dry_run: bool
 ) -> list[dict[str, Any]]:
+    from kbroker.cli.admin import partitions_of
     from kbroker.cli.positions import start_offset
     from kbroker.client.types import EARLIEST, LATEST
 
     before = await admin.list_group_offsets(group)
-    chosen = sorted(before) if topics is None else await _partitions(admin, topics)
+    chosen = sorted(before) if topics is None else await partitions_of(admin, topics)
     first = await admin.list_offsets(dict.fromkeys(chosen, EARLIEST)) if chosen else {}
     last = await admin.list_offsets(dict.fromkeys(chosen, LATEST)) if chosen else {}
     times = {}
@@ -202,24 +203,6 @@ async def _reset(
     ]
 
 
-async def _partitions(admin: "Admin", texts: list[str]) -> "list[TopicPartition]":
-    """Read TOPIC or TOPIC:0,3."""
-    from kbroker.client.types import TopicPartition
-
-    chosen: list[TopicPartition] = []
-    for text in texts:
-        name, colon, numbers = text.partition(":")
-        indexes = [part.strip() for part in numbers.split(",")]
-        if colon and not all(part.isdigit() for part in indexes):
-            raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,1", param_hint="--topic")
-        if colon:
-            chosen += [TopicPartition(name, int(part)) for part in indexes]
-        else:
-            described = (await admin.describe_topics([name]))[name]
-            chosen += [TopicPartition(name, each.partition) for each in described.partitions]
-    return sorted(set(chosen))
-
-
 @app.command()
 def delete(
     groups: Annotated[list[str], typer.Argument(metavar="GROUP...", help="Names of the groups.")],
@@ -233,10 +216,12 @@ def delete(
     from kbroker.cli.admin import with_admin
 
     async def work(admin: "Admin") -> None:
+        from kbroker.cli.admin import partitions_of
+
         if topic is None:
             await admin.delete_groups(groups)
             return
-        chosen = await _partitions(admin, topic)
+        chosen = await partitions_of(admin, topic)
         for group in groups:
             await admin.delete_group_offsets(group, chosen)
 

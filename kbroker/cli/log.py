@@ -30,6 +30,7 @@ _BATCH_COLUMNS = (
     "base_sequence",
     "transactional",
     "control",
+    "marker",
     "valid",
 )
 

@@ -94,10 +94,18 @@ class GroupAdmin:
             )
 
     async def list_group_offsets(
-        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+        self,
+        group_id: str,
+        partitions: Iterable[TopicPartition] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return a group's committed offsets (None: of all partitions that have one)."""
-        found = await Commits(Coordinator(self.cluster, group_id)).committed(partitions)
+        """Return a group's committed offsets (None: of all partitions that have one).
+
+        `require_stable`: wait while a transaction that is open may still change them.
+        """
+        coordinator = Coordinator(self.cluster, group_id)
+        found = await Commits(coordinator).committed(partitions, require_stable=require_stable)
         return {key: committed for key, committed in found.items() if committed is not None}
 
     async def alter_group_offsets(

@@ -126,9 +126,12 @@ class Commits:
         )
 
     async def committed(
-        self, partitions: Iterable[TopicPartition] | None, timeout_ms: int | None = None
+        self, partitions: Iterable[TopicPartition] | None, timeout_ms: int | None = None, *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return the committed offset of each partition, None where there is none (`partitions` None: all)."""
+        """Return the committed offset of each partition, None where there is none (`partitions` None: all).
+
+        `require_stable`: wait while a transaction may still change it, as who begins to read there must.
+        """
         wanted = None if partitions is None else [TopicPartition(*key) for key in partitions]
         if wanted is not None and not wanted:
             return {}
@@ -136,7 +139,7 @@ class Commits:
         problem: Exception | None = None
         async for _ in self._cluster.attempts(limit):
             try:
-                found = await self._fetch_once(wanted, limit)
+                found = await self._fetch_once(wanted, limit, require_stable)
             except OSError as error:
                 problem = error
             except BrokerError as error:
@@ -151,12 +154,12 @@ class Commits:
         raise problem
 
     async def _fetch_once(
-        self, wanted: list[TopicPartition] | None, timeout_ms: int
+        self, wanted: list[TopicPartition] | None, timeout_ms: int, require_stable: bool
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         version = await self._coordinator.version_for(OffsetFetchRequest)
         grouped = None if wanted is None else by_topic(wanted)
         reader = self._reader()
-        request = self._fetch_request(grouped, version, reader)
+        request = self._fetch_request(grouped, version, reader, require_stable)
         answer = await self._coordinator.ask(request, timeout_ms, version=version)
         group: Any = answer if version < FIRST_BATCHED else answer.groups[0]
         if group.error_code is not ErrorCode.NONE:
@@ -172,19 +175,19 @@ class Commits:
         return found
 
     def _fetch_request(
-        self, grouped: dict[str, list[int]] | None, version: int, reader: Identity
+        self, grouped: dict[str, list[int]] | None, version: int, reader: Identity, require_stable: bool
     ) -> OffsetFetchRequest:
         group_id = self._coordinator.key
         if version < FIRST_BATCHED:
             one = OffsetFetchRequest.OffsetFetchRequestTopic
             topics = None if grouped is None else [one(name=t, partition_indexes=p) for t, p in grouped.items()]
-            return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True)
+            return OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=require_stable)
         of = OffsetFetchRequest.OffsetFetchRequestTopics
         named = None if grouped is None else [of(name=t, partition_indexes=p) for t, p in grouped.items()]
         group = OffsetFetchRequest.OffsetFetchRequestGroup(
             group_id=group_id, member_id=reader.member_id or None, member_epoch=reader.generation, topics=named
         )
-        return OffsetFetchRequest(groups=[group], require_stable=True)
+        return OffsetFetchRequest(groups=[group], require_stable=require_stable)
 
 
 def checked_offsets(given: Mapping[Any, Any]) -> dict[TopicPartition, OffsetAndMetadata]:

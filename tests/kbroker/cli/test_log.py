@@ -7,7 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from kbroker.cli.log import app
-from tests.segment.batches import fill, new_log
+from kbroker.protocol.records.control import ControlType, control_batch
+from kbroker.segment.log import AppendOrigin
+from tests.segment.batches import NOW, batch, fill, new_log
 
 
 @pytest.fixture
@@ -27,6 +29,30 @@ def test_dump_prints_batches_and_records(folder: Path) -> None:
     assert "vvvvv" in done.stdout
     done = CliRunner().invoke(app, ["dump", str(folder), "-i", "-s", "-c", "--format", "json"])
     assert {Path(each["file"]).suffix for each in json.loads(done.stdout)} >= {".log", ".index", ".metadata"}
+
+
+def test_dump_shows_transactions_their_markers_and_what_was_aborted(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    for sequence, decision in enumerate((ControlType.COMMIT, ControlType.ABORT)):
+        who = {"producer_id": 7, "producer_epoch": 3, "base_sequence": sequence}
+        log.append_as_leader(batch(transactional=True, **who), 0, NOW)
+        marker = control_batch(decision, 7, 3, coordinator_epoch=5, timestamp_ms=NOW)
+        log.append_as_leader(marker, 0, NOW, AppendOrigin.COORDINATOR)
+    log.close()
+    done = CliRunner().invoke(app, ["dump", str(log.directory), "-i", "-s", "--format", "json"])
+    found = {Path(each["file"]).suffix: each["entries"] for each in json.loads(done.stdout)}
+    said = [(row["transactional"], row["control"], row["marker"]) for row in found[".log"]]
+    assert said == [
+        (True, False, None),
+        (True, True, "COMMIT (coordinator epoch 5)"),
+        (True, False, None),
+        (True, True, "ABORT (coordinator epoch 5)"),
+    ]
+    (aborted,) = found[".txnindex"]
+    assert (aborted["producer_id"], aborted["first_offset"], aborted["last_offset"]) == (7, 2, 3)
+    (producer,) = found[".snapshot"]
+    assert (producer["producer_id"], producer["producer_epoch"], producer["coordinator_epoch"]) == (7, 3, 5)
+    assert "ABORT (coordinator epoch 5)" in CliRunner().invoke(app, ["dump", str(log.directory)]).stdout
 
 
 def test_verify_exits_with_1_and_names_file_and_position(folder: Path) -> None:

@@ -18,6 +18,7 @@ from kbroker import (
     IllegalState,
     Producer,
     TransactionTimedOut,
+    UnstableOffsetCommitError,
     aio,
 )
 from kbroker.client.types import TopicPartition
@@ -253,14 +254,58 @@ def test_offsets_count_when_the_transaction_is_committed(bootstrap: str, topic: 
     with Producer(bootstrap, transactional_id=topic) as producer, Admin(bootstrap) as admin:
         with producer.transaction():
             producer.send_offsets({key: 5}, group)
-        assert admin.list_group_offsets(group)[key].offset == 5
+        assert admin.list_group_offsets(group, require_stable=True)[key].offset == 5
         given_up(producer, lambda: producer.send_offsets({key: 6}, group))
-        assert admin.list_group_offsets(group)[key].offset == 5
+        assert admin.list_group_offsets(group, require_stable=True)[key].offset == 5
         with producer.transaction():
             send(producer, topic, "a", 3)
             producer.send_offsets({key: 6, (topic, 2): 7}, group)
             producer.send_offsets({key: 8}, group)
-        assert {key.partition: found.offset for key, found in admin.list_group_offsets(group).items()} == {1: 8, 2: 7}
+        assert {
+            key.partition: found.offset for key, found in admin.list_group_offsets(group, require_stable=True).items()
+        } == {1: 8, 2: 7}
+
+
+def test_an_administrator_sees_what_is_committed_while_a_transaction_is_open(bootstrap: str, topic: str) -> None:
+    group, key = f"{topic}-group", TopicPartition(topic, 1)
+    with Producer(bootstrap, transactional_id=topic) as producer, Admin(bootstrap) as admin:
+        admin.alter_group_offsets(group, {key: 3})
+        producer.begin()
+        producer.send_offsets({key: 6}, group)
+        assert admin.list_group_offsets(group)[key].offset == 3
+        with Admin(bootstrap, request_timeout_ms=500) as hasty, pytest.raises(UnstableOffsetCommitError):
+            hasty.list_group_offsets(group, require_stable=True)
+        producer.commit()
+        assert admin.list_group_offsets(group, require_stable=True)[key].offset == 6
+
+
+def test_what_is_undecided_or_aborted_is_neither_read_nor_counted(bootstrap: str, topic: str) -> None:
+    key = TopicPartition(topic, 0)
+    level = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", "fetch_max_wait_ms": 50}
+    with Producer(bootstrap, transactional_id=topic) as producer, Consumer(bootstrap, **level) as consumer:
+        with producer.transaction():
+            producer.send(topic, b"a", partition=0)  # 0, marker 1
+        given_up(producer, lambda: producer.send_and_wait(topic, b"b", partition=0))  # 2, marker 3
+        producer.begin()
+        producer.send(topic, b"c", partition=0).result(20)  # 4
+        consumer.assign([key])
+        wait_until(lambda: consumer.end_offsets([key])[key] == 4)
+        values: list[bytes | None] = []
+        while consumer.position(key) < 4:
+            values += [record.value for record in consumer.poll(0.1)]
+        assert values == [b"a"]
+        assert consumer.lag() == {key: 0}
+        with Consumer(bootstrap) as everything:
+            assert everything.end_offsets([key]) == {key: 5}
+        producer.abort()
+        wait_until(
+            lambda: (consumer.poll(0.1), consumer.position(key))[1] == 6
+        )  # behind the marker, with nothing to give
+        assert consumer.lag() == {key: 0}
+        consumer.seek_to_beginning()
+        table = pa.Table.from_batches(consumer.batches(timeout=0.5))
+        assert table["value"].to_pylist() == [b"a"]
+        assert consumer.position(key) == 6
 
 
 def test_a_consumers_positions_are_committed_for_its_member(bootstrap: str, topic: str) -> None:
