@@ -338,7 +338,8 @@ class Transactions:
             raise self._not_known(committed, error) from error
         except BrokerError as error:
             verdict = verdict_on(error.code)
-            if verdict is Verdict.AGAIN or error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            was_lost = self._is_end_lost and verdict is Verdict.ABORT
+            if verdict is Verdict.AGAIN or was_lost or error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
                 raise self._not_known(committed, error) from error
             if not committed and not self._is_registered and error.code is ErrorCode.INVALID_TXN_STATE:
                 self._needs_epoch = True  # the coordinator has not heard of it, but might yet
@@ -410,8 +411,7 @@ class Transactions:
         try:
             await self._identify(self._config.request_timeout_ms)
         except (OSError, KafkaError) as problem:
-            code = problem.code if isinstance(problem, BrokerError) else error.code
-            if code in requests.FINAL:
+            if isinstance(problem, BrokerError) and problem.code in requests.FINAL:
                 return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, f"{text}; make a new producer"))
             self._needs_epoch = True
         self._is_over = True
@@ -420,15 +420,13 @@ class Transactions:
 
     def _end_for_good(self, error: BrokerError) -> Exception:
         """Nothing succeeds any more."""
-        text = error.message or "another producer has begun with this transactional_id"
+        is_fenced = error.code in requests.FENCING
+        text = error.message or ("another producer has begun with this transactional_id" if is_fenced else "")
         if self.state is State.COMMITTING:
             lost = "whether its last transaction is committed is not known, as an answer was lost before"
             text = f"{text}; {lost if self._is_end_lost else 'its last transaction is not committed'}"
-        if error.code in requests.FENCING:
-            text = f"{self.transactional_id}: {text} ({error.code.name})" if not error.message else text
-            error = error_for(ErrorCode.PRODUCER_FENCED, text)
-        else:
-            error = error_for(error.code, f"transactional_id {self.transactional_id}: {text}")
+        code = ErrorCode.PRODUCER_FENCED if is_fenced else error.code
+        error = error_for(code, f"transactional_id {self.transactional_id}: {text}")
         self.problem = error
         self._fail(State.ENDED, error)
         return self._ended()

@@ -46,7 +46,7 @@ class Asked(Enum):
     MOVED = auto()
     """Refused with these errors, which pass."""
     ABORTABLE = auto()
-    """Refused for this transaction, unless it asks for an id."""
+    """Refused for this transaction, unless an id or its end is asked for."""
 
 
 PASSING = {
@@ -186,6 +186,11 @@ class PlayedCoordinator(PlayedNetwork):
         return ErrorCode.NONE if self.state == wanted else ErrorCode.INVALID_TXN_STATE
 
 
+def can_be_aborted(message: Any) -> bool:
+    """Whether a request may be answered with an error that ends the transaction."""
+    return isinstance(message, AddPartitionsToTxnRequest) or (isinstance(message, EndTxnRequest) and message.committed)
+
+
 def refused(message: Any, code: ErrorCode) -> Any:
     """The answer to a request, with this error."""
     if isinstance(message, InitProducerIdRequest):
@@ -231,7 +236,7 @@ class TransactionalConnection(PlayedConnection):
         if isinstance(message, FindCoordinatorRequest):
             return network.carry_out(message)
         fate = network.asked.popleft() if network.asked else Asked.ANSWERED
-        if fate is Asked.ABORTABLE and isinstance(message, InitProducerIdRequest):
+        if fate is Asked.ABORTABLE and not (network.state == "Ongoing" and can_be_aborted(message)):
             fate = Asked.LOADING
         if fate in PASSING:
             return refused(message, PASSING[fate])

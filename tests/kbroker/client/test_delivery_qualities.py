@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from kbroker import Admin, Consumer, Producer
+from tests.fixtures.brokers import MakeBroker
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
 PARTITIONS = 4
@@ -25,8 +26,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def bootstrap(kafka_bootstrap: str) -> str:
-    return kafka_bootstrap
+def bootstrap(make_broker: MakeBroker) -> str:
+    """A broker that soon misses a member."""
+    quick = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"}
+    return make_broker(properties=quick).bootstrap
 
 
 def program(name: str, arguments: str, folder: Path, topics: dict[str, str]) -> list[str]:

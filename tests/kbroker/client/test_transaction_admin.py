@@ -23,11 +23,6 @@ HANGING_ID = 123_456_789
 
 
 @pytest.fixture
-def bootstrap(kafka_bootstrap: str) -> str:
-    return kafka_bootstrap
-
-
-@pytest.fixture
 def admin(bootstrap: str) -> Iterator[Admin]:
     with Admin(bootstrap) as admin:
         yield admin

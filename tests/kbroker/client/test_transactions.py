@@ -27,11 +27,6 @@ from tests.kbroker.client.topics import wait_until
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def bootstrap(kafka_bootstrap: str) -> str:
-    return kafka_bootstrap
-
-
 def read(bootstrap: str, topic: str, isolation_level: str = "read_committed") -> list[bytes | None]:
     """All values that can be read now, sorted."""
     settings = {"auto_offset_reset": "earliest", "isolation_level": isolation_level, "fetch_max_wait_ms": 50}
