@@ -347,12 +347,16 @@ class Machine:
         request: AlterPartitionReassignmentsRequest = event.request
         answered = AlterPartitionReassignmentsResponse
         responses = []
+        asked = 0
         for topic in request.topics:
             partitions = []
             for each in topic.partitions:
                 target = tuple(each.replicas) if each.replicas is not None else None
                 partition = TopicPartition(topic.name, each.partition_index)
                 refusal: KafkaError | None = yield from self._reassignment.ask(partition, target)
+                asked += 1
+                if asked % PARTITIONS_PER_PAUSE == 0:
+                    yield Pause()
                 partitions.append(
                     answered.ReassignablePartitionResponse(
                         partition_index=each.partition_index,

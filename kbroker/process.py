@@ -14,19 +14,24 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from kbroker.broker import Broker, StartError, StartInterrupted
 from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_properties
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
+from kbroker.replica import turns
 
 log = logging.getLogger(__name__)
 
-GC_THRESHOLDS = 10_000, 5, 20
-"""Requests free what they make without the garbage collector's help: it may look less often than by default."""
+GC_THRESHOLDS = 5_000, 3, 1 << 30
+"""Requests free what they make without the garbage collector's help: it may look less often than by default. It looks
+at everything, which may take long, only when the loop has nothing long to do: `collect_now_and_then`."""
+COLLECT_PAUSE_S = 60.0
+LONGEST_COLLECT_PAUSE_S = 600.0
 
 
 def set_up_logging() -> None:
@@ -80,14 +85,25 @@ async def _live(config: BrokerConfig, ready_file: Path | None) -> int:
     gc.collect()
     gc.freeze()  # what a broker is made of stays
     gc.set_threshold(*GC_THRESHOLDS)
+    collecting = asyncio.create_task(collect_now_and_then(gc.collect))
     failing = asyncio.create_task(broker.fatal.wait())
     await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)
     failed = broker.fatal.is_set()
-    for task in (stopping, failing):
+    for task in (stopping, failing, collecting):
         task.cancel()
     log.info("broker %d stops", broker.broker_id)
     await broker.stop(controlled=not failed)
     return 1 if failed else 0
+
+
+async def collect_now_and_then(collect: Callable[[], object]) -> None:
+    """Have all garbage collected about once a minute, when nobody waits for long work; at last in any case."""
+    while True:
+        await asyncio.sleep(COLLECT_PAUSE_S)
+        latest = monotonic() + LONGEST_COLLECT_PAUSE_S - COLLECT_PAUSE_S
+        while turns.is_long_work_under_way() and monotonic() < latest:  # noqa: ASYNC110
+            await asyncio.sleep(COLLECT_PAUSE_S / 60)
+        collect()
 
 
 async def _started(config: BrokerConfig, stopping: asyncio.Task[Any]) -> Broker | None:

@@ -20,13 +20,15 @@ from kbroker.protocol.messages.groups import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
-from kbroker.replica.turns import finished, in_turns
+from kbroker.replica.turns import Turn, finished, in_turns, portions
 
 FIRST_BATCHED_VERSION = 8
 FIRST_TOP_LEVEL_ERROR = 2
 LATEST_EXPIRY_MS = (1 << 63) - 1
 MOST_ANSWERED_AT_ONCE = 1000
 """Partitions of a commit whose answer is made in one go."""
+DELETED_AT_ONCE = 1000
+"""Offsets that are deleted together."""
 
 # --- OffsetCommit ---------------------------------------------------------------------------------------------
 
@@ -56,9 +58,7 @@ def _commit(
     )
     if isinstance(outcome, asyncio.Future):
         return _committed_later(ctx.api_version, request, outcome, refused) if is_large else outcome
-    if outcome is not ErrorCode.NONE:  # about the member, so about all partitions there are
-        refused = {key: code for key, code in refused.items() if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-    return (yield from _committed_in_turns(ctx.api_version, request, outcome, refused))
+    return (yield from _committed_in_turns(ctx.api_version, request, outcome, refused, is_about_member=True))
 
 
 def gather_offsets(
@@ -111,14 +111,22 @@ def _committed(request: OffsetCommitRequest, error: ErrorCode, refused: dict[Key
 
 
 def _committed_in_turns(
-    version: int, request: OffsetCommitRequest, error: ErrorCode, refused: dict[Key, ErrorCode]
+    version: int,
+    request: OffsetCommitRequest,
+    error: ErrorCode,
+    refused: dict[Key, ErrorCode],
+    is_about_member: bool = False,
 ) -> Generator[None, None, OffsetCommitResponse]:
+    """Answer; an error about the member is about all partitions there are."""
+    goes_first = is_about_member and error is not ErrorCode.NONE
     topics = []
     for topic in request.topics:
         answers = ElementWriter(OffsetCommitResponse, version)
         for partition in topic.partitions:
             index = partition.partition_index
             code = refused.get((topic.name, index), error)
+            if goes_first and code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                code = error
             answers.append(OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=index, error_code=code))
             yield
         topics.append(OffsetCommitResponse.OffsetCommitResponseTopic(name=topic.name, partitions=answers.array()))
@@ -227,27 +235,26 @@ def _look_up(group: AnyGroup | None, key: Key, require_stable: bool) -> tuple[Co
 @handles(OffsetDeleteRequest)
 async def offset_delete(services: Services, ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete committed offsets of topics that the group does not read."""
-    asked = [(topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions]
-    metadata = services.metadata
-    known = [key for key in asked if metadata.partition(*key) is not None]
-    error, errors = await services.groups.delete_offsets(request.group_id, known)
-    if error is not ErrorCode.NONE:
-        return OffsetDeleteResponse(error_code=error, topics=[])
-    return OffsetDeleteResponse(
-        error_code=ErrorCode.NONE,
-        topics=[
-            OffsetDeleteResponse.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponse.OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index,
-                        error_code=errors.get(
-                            (topic.name, partition.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                        ),
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )
+    metadata, turn = services.metadata, Turn()
+    known: list[Key] = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            if metadata.partition(topic.name, partition.partition_index) is not None:
+                known.append((topic.name, partition.partition_index))
+            await turn.end_if_over()
+    errors: dict[Key, ErrorCode] = {}
+    for portion in portions(known, DELETED_AT_ONCE) if known else ([],):
+        error, found = await services.groups.delete_offsets(request.group_id, portion)
+        if error is not ErrorCode.NONE:
+            return OffsetDeleteResponse(error_code=error, topics=[])
+        errors |= found
+    topics = []
+    for topic in request.topics:
+        answers = ElementWriter(OffsetDeleteResponse, ctx.api_version)
+        for partition in topic.partitions:
+            index = partition.partition_index
+            code = errors.get((topic.name, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            answers.append(OffsetDeleteResponse.OffsetDeleteResponsePartition(partition_index=index, error_code=code))
+            await turn.end_if_over()
+        topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=answers.array()))
+    return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)

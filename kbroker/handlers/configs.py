@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+MOST_CHANGES = 2_000
 
 
 # -- DescribeConfigs ----------------------------------------------------------------------------------------------
@@ -214,6 +215,9 @@ async def _alter(
 
 
 def _check_changes(changes: Sequence[Change]) -> None:
+    if len(changes) > MOST_CHANGES:
+        text = f"{len(changes)} changes of one resource: no resource has as many as {MOST_CHANGES} keys"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     twice = sorted(name for name, times in Counter(change.name for change in changes).items() if times > 1)
     if twice:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys : {','.join(twice)}")

@@ -29,7 +29,7 @@ from kbroker.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kbroker.replica.turns import in_turns
+from kbroker.replica.turns import Turn, in_turns, portions
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
 """What a principal may do with a group where no authorizer says otherwise: READ, DELETE, DESCRIBE."""
@@ -242,10 +242,11 @@ def _list_groups(
 @handles(DeleteGroupsRequest)
 async def delete_groups(services: Services, ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete groups that have no members, with their offsets."""
-    errors = await services.groups.delete_groups(request.groups_names)
-    return DeleteGroupsResponse(
-        results=[
-            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
-            for group_id, error in errors.items()
-        ]
-    )
+    turn = Turn()
+    deleted = ElementWriter(DeleteGroupsResponse, ctx.api_version)
+    for portion in portions(list(dict.fromkeys(request.groups_names))):
+        errors = await services.groups.delete_groups(portion)
+        for group_id, error in errors.items():
+            deleted.append(DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error))
+        await turn.end_if_over()
+    return DeleteGroupsResponse(results=deleted.array())

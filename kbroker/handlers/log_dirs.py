@@ -12,6 +12,8 @@ from kbroker.protocol.messages.log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from kbroker.replica import log_dir_states
+from kbroker.replica.turns import Turn
 
 Partition = DescribeLogDirsResponse.DescribeLogDirsPartition
 AlterResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
@@ -29,9 +31,11 @@ async def alter_replica_log_dirs(
         for partition in topic.partitions
     }
     results: dict[str, list[AlterResult]] = defaultdict(list)
+    turn = Turn()
     for (topic, partition), path in wanted.items():
         error = await services.replicas.alter_log_dir(topic, partition, path)
         results[topic].append(AlterResult(partition_index=partition, error_code=error))
+        await turn.end_if_over()
     return AlterReplicaLogDirsResponse(
         results=[
             AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name=topic, partitions=partitions)
@@ -41,17 +45,19 @@ async def alter_replica_log_dirs(
 
 
 @handles(DescribeLogDirsRequest)
-def describe_log_dirs(
+async def describe_log_dirs(
     services: Services, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """List all directories with the partitions asked for (null: all of them)."""
+    turn = Turn()
     wanted: dict[str, set[int]] | None = None
     if request.topics is not None:
         wanted = defaultdict(set)
         for topic in request.topics:
             wanted[topic.topic].update(topic.partitions)
+            await turn.end_if_over()
     results = []
-    for directory in services.replicas.describe_log_dirs(wanted):
+    for directory in await log_dir_states.describe_log_dirs(services.replicas, wanted):
         topics: dict[str, list[Partition]] = defaultdict(list)
         for name, partition, size, offset_lag, is_future in directory.replicas:
             topics[name].append(
@@ -59,6 +65,7 @@ def describe_log_dirs(
                     partition_index=partition, partition_size=size, offset_lag=offset_lag, is_future_key=is_future
                 )
             )
+            await turn.end_if_over()
         results.append(
             DescribeLogDirsResponse.DescribeLogDirsResult(
                 error_code=directory.error,

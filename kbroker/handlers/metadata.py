@@ -82,7 +82,7 @@ def _wanted_topics(
         yield
     if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         return _create_and_answer(services, ctx, request, found, missing)
-    return _answer(services, ctx, request, EncodedArray(len(found), list(found.values())))
+    return _answer(services, ctx, request, EncodedArray(len(found), [b"".join(found.values())]))
 
 
 async def _create_and_answer(
@@ -95,7 +95,7 @@ async def _create_and_answer(
     errors = await create_missing_topics(services, missing)
     for name, code in errors.items():
         found[name] = _topic_error(request, ctx, code, name)
-    return _answer(services, ctx, request, EncodedArray(len(found), list(found.values())))
+    return _answer(services, ctx, request, EncodedArray(len(found), [b"".join(found.values())]))
 
 
 def _answer(services: Services, ctx: RequestContext, request: MetadataRequest, topics: Any) -> MetadataResponse:

@@ -38,9 +38,11 @@ async def create_topics(services: Services, ctx: RequestContext, request: Create
     results: dict[str, CreatedTopic] = {}
     planned = await _plan(services, request, results)
     if request.validate_only:
+        turn = Turn()
         for topic in planned:
             results[topic.name] = _created(services, ctx, topic, ErrorCode.NONE)
             results[topic.name].topic_id = ZERO_UUID
+            await turn.end_if_over()
     elif planned:
         await _create(services, ctx, planned, request.timeout_ms, results)
     return CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
@@ -90,6 +92,7 @@ async def _create(
     errors = await write_topics(services, planned)
     counts = {topic.name: len(topic.assignment) for topic in planned if errors[topic.name] is None}
     late = await wait_for_leaders(services.metadata, counts, timeout_ms)
+    turn = Turn()
     for topic in planned:
         error = errors[topic.name]
         if error is not None:
@@ -99,6 +102,7 @@ async def _create(
         else:
             code = ErrorCode.REQUEST_TIMED_OUT if topic.name in late else ErrorCode.NONE
             results[topic.name] = _created(services, ctx, topic, code)
+        await turn.end_if_over()
 
 
 def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: ErrorCode) -> CreatedTopic:
@@ -131,9 +135,13 @@ async def delete_topics(services: Services, ctx: RequestContext, request: Delete
     if not services.config.delete_topic_enable:
         old = ctx.api_version < 3
         raise KafkaError(ErrorCode.INVALID_REQUEST if old else ErrorCode.TOPIC_DELETION_DISABLED)
-    results = [_find(services, name, topic_id) for name, topic_id in _asked(ctx, request)]
+    results, turn = [], Turn()
+    for name, topic_id in _asked(ctx, request):
+        results.append(_find(services, name, topic_id))
+        await turn.end_if_over()
     marked = set()
     for result in results:
+        await turn.end_if_over()
         if result.error_code is ErrorCode.NONE and result.name is not None:
             error = await _mark(services, result.name)
             if error is None:

@@ -11,7 +11,6 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -86,18 +85,6 @@ class ReplicationPort(Protocol):
 
     async def close(self) -> None:
         """End all; return when no log is changed any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogDirState:
-    """One log directory as DescribeLogDirs shows it."""
-
-    path: str
-    error: ErrorCode
-    total_bytes: int
-    usable_bytes: int
-    replicas: list[tuple[str, int, int, int, bool]]
-    """(topic, partition, size, offset lag, is_future)"""
 
 
 class ReplicaManager:
@@ -488,26 +475,3 @@ class ReplicaManager:
         """Begin to move a replica into another log directory of this broker."""
         async with self._leadership.lock:
             return await self._moves.alter(topic, partition, log_dir)
-
-    def describe_log_dirs(self, topics: dict[str, set[int]] | None) -> list[LogDirState]:
-        """Sizes and offset lags per log directory; all partitions when `topics` is None."""
-        states = []
-        for found in self.logs.describe():
-            error = ErrorCode.NONE if found.error is None else ErrorCode.KAFKA_STORAGE_ERROR
-            replicas = [
-                (topic, partition, size, self._lag(topic, partition, is_future), is_future)
-                for topic, partition, size, is_future in found.logs
-                if topics is None or partition in topics.get(topic, ())
-            ]
-            states.append(LogDirState(found.path, error, found.total_bytes, found.usable_bytes, replicas))
-        return states
-
-    def _lag(self, topic: str, partition: int, is_future: bool) -> int:
-        """How far a log lacks behind its high watermark, or a copy behind its log; -1 where nothing is hosted."""
-        hosted = self._hosted.get((topic, partition))
-        if hosted is None:
-            return -1
-        if not is_future:
-            return max(hosted.log.high_watermark - hosted.log.log_end_offset, 0)
-        future = self.logs.future(topic, partition)
-        return 0 if future is None else hosted.log.log_end_offset - future.log_end_offset

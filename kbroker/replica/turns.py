@@ -57,10 +57,16 @@ async def finished(answer: Answer | Awaitable[Answer]) -> Answer:
     return await answer if isinstance(answer, Awaitable) else answer
 
 
-def portions(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Cut what is worked off in turns into pieces of so many items that the clock costs nothing beside them."""
-    for start in range(0, len(items), PORTION):
-        yield items[start : start + PORTION]
+def is_long_work_under_way() -> bool:
+    """Whether there is work that takes more than one turn."""
+    return len(_under_way) > 0
+
+
+def portions(items: Sequence[Item], size: int | None = None) -> Iterator[Sequence[Item]]:
+    """Cut what is worked off in turns into pieces, of so many items that the clock costs nothing beside them."""
+    size = size or PORTION
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
 
 
 def _turn_s() -> float:

@@ -1,7 +1,13 @@
 """The log and the limit of open files, each in a process of its own."""
 
+import asyncio
 import subprocess
 import sys
+
+import pytest
+
+from kbroker import process
+from kbroker.replica import turns
 
 
 def told_by(script: str, *launcher: str) -> str:
@@ -30,3 +36,33 @@ def test_a_process_that_has_its_own_logging_keeps_it() -> None:
 def test_as_many_files_as_may_be_are_open() -> None:
     script = "import resource; raise_descriptor_limit(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     assert told_by(script, "prlimit", "--nofile=100:200") == "200 200\n"
+
+
+async def test_all_garbage_is_collected_when_no_long_work_is_under_way_or_at_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    is_at_work = True
+    collected = 0
+
+    def collect() -> None:
+        nonlocal collected
+        collected += 1
+
+    monkeypatch.setattr(turns, "is_long_work_under_way", lambda: is_at_work)
+    monkeypatch.setattr(process, "COLLECT_PAUSE_S", 0.001)
+    monkeypatch.setattr(process, "LONGEST_COLLECT_PAUSE_S", 3600)
+    task = asyncio.create_task(process.collect_now_and_then(collect))
+    await asyncio.sleep(0.05)
+    assert not collected
+    is_at_work = False
+    async with asyncio.timeout(10):
+        while not collected:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    is_at_work = True
+    monkeypatch.setattr(process, "LONGEST_COLLECT_PAUSE_S", 0)
+    task.cancel()
+    task, collected = asyncio.create_task(process.collect_now_and_then(collect)), 0
+    async with asyncio.timeout(10):
+        while collected < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    task.cancel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from kbroker.config.broker_config import BrokerConfig
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.replica import log_dir_moves
+from kbroker.replica.log_dir_states import log_dir_states
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 from tests.kbroker.handlers.test_produce import request_for, send
@@ -37,11 +38,8 @@ class Moving(Played):
 
     def dirs(self) -> list[tuple[str, bool, int]]:
         """Directory, is it a copy, lag: of partition 0."""
-        return [
-            (Path(state.path).name, is_future, lag)
-            for state in self.replicas.describe_log_dirs({TOPIC: {0}})
-            for _, _, _, lag, is_future in state.replicas
-        ]
+        states: Any = drained(log_dir_states(self.replicas, self.logs.describe(), {TOPIC: {0}}))
+        return [(Path(state.path).name, is_future, lag) for state in states for *_, lag, is_future in state.replicas]
 
     async def alter(self, log_dir: str, partition: int = 0, topic: str = TOPIC) -> ErrorCode:
         return await self.replicas.alter_log_dir(topic, partition, log_dir)
@@ -55,6 +53,14 @@ class Moving(Played):
         (found,) = partitions_of(ask(self, fetch_request((0, offset))))
         assert found.error_code is ErrorCode.NONE
         return len(found.records)
+
+
+def drained(steps: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 @pytest.fixture

@@ -64,16 +64,6 @@ async def test_records_that_were_deleted_by_age_are_seen_by_who_waits(played: Pl
     assert [each.log_start_offset for each in partitions_of(answer)] == [1]
 
 
-async def test_log_directories_are_described_with_sizes(played: Played) -> None:
-    await played.lead((0, 1))
-    append(played)
-    (found,) = played.replicas.describe_log_dirs(None)
-    assert (found.error, found.path) == (ErrorCode.NONE, played.logs.live_dirs[0])
-    assert sorted((partition, size > 0) for _, partition, size, _, _ in found.replicas) == [(0, True), (1, False)]
-    (some,) = played.replicas.describe_log_dirs({TOPIC: {1}})
-    assert [partition for _, partition, *_ in some.replicas] == [1]
-
-
 async def test_update_metadata_of_an_older_controller_changes_nothing(played: Played) -> None:
     played.tell(TOPIC, TOPIC_ID, [0], controller_epoch=3)
     assert played.tell(TOPIC, TOPIC_ID, [1], controller_epoch=2).error_code == ErrorCode.STALE_CONTROLLER_EPOCH
