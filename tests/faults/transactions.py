@@ -1,0 +1,174 @@
+"""Transactional producers that write while a test breaks things, and what must be true of it in the end.
+
+Each transaction writes one record to every partition. Committed: all of them are read under read_committed, once;
+aborted: none is; if the producer could not learn which: all or none.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from types import TracebackType
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from kbroker import Admin
+from tests.faults.cluster_view import TIMEOUT, until
+
+COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", "unknown"
+CALL_S = 5.0
+SHARE_ABORTED = 0.3
+
+
+class TransactionalWriter:
+    """librdkafka's producer in a thread, one transaction after the other; a new one takes over when it is fenced."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, name: str, seed: int) -> None:
+        self.name = name
+        self.outcomes: dict[str, str] = {}
+        self.errors: list[str] = []
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._partitions = partitions
+        self._random = random.Random(seed)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name)
+
+    def __enter__(self) -> TransactionalWriter:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.finish()
+
+    def finish(self) -> None:
+        """Begin no more transactions, and end the one under way."""
+        self._stopped.set()
+        self._thread.join(TIMEOUT)
+        assert not self._thread.is_alive(), f"{self.name} hangs: {self.errors[-3:]}"
+
+    def committed(self) -> int:
+        """How many commits were acknowledged."""
+        return sum(outcome is COMMITTED for outcome in self.outcomes.values())
+
+    def until_progress(self, commits: int = 3) -> None:
+        """Wait for some more transactions to be committed."""
+        before = self.committed()
+        until(lambda: self.committed() >= before + commits, f"{self.name} does not go on: {self.errors[-3:]}")
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopped.is_set():
+            producer = Producer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "transactional.id": self.name,
+                    "socket.timeout.ms": 5_000,
+                    "transaction.timeout.ms": 20_000,
+                    "log_level": 0,
+                }
+            )
+            try:
+                self._patiently(producer.init_transactions)
+                while not self._stopped.is_set():
+                    number += 1
+                    self._one(producer, f"{self.name}-{number}")
+            except KafkaException:
+                continue  # told in `errors`; the next producer ends what this one left
+
+    def _one(self, producer: Producer, transaction: str) -> None:
+        self.outcomes[transaction] = UNKNOWN
+        try:
+            producer.begin_transaction()
+            for partition in range(self._partitions):
+                producer.produce(self._topic, transaction, partition=partition)
+            if self._random.random() < SHARE_ABORTED:
+                producer.flush(self._random.choice((0, CALL_S)))
+                self._patiently(producer.abort_transaction)
+                self.outcomes[transaction] = ABORTED
+                return
+            self._patiently(producer.commit_transaction)
+            self.outcomes[transaction] = COMMITTED
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            self._patiently(producer.abort_transaction)
+            self.outcomes[transaction] = ABORTED
+
+    def _patiently(self, call: Callable[[float], object]) -> None:
+        """Call again until it is done, or cannot be."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                call(CALL_S)
+                return
+            except KafkaException as error:
+                self.errors.append(f"{call}: {error}")
+                if not error.args[0].retriable() or time.monotonic() > deadline:
+                    raise
+
+
+def read_committed(bootstrap: str, topic: str, partitions: int) -> list[tuple[str, int]]:
+    """(transaction, partition) of all records that count, once all is decided."""
+    with Admin(bootstrap) as admin:
+        keys = [(topic, partition) for partition in range(partitions)]
+
+        def all_decided() -> bool:
+            stable, ends = admin.list_offsets(keys, read_committed=True), admin.list_offsets(keys)
+            return [each.offset for each in stable.values()] == [each.offset for each in ends.values()]
+
+        until(all_decided, "the last stable offset stands still")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)])
+    found: list[tuple[str, int]] = []
+    ended: set[int] = set()
+    deadline = time.monotonic() + TIMEOUT
+    try:
+        while len(ended) < partitions:
+            assert time.monotonic() < deadline, ended
+            message = consumer.poll(0.5)
+            if message is None:
+                continue
+            error = message.error()
+            if error is None:
+                found.append((message.value().decode(), message.partition()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+    finally:
+        consumer.close()
+    return found
+
+
+def problems(outcomes: dict[str, str], read: Iterable[tuple[str, int]], partitions: int) -> list[str]:
+    """What is not as it must be."""
+    found: list[str] = []
+    counts = Counter(read)
+    found += [
+        f"{transaction} is {count} times in partition {p}" for (transaction, p), count in counts.items() if count > 1
+    ]
+    by_transaction: dict[str, set[int]] = defaultdict(set)
+    for transaction, partition in counts:
+        by_transaction[transaction].add(partition)
+    for transaction, outcome in outcomes.items():
+        there = len(by_transaction.pop(transaction, ()))
+        if outcome is COMMITTED and there != partitions:
+            found.append(f"{transaction} was committed and is in {there} of {partitions} partitions")
+        elif outcome is ABORTED and there:
+            found.append(f"{transaction} was aborted and is in {there} partitions")
+        elif outcome is UNKNOWN and there not in (0, partitions):
+            found.append(f"{transaction} is torn: in {there} of {partitions} partitions")
+    found += [f"{transaction} was never written" for transaction in by_transaction]
+    return found
