@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Protocol
 from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kbroker.replica.turns import Turn
 
 if TYPE_CHECKING:
     from kbroker.client.connection import Connection
@@ -38,8 +39,6 @@ VERSION = 1
 """Of WriteTxnMarkers: brokers of 2.8 and later have it, so it is not asked for."""
 MOST_PER_REQUEST = 1000
 """Partitions; what is left goes with the next request."""
-MOST_PER_TURN = 100
-"""Partitions routed, or appended to, before others get their turn of the loop."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 ABSENT_S = 5.0
 """How long a partition may be missing in the metadata before it counts as deleted: a broker that has just become the
@@ -150,12 +149,10 @@ class MarkerSender:
 
     async def _route_all(self) -> None:
         try:
-            number = 0
+            turn = Turn()
             while self._unrouted:
                 self._route(*self._unrouted.popleft())
-                number += 1
-                if number % MOST_PER_TURN == 0:
-                    await asyncio.sleep(0)
+                await turn.end_if_over()
         finally:
             self._router = None
 
@@ -323,10 +320,10 @@ class _Queue:
             self._sender.park([*items, *self._items])
             self._items.clear()
             return
-        for number, (ending, key, error_code) in enumerate(_outcomes(items, answer), 1):
+        turn = Turn()
+        for ending, key, error_code in _outcomes(items, answer):
             self._sender.settle(ending, key, error_code)
-            if number % MOST_PER_TURN == 0:
-                await asyncio.sleep(0)
+            await turn.end_if_over()
 
     async def _ask(self, request: WriteTxnMarkersRequest) -> object:
         address = self._sender.address_of(self._broker_id)

@@ -18,7 +18,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
@@ -43,6 +42,7 @@ from kbroker.coordinator.transaction import (
 from kbroker.coordinator.transaction_loading import load_transactions
 from kbroker.coordinator.transaction_records import transaction_key, transaction_value
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.replica.turns import Turn
 from kbroker.segment.log import Log
 
 if TYPE_CHECKING:
@@ -56,8 +56,6 @@ ALL_IN_SYNC = -1
 UNCOMPRESSED = 0
 APPEND_AGAIN_S = 0.1
 """After a record that must be written was not."""
-TURN_S = 0.004
-"""What a look at all transactional ids may take of one turn of the loop."""
 
 
 @dataclass(slots=True, eq=False)
@@ -274,16 +272,14 @@ class TransactionCoordinator:
 
     async def _each(self, owned: TransactionsPartition) -> AsyncIterator[Transaction]:
         """Yield what the partition holds as long as it is ours; now and then everybody else gets their turn."""
-        ends = monotonic() + TURN_S
         if owned.is_loading:
             return
+        turn = Turn()
         for transaction in list(owned.transactions.values()):
             yield transaction
-            if monotonic() >= ends:
-                await asyncio.sleep(0)
-                if not self._owned.is_current(owned):
-                    return
-                ends = monotonic() + TURN_S
+            await turn.end_if_over()
+            if not self._owned.is_current(owned):
+                return
 
     # --- what transactions ask for ----------------------------------------------------------------------------
 

@@ -14,6 +14,9 @@ from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.schema import REQUIRED, Field, schema_of
 
+FIRST_BATCHED_ADD_PARTITIONS = 4
+"""The version of AddPartitionsToTxn that has an error for all transactions together."""
+
 Refuse = Callable[[Any, Any, int, ErrorCode, str | None], Any]
 """(response class, request, version, code, message) -> response"""
 
@@ -345,6 +348,30 @@ def _delete_groups(response: Any, request: Any, version: int, code: ErrorCode, m
     )
 
 
+def _add_partitions_to_txn(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    if version >= FIRST_BATCHED_ADD_PARTITIONS:
+        return response(error_code=code)
+    of_partition = response.AddPartitionsToTxnPartitionResult
+    topics = [
+        response.AddPartitionsToTxnTopicResult(
+            name=topic.name,
+            results_by_partition=[
+                of_partition(partition_index=each, partition_error_code=code) for each in topic.partitions
+            ],
+        )
+        for topic in request.v3_and_below_topics
+    ]
+    return response(results_by_topic_v3_and_below=topics)
+
+
+def _describe_transactions(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    states = [
+        blank(response.TransactionState, transactional_id=transactional_id, error_code=code)
+        for transactional_id in request.transactional_ids
+    ]
+    return response(transaction_states=states)
+
+
 _PER_ITEM: dict[int, Refuse] = {
     0: _produce,
     1: _fetch,
@@ -358,6 +385,7 @@ _PER_ITEM: dict[int, Refuse] = {
     20: _delete_topics,
     21: _delete_records,
     23: _offset_for_leader_epoch,
+    24: _add_partitions_to_txn,
     27: _write_txn_markers,
     28: _txn_offset_commit,
     32: _describe_configs,
@@ -369,5 +397,6 @@ _PER_ITEM: dict[int, Refuse] = {
     43: _elect_leaders,
     44: _alter_configs,
     61: _describe_producers,
+    65: _describe_transactions,
     69: _consumer_group_describe,
 }

@@ -13,6 +13,7 @@ from kbroker.protocol.headers import encode_response
 from kbroker.protocol.messages.metadata import MetadataResponse
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.topics import DeleteTopicsRequest
+from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest, DescribeTransactionsRequest
 
 load_all()
 
@@ -46,6 +47,30 @@ def test_topics_to_delete_are_named_in_old_and_new_versions() -> None:
     state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=b"\x01" * 16)
     new = refusal(20, DeleteTopicsRequest(topics=[state], timeout_ms=1), 6, ErrorCode.NOT_CONTROLLER)
     assert [(each.name, each.topic_id) for each in new.responses] == [(None, b"\x01" * 16)]
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_partitions_that_cannot_be_added_to_a_transaction_are_named_where_clients_ask(version: int) -> None:
+    structs = AddPartitionsToTxnRequest
+    topics = [structs.AddPartitionsToTxnTopic(name="t", partitions=[4, 6])]
+    request = structs(v3_and_below_topics=topics) if version == 3 else structs(transactions=[])
+    answer = refusal(24, request, version, ErrorCode.NOT_COORDINATOR)
+    if version == 4:
+        assert answer.error_code is ErrorCode.NOT_COORDINATOR
+        return
+    (topic,) = answer.results_by_topic_v3_and_below
+    assert [(p.partition_index, p.partition_error_code) for p in topic.results_by_partition] == [
+        (4, ErrorCode.NOT_COORDINATOR),
+        (6, ErrorCode.NOT_COORDINATOR),
+    ]
+
+
+def test_each_transaction_that_cannot_be_described_is_named() -> None:
+    answer = refusal(65, DescribeTransactionsRequest(transactional_ids=["a", "b"]), 0, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert [(each.transactional_id, each.error_code) for each in answer.transaction_states] == [
+        ("a", ErrorCode.UNKNOWN_SERVER_ERROR),
+        ("b", ErrorCode.UNKNOWN_SERVER_ERROR),
+    ]
 
 
 def test_blank_fills_what_has_no_default() -> None:
