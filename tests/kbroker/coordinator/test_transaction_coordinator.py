@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import gc
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,10 +17,25 @@ import pytest
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.coordinator.local_markers import LocalMarkers
 from kbroker.coordinator.marker_sender import MarkerSender
-from kbroker.coordinator.transaction import COMPLETE_ABORT, COMPLETE_COMMIT, EMPTY, ONGOING, Answer
+from kbroker.coordinator.partitioning import partition_for
+from kbroker.coordinator.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
+    EMPTY,
+    ONGOING,
+    PREPARE_COMMIT,
+    Answer,
+    Transaction,
+    TransactionRecord,
+    TransactionState,
+)
 from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
+from kbroker.coordinator.transaction_records import read_transaction_value, transaction_key, transaction_value
+from kbroker.process import GC_THRESHOLDS
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.control import ControlType, read_marker
+from kbroker.segment.log import AppendOrigin
 from tests.fixtures.data_path import TOPIC, Played
 
 PARTITIONS = 4
@@ -368,3 +386,108 @@ async def test_both_are_looked_for_at_their_intervals(coordinated: Coordinated) 
     async with asyncio.timeout(TIMEOUT):
         while coordinated.transactions.transactions():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.002)
+
+
+# --- many ---------------------------------------------------------------------------------------------------------
+
+MANY = 10_000
+LONGEST_S = 0.05
+
+
+async def longest_turn(work: Awaitable[Any]) -> float:
+    """How much of the processor's time the longest turn of the loop took, in seconds."""
+    longest, is_over = 0.0, False
+
+    async def watch() -> None:
+        nonlocal longest
+        last = time.thread_time()
+        while not is_over:
+            await asyncio.sleep(0)
+            now = time.thread_time()
+            longest, last = max(longest, now - last), now
+
+    watching = asyncio.ensure_future(watch())
+    await work
+    is_over = True
+    await watching
+    return longest
+
+
+async def with_records(coordinated: Coordinated, record: TransactionRecord, number: int) -> None:
+    """Let the log hold so many ids with such a record; another coordinator is to read them."""
+    await coordinated.transactions.stop()
+    builders = [BatchBuilder(1 << 30) for _ in range(PARTITIONS)]
+    for each in range(number):
+        transactional_id = f"id-{each}"
+        value = transaction_value(record._replace(producer_id=each))
+        builders[partition_for(transactional_id, PARTITIONS)].append(transaction_key(transactional_id), value)
+    for partition, builder in enumerate(builders):
+        partition_log = coordinated.played.logs.get(TRANSACTIONS_TOPIC, partition)
+        assert partition_log is not None
+        partition_log.append_as_leader(builder.build(), coordinated.leader_epoch, 1, AppendOrigin.COORDINATOR)
+    coordinated.transactions = coordinated.make_coordinator()
+    coordinated.transactions.start()
+
+
+@pytest.fixture
+def little_garbage() -> Iterator[None]:
+    """As in a broker's process: what is there already is not looked at again and again."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("little_garbage")
+async def test_many_idle_ids_are_read_looked_at_and_forgotten_without_holding_up_the_loop(
+    coordinated: Coordinated,
+) -> None:
+    await with_records(coordinated, TransactionRecord(0, 3, 60_000, EMPTY, last_update_ms=1), MANY)
+    assert await longest_turn(coordinated.lead()) < LONGEST_S
+    assert len(coordinated.transactions.transactions()) == MANY
+    assert await longest_turn(coordinated.transactions.abort_timed_out_transactions()) < LONGEST_S
+    assert await longest_turn(coordinated.transactions.expire_transactional_ids()) < LONGEST_S
+    async with asyncio.timeout(TIMEOUT):
+        while coordinated.transactions.transactions():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("little_garbage")
+@pytest.mark.parametrize("state", [ONGOING, PREPARE_COMMIT])
+async def test_many_transactions_are_ended_without_holding_up_the_loop(
+    coordinated: Coordinated, state: TransactionState
+) -> None:
+    number = MANY // 5
+    record = TransactionRecord(0, 3, 60_000, state, frozenset({(TOPIC, 0), (TOPIC, 1)}), 1, 1)
+    await with_records(coordinated, record, number)
+    expected = COMPLETE_ABORT if state is ONGOING else COMPLETE_COMMIT
+
+    async def end_all() -> None:
+        await coordinated.lead()
+        await coordinated.transactions.abort_timed_out_transactions()
+        async with asyncio.timeout(3 * TIMEOUT):
+            while any(each.state is not expected for each in coordinated.transactions.transactions()):  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+    assert await longest_turn(end_all()) < LONGEST_S
+    partition_log = coordinated.played.logs.get(TOPIC, 0)
+    assert partition_log is not None
+    assert partition_log.log_end_offset == number
+
+
+def test_an_idle_id_costs_little_memory() -> None:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        value = transaction_value(TransactionRecord(1 << 40, 3, 60_000, EMPTY, last_update_ms=1 << 40))
+        before = tracemalloc.get_traced_memory()[0]
+        kept = {}
+        for number in range(1_000):
+            transactional_id = f"transactional-id-{number}"
+            kept[transactional_id] = Transaction(transactional_id, read_transaction_value(value))
+        assert (tracemalloc.get_traced_memory()[0] - before) / len(kept) < 600
+    finally:
+        tracemalloc.stop()
