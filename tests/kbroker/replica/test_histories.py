@@ -3,13 +3,19 @@
 Anything may be late or lost: orders of the controller, fetches, answers, changes of the ISR. A leader that has been
 voted out goes on until it hears of it. Whatever was acknowledged with acks=all must be in the end where it was, what a
 consumer could read once must never be another record, and all logs become the same.
+
+    KBROKER_HISTORIES=10000 pytest tests/kbroker/replica/test_histories.py    more of them
+    KBROKER_HISTORY=1234 pytest tests/kbroker/replica/test_histories.py       one again, by the number in the failure
+
+Each run also plays some that nobody has played before; these too are played again by the number in the failure.
 """
 
 from __future__ import annotations
 
+import os
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,10 +26,11 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetch_sessions import FetchSessions
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
-from kbroker.replica.fetching import FetchParameters, PartitionFetch
+from kbroker.replica.fetching import NOTE_INTERVAL_MS, FetchParameters, PartitionFetch
 from kbroker.replica.follower_log import follow, settle
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import (
+    REFUSED_MS,
     AssignLeaderEpoch,
     Assignment,
     HighWatermarkMoved,
@@ -41,7 +48,11 @@ from tests.fixtures.data_path import TOPIC, TOPIC_ID, one_batch
 
 REPLICAS = (1, 2, 3)
 STEPS = 400
-HISTORIES = 40
+HISTORIES = int(os.environ.get("KBROKER_HISTORIES", "40"))
+NEW_HISTORIES = max(HISTORIES // 10, 1)
+QUIET_MS, QUIET_ROUNDS = 2 * (REFUSED_MS + NOTE_INTERVAL_MS), 80
+"""Who was refused is asked for again, and who is idle counted again, before all is over."""
+CHOSEN = os.environ.get("KBROKER_HISTORY")
 LAG_MS = 50
 VERSION = 17
 
@@ -298,9 +309,15 @@ class Broker:
     def come_back(self) -> None:
         if not self.is_up:
             self.is_up = True
+            if self.id not in self.play.controller.isr and self.play.rng.random() < 0.3:
+                self.lose_tail()
             self.log.high_watermark = self.play.rng.randint(self.log.log_start_offset, self.log.high_watermark)
             self.start()
             self.play.controller.broker_came(self.id)
+
+    def lose_tail(self) -> None:
+        """What had not reached the disk when the power failed."""
+        self.log.truncate_to(self.play.rng.randint(self.log.log_start_offset, self.log.log_end_offset))
 
     def is_preferred(self) -> None:
         self.play.controller.elect(self.id)
@@ -381,8 +398,8 @@ class Play:
         self.go_on_in_order()
 
     def go_on_in_order(self) -> None:
-        for _ in range(40):
-            self.now += 20
+        for _ in range(QUIET_ROUNDS):
+            self.now += QUIET_MS // QUIET_ROUNDS
             for broker in self.brokers.values():
                 while broker.orders:
                     broker.obey()
@@ -417,17 +434,33 @@ HAPPENINGS: dict[Callable[[Broker], None], int] = {
 """What may happen to a broker, and how often."""
 
 
-@pytest.fixture(params=range(HISTORIES))
-def play(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Play]:
-    made = Play(tmp_path, request.param)
-    yield made
-    made.close()
+@pytest.mark.parametrize("seed", [int(CHOSEN)] if CHOSEN else range(HISTORIES))
+def test_nothing_acknowledged_is_lost_and_all_logs_become_the_same(seed: int, tmp_path: Path) -> None:
+    play_history(seed, tmp_path)
 
 
-def test_nothing_acknowledged_is_lost_and_all_logs_become_the_same(play: Play) -> None:
-    for _ in range(STEPS):
-        play.step()
-    play.calm_down()
+@pytest.mark.skipif(CHOSEN is not None, reason="one history was asked for, and is played above")
+def test_histories_that_nobody_has_played_before_lose_nothing_either(tmp_path: Path) -> None:
+    first = random.SystemRandom().randrange(1 << 32, 1 << 48)
+    for seed in range(first, first + NEW_HISTORIES):
+        play_history(seed, tmp_path / str(seed))
+
+
+def play_history(seed: int, folder: Path) -> None:
+    play = Play(folder, seed)
+    try:
+        for _ in range(STEPS):
+            play.step()
+        play.calm_down()
+        check_that_all_is_well(play)
+    except Exception as error:
+        error.add_note(f"history {seed}")
+        raise
+    finally:
+        play.close()
+
+
+def check_that_all_is_well(play: Play) -> None:
     leader = play.brokers[play.controller.leader]
     assert sorted(play.controller.isr) == list(REPLICAS)
     assert leader.state.isr == play.controller.isr
