@@ -27,7 +27,7 @@ from kbroker.controller.machine import Machine
 from kbroker.controller.orders import Orders
 from kbroker.controller.ports import BrokerChannels
 from kbroker.controller.state import ControllerState
-from kbroker.controller.znode_operations import ControllerMoved, SessionExpired
+from kbroker.controller.znode_operations import ControllerMoved, SessionExpired, ZooKeeperError
 from kbroker.controller.zookeeper import ZooKeeper
 
 log = logging.getLogger(__name__)
@@ -257,8 +257,15 @@ class ControllerRunner:
         """
         term = self._term
         self._end_term()
-        if term is not None:
-            await self._zookeeper.resign(term)
+        while term is not None:
+            try:
+                await self._zookeeper.resign(term)
+                term = None
+            except SessionExpired:
+                raise
+            except ZooKeeperError as error:  # while the node names us there would be no controller at all
+                log.error("resigning failed and is tried again: %s", error)
+                await asyncio.sleep(_RETRY_ELECTION_AFTER_S)
         await asyncio.sleep(_RETRY_ELECTION_AFTER_S)
         self._enqueue_once(self._run_for_controller)
 

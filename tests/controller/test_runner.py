@@ -12,6 +12,7 @@ import pytest
 from kbroker.controller import znodes
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.controller_store import ElectedController
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicPartition
@@ -263,6 +264,34 @@ async def test_what_zookeeper_refuses_ends_in_an_answer_too(start: StartNode, mo
             answer = await node.runner.alter_reassignments(AlterPartitionReassignmentsRequest(topics=[moves]))
     assert answer.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
     await until(lambda: node.runner.controller_epoch == 2)
+
+
+async def test_a_controller_that_cannot_even_resign_tries_until_it_can(
+    start: StartNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await start(1), await start(2)
+    await until(lambda: 2 in one.runner.state.brokers)
+    await one.session.create_topics([topic("t", [2, 1])])
+    await until(lambda: one.channels.leaders.get(1) == {("t", 0): 2})
+    resign, refusals = one.session.resign, 0
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("nobody expects this")
+
+    async def resign_at_the_second_try(term: ElectedController) -> None:
+        nonlocal refusals
+        refusals += 1
+        if refusals == 1:
+            raise ZooKeeperError("not now")
+        await resign(term)
+
+    monkeypatch.setattr(one.channels, "send", fail)
+    monkeypatch.setattr(one.session, "resign", resign_at_the_second_try)
+    await one.runner.controlled_shutdown(ControlledShutdownRequest(broker_id=2, broker_epoch=two.epoch), 3)
+    await until(lambda: two.runner.controller_epoch == 2)
+    monkeypatch.undo()
+    await two.stop()
+    await until(lambda: one.runner.is_active)
 
 
 async def test_a_controlled_shutdown_moves_leaders(start: StartNode) -> None:
