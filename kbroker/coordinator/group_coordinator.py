@@ -32,13 +32,14 @@ from kbroker.coordinator.group_events import (
     JoinRequest,
     SyncAnswer,
 )
-from kbroker.coordinator.group_keeper import GroupKeeper, steady_ms
+from kbroker.coordinator.group_keeper import GroupKeeper
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.mixed_group import MixedGroup
 from kbroker.coordinator.offsets_records import commit_key, commit_value
 from kbroker.coordinator.topic_log import Record, Records
 from kbroker.coordinator.topic_once import TopicOnce
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.replica.clocks import steady_ms
 
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from kbroker.coordinator.offsets_records import group_key, group_value
 from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
 from kbroker.coordinator.topic_log import Records, TopicLog
 from kbroker.protocol.errors import ErrorCode
+from kbroker.replica.clocks import steady_ms
 from kbroker.segment.log import Log
 
 if TYPE_CHECKING:
@@ -36,16 +36,6 @@ if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
-
-_STARTED_AT_MS = time.time() * 1000 - time.monotonic() * 1000
-
-
-def steady_ms() -> int:
-    """Milliseconds since 1970 by a clock that never jumps: a corrected system clock must not end every session.
-
-    It stands still while the machine sleeps, and stays wrong where the system's clock was wrong at the start.
-    """
-    return int(_STARTED_AT_MS + time.monotonic() * 1000)
 
 
 @dataclass(slots=True, eq=False)

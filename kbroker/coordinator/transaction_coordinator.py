@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.coordinator.append_errors import transaction_error
-from kbroker.coordinator.group_keeper import steady_ms
 from kbroker.coordinator.marker_sender import Ending, MarkerSender
 from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
 from kbroker.coordinator.topic_log import TopicLog
@@ -42,6 +41,7 @@ from kbroker.coordinator.transaction import (
 from kbroker.coordinator.transaction_loading import load_transactions
 from kbroker.coordinator.transaction_records import transaction_key, transaction_value
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.replica.clocks import steady_ms
 from kbroker.replica.turns import Turn
 from kbroker.segment.log import Log
 

@@ -39,10 +39,11 @@ def _fetch(
 ) -> FetchResponse | Awaitable[FetchResponse]:
     version = ctx.api_version
     try:
-        context = services.replicas.open_session(request, version, ctx.received_at, wanted)
+        now = services.replicas.steady()
+        context = services.replicas.open_session(request, version, now, wanted)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
-    parameters = FetchParameters(request, version, ctx.listener, ctx.received_at, services.config.fetch_max_bytes)
+    parameters = FetchParameters(request, version, ctx.listener, now, services.config.fetch_max_bytes)
     builder = _Builder(services, ctx, context.session_id)
     answer: FetchResponse | Awaitable[FetchResponse] = services.replicas.fetch(context, parameters, builder)
     return answer

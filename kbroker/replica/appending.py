@@ -79,11 +79,13 @@ class Appender:
         find: Callable[[str, int], HostedPartition | ErrorCode],
         workers: Workers,
         clock: Callable[[], int],
+        steady: Callable[[], int],
     ) -> None:
         self._metadata = metadata
         self._find = find
         self._workers = workers
         self._clock = clock
+        self._steady = steady
         self._unpacking_much = asyncio.Lock()
         self.flusher = Flusher(workers.flushing, self._flushed, self._flush_failed)
 
@@ -287,7 +289,7 @@ class Appender:
         """Write a batch into the log that this broker leads at this moment; note what it has to wait for."""
         epoch = hosted.state.leader_epoch
         result = answer.results[place] = hosted.log.append_valid(valid, epoch, now_ms, origin, verified)
-        self._count(hosted, result, now_ms)
+        self._count(hosted, result)
         if acks == ALL_IN_SYNC:
             if hosted.state.high_watermark <= result.last_offset:
                 answer.wait_for(place, hosted.acks, result.last_offset + 1)
@@ -298,19 +300,19 @@ class Appender:
         if answer.future is not None:
             answer.settle(place)
 
-    def _count(self, hosted: HostedPartition, result: AppendResult, now_ms: int) -> None:
+    def _count(self, hosted: HostedPartition, result: AppendResult) -> None:
         """Let an append count: at once, or after the flush that its log needs."""
         if hosted.followers:
             hosted.appended()
         if hosted.flush_messages != FLUSH_NEVER and hosted.needs_flush():
             self.flusher.add(hosted)
         elif not result.duplicate:
-            hosted.log_grew(result.last_offset + 1, now_ms, self._metadata.brokers)
+            hosted.log_grew(result.last_offset + 1, self._steady(), self._metadata.brokers)
 
     def _flushed(self, hosted: HostedPartition) -> None:
         # What was on disk when the flush began may have been cut off since: the log itself knows what is there.
         on_disk = hosted.log.recovery_point
-        hosted.log_grew(on_disk, self._clock(), self._metadata.brokers)
+        hosted.log_grew(on_disk, self._steady(), self._metadata.brokers)
         hosted.settle_flushed(on_disk)
 
     def _flush_failed(self, hosted: HostedPartition, error: KafkaError) -> None:

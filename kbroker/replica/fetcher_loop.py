@@ -162,7 +162,7 @@ class FetcherLoop:
     async def _wait_for_work(self) -> None:
         """Wait for a partition, or until a pause is over; a connection that nobody needs is closed."""
         due_ms = self._fetcher.next_due_ms()
-        delay = IDLE_CONNECTION_S if due_ms is None else max(due_ms - self._manager.clock(), 0) / 1000
+        delay = IDLE_CONNECTION_S if due_ms is None else max(due_ms - self._manager.steady(), 0) / 1000
         try:
             async with asyncio.timeout(delay):
                 await self._wake.wait()
@@ -175,7 +175,7 @@ class FetcherLoop:
     async def _round(self) -> bool:
         """Ask the leader once and use its answer; False when there is nothing to ask for."""
         manager = self._manager
-        now_ms = manager.clock()
+        now_ms = manager.steady()
         self._hold_back_throttled(now_ms)
         request = self._fetcher.request(now_ms, manager.broker_epoch())
         if request is None:
@@ -282,7 +282,7 @@ class FetcherLoop:
         partition_log = hosted.log
         size = len(data.records) if data.records else 0
         if size and self._manager.follower_throttle.is_throttled(hosted.topic, hosted.partition):
-            self._manager.follower_throttle.record(size, self._now())
+            self._manager.follower_throttle.record(size, self._manager.steady())
         if data.diverging_epoch.epoch >= 0:
             settle(hosted, partition_log.high_watermark, partition_log.log_start_offset)
         else:
@@ -305,7 +305,7 @@ class FetcherLoop:
         log.error("%s: what broker %d sent cannot be appended: %s", fetched, self.leader, failure)
         await self._cut_to_what_was_fetched(fetched)
         if self._fetcher.is_current(fetched):
-            self._fetcher.back_off(fetched, self._now())
+            self._fetcher.back_off(fetched, self._manager.steady())
 
     async def _cut_to_what_was_fetched(self, fetched: FetchedPartition) -> None:
         """Whatever lies beyond what was asked for is not known to be the leader's."""
@@ -332,7 +332,7 @@ class FetcherLoop:
             return
         level = logging.DEBUG if error in QUIET_ERRORS else logging.WARNING
         log.log(level, "%s: broker %d answers %s", fetched, self.leader, error.name)
-        self._fetcher.back_off(fetched, self._now())
+        self._fetcher.back_off(fetched, self._manager.steady())
 
     async def _find_place(self, fetched: FetchedPartition) -> None:
         """The leader has no record where our log ends: cut to its end, or begin anew where its log begins.

@@ -45,7 +45,7 @@ class ReplicaLookup(Protocol):
     """What a fetch needs of the replica manager."""
 
     metadata: MetadataCache
-    clock: Callable[[], int]
+    steady: Callable[[], int]
     replica_selector: ReplicaSelector | None
     leader_throttle: ReplicationThrottle
 
@@ -161,7 +161,7 @@ class PartitionFetch:
         max_wait_ms = self._parameters.max_wait_ms
         if not self._is_held_back:
             return max_wait_ms
-        return min(max_wait_ms, self._replicas.leader_throttle.pause_ms(self._replicas.clock()))
+        return min(max_wait_ms, self._replicas.leader_throttle.pause_ms(self._replicas.steady()))
 
     def attempt(self, final: bool, patient: bool = False) -> Any:
         """Return the response, or None when there is too little and time to wait.
@@ -272,7 +272,7 @@ class PartitionFetch:
             if answer.records and throttle.is_throttled(target.hosted.topic, target.partition):
                 size += len(answer.records)
         if size:
-            throttle.record(size, self._replicas.clock())
+            throttle.record(size, self._replicas.steady())
 
     def _read_all(
         self, targets: Iterable[FetchTarget], budget: int, whole_batch: bool, notes_idle: bool
@@ -467,7 +467,7 @@ class PartitionFetch:
             return False
         replicas = self._replicas
         throttle = replicas.leader_throttle
-        if not (throttle.is_throttled(hosted.topic, hosted.partition) and throttle.is_exceeded(replicas.clock())):
+        if not (throttle.is_throttled(hosted.topic, hosted.partition) and throttle.is_exceeded(replicas.steady())):
             return False
         self._is_held_back = True
         return True

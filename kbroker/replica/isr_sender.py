@@ -113,7 +113,7 @@ class IsrSender:
     ) -> None:
         manager = self._manager
         state = hosted.state
-        now_ms, alive = manager.clock(), manager.metadata.brokers
+        now_ms, alive = manager.steady(), manager.metadata.brokers
         if answer.error_code is not ErrorCode.NONE:
             log.debug("%s: the controller refuses ISR %s: %s", hosted, _text(proposal.isr), answer.error_code.name)
             manager.carry_out(hosted, state.isr_refused(proposal, answer.error_code, now_ms, alive))

@@ -192,7 +192,7 @@ class Leadership:
         manager = self._manager
         state = hosted.state
         instructions = state.become_leader(
-            assignment, hosted.log.log_end_offset, manager.clock(), manager.metadata.brokers
+            assignment, hosted.log.log_end_offset, manager.steady(), manager.metadata.brokers
         )
         manager.carry_out(hosted, instructions)
         hosted.changed()

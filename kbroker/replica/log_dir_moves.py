@@ -136,12 +136,12 @@ class LogDirMoves:
         """Copy a portion, when the rate allows it; True once the copy has taken the log's place."""
         manager = self._manager
         throttle = manager.log_dirs_throttle
-        if throttle.is_exceeded(manager.clock()):
-            await asyncio.sleep(throttle.pause_ms(manager.clock()) / 1000)
+        if throttle.is_exceeded(manager.steady()):
+            await asyncio.sleep(throttle.pause_ms(manager.steady()) / 1000)
             return False
         try:
             size = await self._in_thread(copy_portion, hosted.log, future, PORTION_BYTES)
-            throttle.record(size, manager.clock())
+            throttle.record(size, manager.steady())
             if size >= PORTION_BYTES:
                 return False
             finish = manager.logs.finish_move

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import time
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -26,6 +25,7 @@ from kbroker.protocol.messages.replication import (
     UpdateMetadataResponse,
 )
 from kbroker.replica.appending import Appender
+from kbroker.replica.clocks import now_ms, steady_ms
 from kbroker.replica.delayed import DelayedFetch
 from kbroker.replica.fetch_sessions import FetchContext, FetchSessions, Wanted, targets_of
 from kbroker.replica.fetching import Builder, FetchParameters, PartitionFetch
@@ -57,11 +57,6 @@ FOLLOWERS_EXPECTED_MS = 200
 NO_SEQUENCE = -1
 EXPECTED_FOLLOWER_WAIT_MS = 10
 """So long after an election followers are given no longer to wait: what they wait for is not all they need."""
-
-
-def now_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class LeadershipListener(Protocol):
@@ -110,6 +105,7 @@ class ReplicaManager:
         on_log_dir_failure: Callable[[], None] = lambda: None,
         on_leadership_change: LeadershipListener = lambda elected, resigned: None,
         clock: Callable[[], int] = now_ms,
+        steady: Callable[[], int] = steady_ms,
         workers: Workers | None = None,
     ) -> None:
         self.config = config
@@ -127,6 +123,7 @@ class ReplicaManager:
         self.verifier: Verifier | None = None
         """Asks the coordinators of transactions; without it nothing is verified."""
         self.clock = clock
+        self.steady = steady
         self.workers = workers or Workers()
         self.replica_selector = replica_selector(config.replica_selector_class, metadata)
         throttles = replication_throttles(broker_id, lambda: self.config, topic_config)
@@ -140,7 +137,7 @@ class ReplicaManager:
         self._waiting_followers: set[DelayedFetch] = set()
         self._followers_expected_until_ms = 0
         self._read_ahead = ReadAhead(self.workers)
-        self._appender = Appender(metadata, self.find, self.workers, clock)
+        self._appender = Appender(metadata, self.find, self.workers, clock, steady)
         self.append = self._appender.append
         self.append_then = self._appender.append_then
         self.append_batch = self._appender.append_batch
@@ -212,7 +209,7 @@ class ReplicaManager:
             # This process stood still, not its followers: their fetches wait in the sockets and are served first.
             self._isr_timer = loop.call_later(STOOD_STILL_PAUSE_S, self._check_isr, loop.time() + STOOD_STILL_PAUSE_S)
             return
-        now = self.clock()
+        now = self.steady()
         for hosted in self._hosted.values():
             if hosted.state.remotes:
                 self.carry_out(hosted, hosted.state.check_isr(now, hosted.log.log_end_offset))
@@ -377,7 +374,7 @@ class ReplicaManager:
         patience_ms = fetch.patience_ms
         if not parameters.is_follower:
             return DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead).future
-        if self.clock() < self._followers_expected_until_ms:
+        if self.steady() < self._followers_expected_until_ms:
             patience_ms = min(patience_ms, EXPECTED_FOLLOWER_WAIT_MS)
         delayed = DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead)
         self._waiting_followers.add(delayed)
@@ -386,7 +383,7 @@ class ReplicaManager:
 
     def expect_followers(self) -> None:
         """This broker leads more partitions: followers that wait for others are to come back soon and ask for these."""
-        self._followers_expected_until_ms = self.clock() + FOLLOWERS_EXPECTED_MS
+        self._followers_expected_until_ms = self.steady() + FOLLOWERS_EXPECTED_MS
         for delayed in list(self._waiting_followers):
             delayed.end()
 
@@ -439,7 +436,7 @@ class ReplicaManager:
         return UpdateMetadataResponse(error_code=error)
 
     def _brokers_gone(self) -> None:
-        now, alive = self.clock(), self.metadata.brokers
+        now, alive = self.steady(), self.metadata.brokers
         for hosted in self._hosted.values():
             if hosted.state.remotes:
                 self.carry_out(hosted, hosted.state.alive_changed(now, alive))

@@ -29,7 +29,7 @@ class Coordinated:
         """Of the coordinator's clock, which nobody sets and which stands still while the machine sleeps."""
         self.ahead_ms = 0
         """How much later the clock on the wall is."""
-        self.played = Played(folder, clock=lambda: self.now + self.ahead_ms)
+        self.played = Played(folder, clock=lambda: self.now + self.ahead_ms, steady=lambda: self.now)
         self.config = SimpleNamespace(
             group_initial_rebalance_delay_ms=0,
             group_max_size=100,

@@ -6,11 +6,12 @@ import asyncio
 from pathlib import Path
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
-from kbroker.coordinator.group_coordinator import new_member_id, steady_ms
+from kbroker.coordinator.group_coordinator import new_member_id
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.offsets_records import group_key, read_group, read_key
 from kbroker.protocol.errors import ErrorCode
+from kbroker.replica.clocks import steady_ms
 from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
 
 KEY = ("t", 0)

@@ -148,7 +148,7 @@ class Broker:
     def state(self) -> Partition:
         return self.hosted.state
 
-    def clock(self) -> int:
+    def steady(self) -> int:
         return self.play.now
 
     def find(self, topic: str, partition: int) -> HostedPartition | ErrorCode:

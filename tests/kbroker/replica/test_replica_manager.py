@@ -5,6 +5,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.replica_manager import EXPECTED_FOLLOWER_WAIT_MS, FOLLOWERS_EXPECTED_MS
 from tests.controller.conftest import until
@@ -114,6 +116,24 @@ async def test_a_broker_that_stood_still_hears_its_followers_before_it_judges_th
     played.replicas._check_isr(due_s - 60)
     assert proposed == []
     played.replicas._check_isr(due_s)
+    assert [each.isr for each in proposed] == [(1,)]
+
+
+@pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
+async def test_a_clock_that_is_set_says_nothing_about_who_is_in_sync(played: Played, ahead_ms: int) -> None:
+    proposed: list[Any] = []
+    played.replicas.replication = SimpleNamespace(  # type: ignore[assignment]
+        carry_out=lambda hosted, instruction: proposed.append(instruction), release=_nothing, close=_nothing
+    )
+    await played.lead(replicas=(1, 2))
+    append(played)
+    ask(played, fetch_request((0, 1), replica_id=2))
+    append(played)
+    played.ahead_ms = ahead_ms
+    played.replicas._check_isr(asyncio.get_running_loop().time())
+    assert proposed == [], "it has been heard of a moment ago"
+    played.now += played.config.replica_lag_time_max_ms + 1
+    played.replicas._check_isr(asyncio.get_running_loop().time())
     assert [each.isr for each in proposed] == [(1,)]
 
 
