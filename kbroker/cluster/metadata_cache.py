@@ -114,10 +114,10 @@ class MetadataCache:
         broker = self.brokers.get(broker_id)
         return None if broker is None else broker.endpoints.get(listener)
 
-    def update(self, request: UpdateMetadataRequest) -> list[tuple[str, int]]:
+    def update(self, request: UpdateMetadataRequest, is_last: bool = True) -> list[tuple[str, int]]:
         """Take over the live brokers, merge the partitions, wake waiters; returns the partitions removed.
 
-        The caller has checked broker epoch and controller epoch.
+        The caller has checked broker epoch and controller epoch. Of an update in portions only the last one wakes.
         """
         self.controller_id = None if request.controller_id < 0 else request.controller_id
         former, self.brokers = self.brokers, {broker.id: _broker_info(broker) for broker in request.live_brokers}
@@ -132,7 +132,8 @@ class MetadataCache:
             removed += self._merge(topic, states)
         self.updates += 1
         self.broker_changes += former != self.brokers
-        self._wake()
+        if is_last:
+            self._wake()
         if former != self.brokers:
             self.on_brokers_changed()
         return removed
@@ -211,6 +212,36 @@ def _topics_in(request: UpdateMetadataRequest) -> Iterator[tuple[str, bytes, Seq
         yield topic.topic_name, bytes(topic.topic_id), topic.partition_states
     for state in request.ungrouped_partition_states:
         yield state.topic_name, ZERO_UUID, [state]
+
+
+def in_portions(request: UpdateMetadataRequest, size: int) -> Iterator[tuple[UpdateMetadataRequest, bool]]:
+    """Cut an update into several, of `size` partitions or a few more, each with whether it is the last one."""
+    of_topic = UpdateMetadataRequest.UpdateMetadataTopicState
+    states, taken = [], 0
+    for topic in request.topic_states:
+        for start in range(0, len(topic.partition_states), size):
+            portion = topic.partition_states[start : start + size]
+            states.append(of_topic(topic_name=topic.topic_name, topic_id=topic.topic_id, partition_states=portion))
+            taken += len(portion)
+            if taken >= size:
+                yield _portion(request, topic_states=states), False
+                states, taken = [], 0
+    ungrouped = request.ungrouped_partition_states
+    for start in range(0, len(ungrouped), size):
+        yield _portion(request, ungrouped_partition_states=ungrouped[start : start + size]), False
+    yield _portion(request, topic_states=states), True
+
+
+def _portion(request: UpdateMetadataRequest, **states: Any) -> UpdateMetadataRequest:
+    return UpdateMetadataRequest(
+        controller_id=request.controller_id,
+        is_kraft_controller=request.is_kraft_controller,
+        type=request.type,
+        controller_epoch=request.controller_epoch,
+        broker_epoch=request.broker_epoch,
+        live_brokers=request.live_brokers,
+        **states,
+    )
 
 
 def _broker_info(broker: UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerInfo:

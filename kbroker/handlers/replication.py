@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.protocol.messages.replication import (
@@ -12,6 +14,7 @@ from kbroker.protocol.messages.replication import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from kbroker.replica.turns import Turn, in_turns
 
 
 @handles(LeaderAndIsrRequest)
@@ -19,11 +22,12 @@ async def leader_and_isr(services: Services, ctx: RequestContext, request: Leade
     """Lead or follow the partitions named; overrides of topics that are new here are read first, nobody tells of
     them.
     """
-    new = [
-        topic.topic_name
-        for topic in request.topic_states
-        if any(services.logs.get(topic.topic_name, state.partition_index) is None for state in topic.partition_states)
-    ]
+    new, turn = [], Turn()
+    for topic in request.topic_states:
+        name = topic.topic_name
+        if any(services.logs.get(name, state.partition_index) is None for state in topic.partition_states):
+            new.append(name)
+        await turn.end_if_over()
     if new:
         await services.configs.load_topics(new)
     return await services.replicas.become_leader_or_follower(request, ctx.api_version)
@@ -36,6 +40,10 @@ async def stop_replica(services: Services, ctx: RequestContext, request: StopRep
 
 
 @handles(UpdateMetadataRequest)
-def update_metadata(services: Services, ctx: RequestContext, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+def update_metadata(
+    services: Services, ctx: RequestContext, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse | Awaitable[UpdateMetadataResponse]:
     """Take over what the controller says about brokers, topics and leaders."""
+    if ctx.is_large:
+        return in_turns(services.replicas.update_metadata_in_turns(request))
     return services.replicas.update_metadata(request)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +22,7 @@ from kbroker.protocol.messages.replication import (
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.hosted import HostedPartition
 from kbroker.replica.partition import Assignment, Partition
+from kbroker.replica.turns import Turn, finished, in_turns
 from kbroker.segment.log import Log
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Leadership:
                 await asyncio.sleep(0)
             self._announce(changes)
             self.ordered_epoch = max(self.ordered_epoch, request.broker_epoch)
-            return _leader_and_isr_response(orders, version)
+            return await finished(in_turns(_leader_and_isr_response(orders, version)))
 
     def _judge(self, order: _Order) -> ErrorCode:
         """Return why an entry is refused before anything is done, or NONE."""
@@ -223,7 +224,9 @@ class Leadership:
             doomed: list[Key] = []
             stops = list(_stops(request, version))
             await self._manager.release(key for key, leader_epoch, _ in stops if self._may_stop(key, leader_epoch))
+            turn = Turn()
             for key, leader_epoch, delete in stops:
+                await turn.end_if_over()
                 error = self._stop(key, leader_epoch, changes)
                 errors.append((key, error))
                 if delete and error is ErrorCode.NONE:
@@ -296,15 +299,20 @@ def _assignment(state: PartitionState) -> Assignment:
     )
 
 
-def _leader_and_isr_response(orders: Sequence[_Order], version: int) -> LeaderAndIsrResponse:
+def _leader_and_isr_response(orders: Sequence[_Order], version: int) -> Generator[None, None, LeaderAndIsrResponse]:
     """List the errors: by topic name up to version 4, by topic id from 5 on."""
     make = LeaderAndIsrResponse.LeaderAndIsrPartitionError
-    if version < 5:
-        errors = [make(topic_name=o.topic, partition_index=o.partition, error_code=o.error) for o in orders]
-        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=errors)
+    by_name: list[LeaderAndIsrResponse.LeaderAndIsrPartitionError] = []
     topics: dict[bytes, list[LeaderAndIsrResponse.LeaderAndIsrPartitionError]] = {}
     for order in orders:
-        topics.setdefault(order.topic_id, []).append(make(partition_index=order.partition, error_code=order.error))
+        index, code = order.partition, order.error
+        if version < 5:
+            by_name.append(make(topic_name=order.topic, partition_index=index, error_code=code))
+        else:
+            topics.setdefault(order.topic_id, []).append(make(partition_index=index, error_code=code))
+        yield
+    if version < 5:
+        return LeaderAndIsrResponse(error_code=ErrorCode.NONE, partition_errors=by_name)
     return LeaderAndIsrResponse(
         error_code=ErrorCode.NONE,
         topics=[

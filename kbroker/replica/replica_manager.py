@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.cluster.metadata_cache import MetadataCache, in_portions
 from kbroker.cluster.transaction_verifier import Errors, Transaction
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -37,7 +37,7 @@ from kbroker.replica.read_ahead import ReadAhead
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
-from kbroker.replica.turns import finished
+from kbroker.replica.turns import PORTION, finished
 from kbroker.replica.verification import ProducedTransaction, Verifier
 from kbroker.replica.workers import Workers
 from kbroker.segment.log import Log
@@ -420,12 +420,21 @@ class ReplicaManager:
         """Carry out a StopReplica request: stop, and delete where asked."""
         return await self._leadership.stop_replicas(request, version)
 
-    def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
+    def update_metadata_in_turns(self, request: UpdateMetadataRequest) -> Generator[None, None, UpdateMetadataResponse]:
+        """Merge what is said about very many partitions; a newer controller may come in between, and ends it."""
+        for portion, is_last in in_portions(request, PORTION):
+            response = self.update_metadata(portion, is_last)
+            if response.error_code is not ErrorCode.NONE:
+                break
+            yield
+        return response
+
+    def update_metadata(self, request: UpdateMetadataRequest, is_last: bool = True) -> UpdateMetadataResponse:
         """Merge what the controller says about the cluster into the metadata cache."""
         error = self._leadership.check_controller(request.controller_epoch, request.broker_epoch)
         if error is ErrorCode.NONE:
             brokers = self.metadata.brokers.keys()
-            removed = self.metadata.update(request)
+            removed = self.metadata.update(request, is_last)
             if removed:
                 self.on_partitions_removed(removed)
             moved = stop_moved_replicas(request, self.broker_id, lambda *key: self.logs.get(*key) is not None)
