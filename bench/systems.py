@@ -22,6 +22,7 @@ from typing import Protocol
 
 import psutil
 
+from kbroker.dev.child_process import ChildProcess, start_child
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from kbroker.dev.free_ports import free_ports
 
@@ -99,7 +100,8 @@ class System:
         self.folder = Path(tempfile.mkdtemp(prefix=f"bench-{self.name}-"))
         (self.port,) = free_ports(1)
         self.log_dir = self.folder / "data"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: ChildProcess | None = None
+        """It ends with the bench, whatever ends that: a broker that nobody measures may be under load all the same."""
         self.start_seconds = 0.0
         self.broker_id = broker_id
         self.zookeeper = zookeeper or EmbeddedZooKeeper(self.folder / "zookeeper")
@@ -146,9 +148,7 @@ class System:
         properties.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         with (self.folder / "broker.log").open("ab") as log:
             began = time.monotonic()
-            self.process = subprocess.Popen(
-                self.command(properties), stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self.environment
-            )
+            self.process = start_child(self.command(properties), output=log, environment=self.environment)
         while not metadata_answers(self.port):
             if self.process.poll() is not None or time.monotonic() - began > START_LIMIT_S:
                 tail = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
@@ -165,8 +165,8 @@ class System:
         try:
             self.process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait(STOP_LIMIT_S)
         self.process = None
 
     def cpu_seconds(self) -> float:
