@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kbroker.network.buffers import Buffer
     from kbroker.network.channel import Channel
     from kbroker.network.server import Server
+    from kbroker.replica.reply import Reply
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +135,7 @@ class Connection:
         self._reserved = 0
         self._pending = False
         """Whether a request is in work that nothing may overtake."""
-        self._cancelled_when_closed: asyncio.Future[Any] | None = None
+        self._cancelled_when_closed: asyncio.Future[Any] | Reply | None = None
         """The answer of that request, when nobody but this client wants it."""
         self._late: deque[LateAnswer] = deque()
         """Answers that are to come, or wait for one before them, in the order of the requests."""
@@ -395,7 +396,7 @@ class Connection:
         if parts is None or self._send(parts):
             self.resume()
 
-    def cancel_when_closed(self, answer: asyncio.Future[Any]) -> None:
+    def cancel_when_closed(self, answer: asyncio.Future[Any] | Reply) -> None:
         """The request in work does nothing but wait: it ends with the connection."""
         self._cancelled_when_closed = answer
 

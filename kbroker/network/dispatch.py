@@ -26,6 +26,7 @@ from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode, decode_in_steps
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
 from kbroker.protocol.headers import encode_response, encode_response_in_steps, read_request_header
+from kbroker.replica.reply import Reply
 from kbroker.replica.turns import finished, in_turns
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class Dispatcher:
             return None
         if hasattr(answer, "__await__"):
             late = LateAnswer() if ctx.may_be_overtaken else None
-            future = asyncio.ensure_future(answer)
+            future = answer if type(answer) is Reply else asyncio.ensure_future(answer)
             future.add_done_callback(_Finish(self, ctx, request, late))
             if ctx.ends_with_connection:
                 connection.cancel_when_closed(future)
@@ -253,7 +254,7 @@ class _Send:
         self.ctx = ctx
         self.late = late
 
-    def __call__(self, future: asyncio.Future[Any]) -> None:
+    def __call__(self, future: asyncio.Future[Any] | Reply) -> None:
         connection = self.ctx.connection
         try:
             parts = _result(future)
@@ -280,7 +281,7 @@ class _Finish(_Send):
         self.dispatcher = dispatcher
         self.request = request
 
-    def __call__(self, future: asyncio.Future[Any]) -> None:
+    def __call__(self, future: asyncio.Future[Any] | Reply) -> None:
         try:
             try:
                 answer = _result(future)
@@ -299,7 +300,7 @@ class _Finish(_Send):
             asyncio.ensure_future(parts).add_done_callback(_Send(self.ctx, self.late))
 
 
-def _result(future: asyncio.Future[Any]) -> Any:
+def _result(future: asyncio.Future[Any] | Reply) -> Any:
     """Return the result; raises CloseConnection for one that was cancelled."""
     if future.cancelled():
         raise CloseConnection("its request was cancelled")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.replica.reply import Reply
 
 if TYPE_CHECKING:
     from kbroker.replica.hosted import HostedPartition
@@ -182,7 +183,7 @@ class DelayedFetch:
         "_read_ahead",
         "_scheduled",
         "_timer",
-        "future",
+        "reply",
     )
 
     def __init__(
@@ -206,8 +207,9 @@ class DelayedFetch:
         self._pause_s = SHORTEST_PAUSE_S
         self._scheduled: asyncio.Handle | None = None
         self._timer = self._loop.call_later(max_wait_ms / 1000, self.end)
-        self.future: asyncio.Future[Any] = self._loop.create_future()
-        self.future.add_done_callback(self._leave)
+        self.reply = Reply()
+        """The answer; given by what the loop calls."""
+        self.reply.add_done_callback(self._leave)
         for partition in self._hosted:
             (partition.followers if fetch.by_log_end else partition.consumers).add(self)
         self._read_what_is_cold()
@@ -223,51 +225,55 @@ class DelayedFetch:
 
     def _check(self) -> None:
         self._scheduled = None
-        if self.future.done() or self._attempt is not None:
+        if self.reply.done() or self._attempt is not None:
             return
         changed, self._changed = self._changed, {}
         try:
             is_enough = self._fetch.is_enough(changed)
         except Exception as error:
-            self.future.set_exception(error)
+            self.reply.set_exception(error)
             return
         if is_enough:
             self._try(final=True)
         self._check_at = self._loop.time() + self._pause_s
         self._pause_s = min(self._pause_s * 2, LONGEST_PAUSE_S)
 
+    def end_soon(self) -> None:
+        """Answer with what there is, as soon as the loop comes to it."""
+        self._loop.call_soon(self.end)
+
     def end(self) -> None:
-        """Answer now with what there is."""
+        """Answer now with what there is. For the loop: what the reply leads to happens at once."""
         self._is_time_over = True
         self._try(final=True)
 
     def _try(self, final: bool, patient: bool = False) -> None:
-        if self.future.done() or self._attempt is not None:
+        if self.reply.done() or self._attempt is not None:
             return
         try:
             answer = self._fetch.attempt(final, patient)
         except Exception as error:
-            self.future.set_exception(error)
+            self.reply.set_exception(error)
             return
         if hasattr(answer, "__await__"):
             self._attempt = asyncio.ensure_future(answer)
             self._attempt.add_done_callback(self._tried)
             return
         if answer is not None:
-            self.future.set_result(answer)
+            self.reply.set_result(answer)
         self._read_what_is_cold()
 
     def _tried(self, attempt: asyncio.Future[Any]) -> None:
         """An attempt in turns is over; what has come up meanwhile has its turn now."""
         self._attempt = None
-        if self.future.done():
+        if self.reply.done():
             return
         error = attempt.exception()
         if error is not None:
-            self.future.set_exception(error)
+            self.reply.set_exception(error)
             return
         if attempt.result() is not None:
-            self.future.set_result(attempt.result())
+            self.reply.set_result(attempt.result())
         self._read_what_is_cold()
         if self._is_time_over and not self._is_reading:
             self._try(final=True)
@@ -284,7 +290,7 @@ class DelayedFetch:
         self._is_reading = False
         self._try(self._is_time_over, patient=True)
 
-    def _leave(self, future: asyncio.Future[Any]) -> None:
+    def _leave(self, reply: Reply) -> None:
         """Answered, or the client has gone: wait for nothing any more."""
         self._timer.cancel()
         if self._attempt is not None:

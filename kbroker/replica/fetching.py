@@ -172,7 +172,8 @@ class PartitionFetch:
         parameters = self._parameters
         if self._is_up_to_date:
             self._is_up_to_date = False
-            if final and not (self.cold or self._is_held_back) and self._total <= parameters.max_bytes:
+            is_whole = not (self.cold or self._is_held_back) and self._total <= parameters.max_bytes
+            if final and is_whole and len(self._kept) <= MOST_AT_ONCE:
                 return self._answer(list(self._kept.items()), self._total)
         if len(self._context.targets) > MOST_AT_ONCE:
             return in_turns(self._attempt_in_turns(final, patient))

@@ -373,19 +373,19 @@ class ReplicaManager:
             return answer
         patience_ms = fetch.patience_ms
         if not parameters.is_follower:
-            return DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead).future
+            return DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead).reply
         if self.steady() < self._followers_expected_until_ms:
             patience_ms = min(patience_ms, EXPECTED_FOLLOWER_WAIT_MS)
         delayed = DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead)
         self._waiting_followers.add(delayed)
-        delayed.future.add_done_callback(lambda _: self._waiting_followers.discard(delayed))
-        return delayed.future
+        delayed.reply.add_done_callback(lambda _: self._waiting_followers.discard(delayed))
+        return delayed.reply
 
     def expect_followers(self) -> None:
         """This broker leads more partitions: followers that wait for others are to come back soon and ask for these."""
         self._followers_expected_until_ms = self.steady() + FOLLOWERS_EXPECTED_MS
         for delayed in list(self._waiting_followers):
-            delayed.end()
+            delayed.end_soon()
 
     def wanted(self, request: FetchRequest, version: int) -> Generator[None, None, Wanted]:
         """Gather what a request for very many partitions names, in turns: for `open_session`."""

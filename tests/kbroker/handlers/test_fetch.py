@@ -15,6 +15,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.replica.fetching import LONGEST_WAIT_MS, FetchParameters
+from kbroker.replica.reply import Reply
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 from tests.kbroker.network.serving import connected, serving, until
@@ -161,7 +162,7 @@ async def test_a_diverging_epoch_is_told_without_records(played: Played) -> None
 async def test_an_append_wakes_a_waiting_consumer(played: Played) -> None:
     await played.lead()
     waiting = ask(played, fetch_request((0, 0), max_wait_ms=5_000))
-    assert asyncio.isfuture(waiting)
+    assert isinstance(waiting, Reply)
     began = time.perf_counter()
     append(played)
     (found,) = partitions_of(await asyncio.wait_for(waiting, 2))
@@ -196,7 +197,7 @@ async def test_min_bytes_are_counted_over_all_partitions(played: Played) -> None
 async def test_losing_the_leadership_answers_a_waiting_follower(played: Played) -> None:
     await played.lead(replicas=(1, 2))
     waiting = ask(played, fetch_request((0, 0), max_wait_ms=5_000, replica_id=2, current_leader_epoch=0))
-    assert asyncio.isfuture(waiting)
+    assert isinstance(waiting, Reply)
     await played.lead(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1)
     (found,) = partitions_of(await asyncio.wait_for(waiting, 2))
     assert found.error_code == ErrorCode.FENCED_LEADER_EPOCH
@@ -239,7 +240,7 @@ async def test_a_session_with_nothing_new_waits_and_is_woken(played: Played) -> 
     await played.lead((0, 1))
     session = ask(played, fetch_request((0, 0), (1, 0), session=(0, 0))).session_id
     waiting = ask(played, fetch_request(session=(session, 1), max_wait_ms=5_000))
-    assert asyncio.isfuture(waiting)
+    assert isinstance(waiting, Reply)
     append(played, 1)
     assert [each.partition_index for each in partitions_of(await asyncio.wait_for(waiting, 2))] == [1]
 

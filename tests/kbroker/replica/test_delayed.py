@@ -135,7 +135,7 @@ async def test_many_events_of_one_turn_are_one_look_at_what_has_changed() -> Non
     for _ in range(5):
         delayed.touch(watched[0])
         delayed.touch(watched[2])
-    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+    assert await asyncio.wait_for(delayed.reply, 1) == "what there is"
     assert fetch.looks == [[watched[0], watched[2]]]
     assert not any(each.consumers for each in watched)
 
@@ -151,14 +151,14 @@ async def test_looks_become_rarer_and_miss_nothing() -> None:
     assert 5 < len(fetch.looks) <= 5 + 0.2 / LONGEST_PAUSE_S
     fetch.enough_at = len(fetch.looks) + 1
     delayed.touch(watched)
-    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+    assert await asyncio.wait_for(delayed.reply, 1) == "what there is"
 
 
 async def test_when_its_time_is_over_a_fetch_is_answered_in_any_case() -> None:
     fetch, watched = Played(99), Watched()
     delayed: Any = DelayedFetch(fetch, [watched], 20, reading)  # type: ignore[arg-type]
     delayed.touch(watched)
-    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+    assert await asyncio.wait_for(delayed.reply, 1) == "what there is"
     assert len(fetch.looks) == 1
 
 
@@ -170,14 +170,14 @@ async def test_a_failing_look_is_the_answer() -> None:
     watched = Watched()
     delayed: Any = DelayedFetch(Failing(1), [watched], 1000, reading)  # type: ignore[arg-type]
     delayed.touch(watched)
-    await asyncio.wait([delayed.future], timeout=1)
-    assert isinstance(delayed.future.exception(), ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(delayed.reply, 5)
 
 
 async def test_a_cancelled_fetch_waits_for_nothing() -> None:
     watched = Watched()
     delayed = DelayedFetch(Played(1), [watched], 1000, reading)  # type: ignore[list-item]
-    delayed.future.cancel()
+    delayed.reply.cancel()
     await asyncio.sleep(0)
     assert not watched.consumers
 
@@ -188,8 +188,8 @@ async def test_what_is_not_in_memory_is_waited_for_though_the_time_is_over() -> 
     delayed: Any = DelayedFetch(fetch, [watched], 0, reading)  # type: ignore[arg-type]
     delayed.touch(watched)
     await asyncio.sleep(0.02)
-    assert not delayed.future.done()
-    assert await asyncio.wait_for(delayed.future, 1) == "what there is"
+    assert not delayed.reply.done()
+    assert await asyncio.wait_for(delayed.reply, 1) == "what there is"
 
 
 class InTurns(Played):
@@ -216,7 +216,7 @@ async def test_what_changes_while_an_attempt_takes_turns_is_looked_at_after_it()
     await until(lambda: len(fetch.attempts) == 2)
     assert len(fetch.looks) == 2
     fetch.attempts[1].set_result("what there is")
-    assert await asyncio.wait_for(delayed.future, 5) == "what there is"
+    assert await asyncio.wait_for(delayed.reply, 5) == "what there is"
 
 
 async def test_a_fetch_whose_time_is_over_while_an_attempt_takes_turns_is_attempted_once_more() -> None:
@@ -229,8 +229,8 @@ async def test_a_fetch_whose_time_is_over_while_an_attempt_takes_turns_is_attemp
     fetch.attempts[0].set_result(None)
     await until(lambda: len(fetch.attempts) == 2)
     fetch.attempts[1].set_exception(ZeroDivisionError())
-    await asyncio.wait([delayed.future], timeout=5)
-    assert isinstance(delayed.future.exception(), ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(delayed.reply, 5)
 
 
 async def test_an_attempt_that_takes_turns_ends_with_the_client() -> None:
@@ -238,5 +238,5 @@ async def test_an_attempt_that_takes_turns_ends_with_the_client() -> None:
     delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[arg-type]
     delayed.touch(watched)
     await until(lambda: len(fetch.attempts) == 1)
-    delayed.future.cancel()
+    delayed.reply.cancel()
     await until(fetch.attempts[0].cancelled)
