@@ -18,6 +18,7 @@ pytest_plugins = (
     "tests.fixtures.data_path",
     "tests.fixtures.copies",
     "tests.fixtures.java",
+    "tests.fixtures.kafka",
     "tests.fixtures.spark",
 )
 

@@ -12,7 +12,8 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from kbroker.protocol.errors import ErrorCode
 from tests.faults.cluster_view import BROKERS, TIMEOUT, ClusterView, until
-from tests.mixed.brokers import KAFKA, JavaBroker
+from tests.fixtures.java import compiled
+from tests.fixtures.kafka import KAFKA, JavaBroker
 from tests.system.writers import Bootstrap, Writer
 
 START_TIMEOUT = 60.0
@@ -129,9 +130,9 @@ class JavaWriter(Writer):
             self._thread.join(TIMEOUT)
 
     def _write(self) -> None:
-        source = Path(__file__).with_name("Load.java")
-        command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", self.class_path]
-        command += [str(source), self.broker.bootstrap, self.topic, str(self.partitions), self.name]
+        program = compiled(Path(__file__).with_name("Load.java"), self.class_path)
+        command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *program]
+        command += [self.broker.bootstrap, self.topic, str(self.partitions), self.name]
         command += [str(int(self.pause_s * 1000))]
         log4j = Path(self.class_path).parent / "log4j.properties"
         command.insert(1, f"-Dlog4j.configuration={log4j.as_uri()}")

@@ -9,8 +9,8 @@ from pathlib import Path
 from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.cluster_view import until
 from tests.fixtures.java import JavaTool
+from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.kbroker.cli.commands import succeed
-from tests.mixed.brokers import KAFKA, KBROKER
 from tests.mixed.cluster import STOP_TIMEOUT, MixedCluster
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "moving-from-kafka.md"

@@ -11,7 +11,7 @@ from kbroker.client.types import ResourceType
 from kbroker.protocol.messages.configs import DescribeConfigsRequest
 from tests.faults.cluster_view import TIMEOUT, until
 from tests.fixtures.java import JavaTool
-from tests.mixed.brokers import KAFKA, KBROKER
+from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.mixed.cluster import MixedCluster
 from tests.system.wire import Peer
 

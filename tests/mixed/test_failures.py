@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.load import Load, OurPatientWriter
-from tests.mixed.brokers import KAFKA, KBROKER
+from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.mixed.cluster import JavaWriter, MixedCluster
 
 KINDS = {1: KAFKA, 2: KAFKA, 3: KBROKER}

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from tests.faults.cluster_view import TIMEOUT, until
 from tests.faults.load import Load
 from tests.fixtures.java import JavaTool
-from tests.mixed.brokers import KAFKA, KBROKER
+from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.mixed.cluster import JavaWriter, MixedCluster
 
 GROUP_COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

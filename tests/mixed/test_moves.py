@@ -12,7 +12,7 @@ from kbroker import Admin
 from tests.faults.cluster_view import until
 from tests.faults.load import Load
 from tests.fixtures.java import JavaTool
-from tests.mixed.brokers import KAFKA, KBROKER
+from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.mixed.cluster import JavaWriter, MixedCluster
 
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"

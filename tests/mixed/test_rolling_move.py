@@ -7,7 +7,7 @@ import pytest
 from tests.faults.cluster_view import BROKERS
 from tests.faults.load import Load
 from tests.fixtures.java import JavaTool
-from tests.mixed.brokers import KAFKA, JavaBroker
+from tests.fixtures.kafka import KAFKA, JavaBroker
 from tests.mixed.cluster import MixedCluster
 from tests.mixed.howto import Howto, commands, properties
 from tests.mixed.test_failures import WRITERS

@@ -11,7 +11,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartiti
 
 from kbroker import Admin
 from tests.faults.cluster_view import TIMEOUT, until
-from tests.mixed.brokers import KAFKA, KBROKER
+from tests.fixtures.java import compiled
+from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.mixed.cluster import MixedCluster
 
 PARTITIONS = 3
@@ -21,9 +22,9 @@ TRANSACTIONS_TIMEOUT = 150.0
 
 def run_transactions(cluster: MixedCluster, topic: str) -> list[str]:
     """Commit a transaction, abort one, commit one; returns what the producer says of them."""
-    source = Path(__file__).with_name("Transactions.java")
-    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", cluster.class_path]
-    command += [str(source), cluster.bootstrap, topic, str(PARTITIONS)]
+    program = compiled(Path(__file__).with_name("Transactions.java"), cluster.class_path)
+    command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *program]
+    command += [cluster.bootstrap, topic, str(PARTITIONS)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=TRANSACTIONS_TIMEOUT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith(("committed", "aborted"))]

@@ -5,19 +5,14 @@ Each conversation is held with either broker on topics of its own; what is compa
 
 from __future__ import annotations
 
-import os
-import shutil
 import struct
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.dev.cluster import known_brokers
 from kbroker.dev.free_ports import free_ports
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.configs import (
@@ -37,14 +32,11 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import write_crc
 from kbroker.protocol.records.builder import BatchBuilder
 from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
-from tests.fixtures.java import ANCHOR
+from tests.fixtures.kafka import running_kafka
 from tests.fixtures.zookeeper import fresh_chroot, remove_chroot
 from tests.parity.transcript import Talk, unlike, versions_of
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not ANCHOR.exists() or shutil.which("mvn") is None, reason="Kafka's jars need mvn"),
-]
+pytestmark = pytest.mark.slow
 
 SETTINGS = {"num.partitions": "1", "log.retention.ms": "-1", "offsets.topic.num.partitions": "5"}
 NOW = 1_700_000_000_000
@@ -68,33 +60,11 @@ def ours(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def kafka(zookeeper_server: str, kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a broker of Apache Kafka, which is broker 1 too."""
-    folder = tmp_path_factory.mktemp("kafka")
-    jars = Path(kafka_class_path.rstrip("*").rstrip("/"))
-    (folder / jars.name).symlink_to(jars)
     address = fresh_chroot(zookeeper_server)
-    port = free_ports(1)[0]
-    environment = {
-        **os.environ,
-        "ANCHOR_DIR": str(folder),
-        "ZOOKEEPER": address.connect_string,
-        "KAFKA_PORT": str(port - 1),
-        "KAFKA_HEAP": "-Xmx512m -XX:TieredStopAtLevel=1",
-        "EXTRA": "\n".join(f"{key}={value}" for key, value in SETTINGS.items()),
-    }
-
-    def anchor(command: str) -> None:
-        script = ["bash", str(ANCHOR), command]
-        subprocess.run(script, env=environment, check=True, timeout=90, stdout=subprocess.DEVNULL)
-
-    try:
-        anchor("start")
-        deadline = time.monotonic() + START_TIMEOUT
-        while not known_brokers("127.0.0.1", port) and time.monotonic() < deadline:
-            time.sleep(0.1)
-        yield port
-    finally:
-        anchor("stop")
-        remove_chroot(address)
+    folder = tmp_path_factory.mktemp("kafka")
+    with running_kafka(folder, address.connect_string, kafka_class_path, SETTINGS) as broker:
+        yield broker.port
+    remove_chroot(address)
 
 
 Conversation = Callable[[Talk], None]

@@ -10,7 +10,7 @@ import pytest
 from kbroker.client.group.assignors import ASSIGNORS, subscription_for
 from kbroker.client.group.subscriptions import Subscription, decode_subscription, encode_subscription
 from kbroker.client.types import TopicPartition
-from tests.fixtures.java import JVM_FLAGS
+from tests.fixtures.java import JVM_FLAGS, compiled
 
 pytestmark = pytest.mark.slow
 JAVA_NAMES = {
@@ -29,10 +29,8 @@ Topics = dict[str, list[frozenset[str]]]
 def java(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[subprocess.Popen[str]]":
     logging = tmp_path_factory.mktemp("java") / "log4j.properties"
     logging.write_text("log4j.rootLogger=OFF\n")
-    source = Path(__file__).with_name("Assignors.java")
-    command = [
-        "java", *JVM_FLAGS, f"-Dlog4j.configuration={logging.as_uri()}", "-cp", kafka_class_path, str(source),
-    ]  # fmt: skip
+    program = compiled(Path(__file__).with_name("Assignors.java"), kafka_class_path)
+    command = ["java", *JVM_FLAGS, f"-Dlog4j.configuration={logging.as_uri()}", *program]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
         assert process.stdin is not None

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import signal
-import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +20,7 @@ from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
-from kbroker.dev.free_ports import free_ports, is_port_free
+from kbroker.dev.free_ports import free_ports
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode
 from kbroker.protocol.errors import ErrorCode
@@ -42,13 +39,10 @@ from kbroker.protocol.messages.replication import (
 )
 from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from tests.controller.fake_channels import FakeChannels
-from tests.fixtures.java import ANCHOR
+from tests.fixtures.kafka import PROPERTIES, START_TIMEOUT, STOP_TIMEOUT, JavaBroker
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not ANCHOR.exists() or shutil.which("mvn") is None, reason="Kafka's jars need mvn"),
-]
+pytestmark = pytest.mark.slow
 
 SERVED = (
     ApiVersionsRequest,
@@ -135,53 +129,47 @@ class ControllerOnly:
 
 
 class JavaBrokers:
-    """Apache Kafka's brokers in a folder of the test's own."""
+    """Apache Kafka's brokers 2 and 3 in a folder of the test's own."""
 
-    def __init__(self, folder: Path, zookeeper: str) -> None:
-        # Two ports beside each other, below those that the system gives to outgoing connections meanwhile.
-        first = next(port for port in (free_ports(1)[0] for _ in range(100)) if is_port_free(port + 1))
-        self.base_port = first - 2
-        self.folder = folder
-        self.environment = {
-            **os.environ,
-            "ANCHOR_DIR": str(folder),
-            "ZOOKEEPER": zookeeper,
-            "KAFKA_PORT": str(self.base_port),
-            "KAFKA_HEAP": "-Xmx400m -Xms128m -XX:TieredStopAtLevel=1",
-            "EXTRA": "zookeeper.session.timeout.ms=2000\nreplica.lag.time.max.ms=3000\ndelete.topic.enable=true",
+    def __init__(self, folder: Path, zookeeper: str, class_path: str) -> None:
+        properties = {
+            **PROPERTIES,
+            "zookeeper.connect": zookeeper,
+            "zookeeper.session.timeout.ms": "2000",
+            "num.partitions": "4",
+            "offsets.topic.replication.factor": "2",
+            "replica.lag.time.max.ms": "3000",
+        }
+        self.brokers = {
+            broker_id: JavaBroker(broker_id, folder / f"broker-{broker_id}", port, properties, class_path)
+            for broker_id, port in zip((2, 3), free_ports(2), strict=True)
         }
 
-    async def run(self, *arguments: str) -> None:
-        await asyncio.to_thread(
-            subprocess.run,
-            ["bash", str(ANCHOR), *arguments],
-            env=self.environment,
-            check=True,
-            timeout=90,
-            stdout=subprocess.DEVNULL,
-        )
+    async def start(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.brokers[broker_id].start()
+        for broker_id in broker_ids:
+            await asyncio.to_thread(self.brokers[broker_id].wait_until_ready, START_TIMEOUT)
 
-    def pid(self, broker_id: int) -> int:
-        return int((self.folder / f"broker-{broker_id}.pid").read_text())
+    async def stop(self, broker_id: int) -> None:
+        await asyncio.to_thread(self.brokers[broker_id].stop, STOP_TIMEOUT)
 
-    def kill(self, broker_id: int) -> None:
-        os.kill(self.pid(broker_id), signal.SIGKILL)
-        (self.folder / f"broker-{broker_id}.pid").unlink()
+    def kill(self, *broker_ids: int) -> None:
+        for broker_id in broker_ids:
+            self.brokers[broker_id].kill()
 
     def bootstrap(self, *broker_ids: int) -> str:
-        return ",".join(f"127.0.0.1:{self.base_port + each}" for each in broker_ids)
+        return ",".join(self.brokers[each].bootstrap for each in broker_ids)
 
     def has_folder(self, broker_id: int, name: str) -> bool:
-        return (self.folder / f"data-{broker_id}" / name).exists()
+        return (self.brokers[broker_id].log_dir / name).exists()
 
 
 @pytest.fixture
-async def java(tmp_path: Path, zookeeper: ZooKeeperAddress, kafka_class_path: str) -> AsyncIterator[JavaBrokers]:
-    jars = Path(kafka_class_path.rstrip("*").rstrip("/"))
-    (tmp_path / jars.name).symlink_to(jars)
-    brokers = JavaBrokers(tmp_path, zookeeper.connect_string)
+def java(tmp_path: Path, zookeeper: ZooKeeperAddress, kafka_class_path: str) -> Iterator[JavaBrokers]:
+    brokers = JavaBrokers(tmp_path, zookeeper.connect_string, kafka_class_path)
     yield brokers
-    await brokers.run("stop")
+    brokers.kill(2, 3)
 
 
 @pytest.fixture
@@ -241,7 +229,7 @@ def produce(bootstrap: str, topic: str, count: int) -> None:
 async def test_java_brokers_live_under_our_controller(controller: ControllerOnly, java: JavaBrokers) -> None:
     """One history: start, create, produce, kill -9, fail over, return, ISR, preferred leader, shutdown, deletion."""
     state = controller.runner.state
-    await java.run("start", "2 3")
+    await java.start(2, 3)
     await until(lambda: {2, 3} <= set(state.brokers), "both brokers registered")
     topic = NewTopic("t", os.urandom(16), {0: [2, 3], 1: [3, 2]}, {"min.insync.replicas": "1"})
     await controller.zookeeper.create_topics([topic])
@@ -256,14 +244,14 @@ async def test_java_brokers_live_under_our_controller(controller: ControllerOnly
     await until(lambda: state.leadership[first].isr == (2,), "broker 3 left the ISR of what it followed")
     await asyncio.to_thread(produce, java.bootstrap(2), "t", 200)
 
-    await java.run("start", "3")
+    await java.start(3)
     await until(lambda: set(state.leadership[second].isr) == {2, 3}, "broker 3 back in the ISR by AlterPartition")
     await until(lambda: set(state.leadership[first].isr) == {2, 3}, "broker 3 back in both ISRs")
     assert any(isinstance(each, AlterPartitionRequest) for each in controller.seen)
     assert any(isinstance(each, AllocateProducerIdsRequest) for each in controller.seen)
 
     await until(lambda: state.leadership[second].leader == 3, "the preferred leader leads again")
-    await java.run("stop", "2")
+    await java.stop(2)
     assert any(isinstance(each, ControlledShutdownRequest) for each in controller.seen)
     await until(lambda: 2 not in state.brokers, "broker 2 gone")
     assert state.leadership[first].leader == 3
@@ -272,7 +260,7 @@ async def test_java_brokers_live_under_our_controller(controller: ControllerOnly
     await controller.zookeeper.mark_topic_deleted("t")
     await until(lambda: not java.has_folder(3, "t-0"), "broker 3 deleted its replica")
     assert await controller.zookeeper.topic_exists("t")
-    await java.run("start", "2")
+    await java.start(2)
     await until(lambda: "t" not in state.assignments, "the topic deleted once broker 2 was back")
     assert not java.has_folder(2, "t-0")
     assert not await controller.zookeeper.topic_exists("t")
