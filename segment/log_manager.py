@@ -293,6 +293,7 @@ class LogManager:
             gone = self.table.remove((topic, partition))
             if gone is None:
                 return
+            self._last_flush.pop((topic, partition), None)
             self._bury(gone, gone.config.file_delete_delay_ms)
         log.info("%s-%d: deleted, its files go in %d ms", topic, partition, gone.config.file_delete_delay_ms)
 
@@ -378,28 +379,31 @@ class LogManager:
         watermarks_ms = settings.replica_high_watermark_checkpoint_interval_ms
         return [
             self._writing_pending,
-            _Task(watermarks_ms, lambda now: files.write_high_watermarks()),
-            _Task(settings.log_flush_offset_checkpoint_interval_ms, lambda now: files.write_recovery_points()),
-            _Task(settings.log_flush_start_offset_checkpoint_interval_ms, lambda now: files.write_log_start_offsets()),
-            _Task(settings.log_retention_check_interval_ms, self.retention),
+            _Task(watermarks_ms, lambda _: files.write_high_watermarks()),
+            _Task(settings.log_flush_offset_checkpoint_interval_ms, lambda _: files.write_recovery_points()),
+            _Task(settings.log_flush_start_offset_checkpoint_interval_ms, lambda _: files.write_log_start_offsets()),
+            _Task(settings.log_retention_check_interval_ms, lambda _: self.retention(self._clock())),
             _Task(settings.log_flush_scheduler_interval_ms, self.flush_due),
             _Task(settings.producer_id_expiration_check_interval_ms, self._expire_producers),
         ]
 
-    def run_due(self, now_ms: int) -> int:
-        """Do all regular work that is due; returns when to call again (ms). For a worker thread, one call at a time."""
+    def run_due(self, steady_ms: int) -> int:
+        """Do all regular work that is due; returns when to call again (ms). For a worker thread, one call at a time.
+
+        Both by a clock that nobody sets; the ages of records and of what was deleted go by the one on the wall.
+        """
+        now_ms = self._clock()
         self._trash.run_due(now_ms)
         for task in self._tasks:
             if task.due_ms < 0:
-                delay = min(task.interval_ms, self.settings.log_initial_task_delay_ms)
-                task.due_ms = now_ms + delay
-            elif task.due_ms <= now_ms or task.due_ms > now_ms + task.interval_ms:  # the latter: a clock set back
-                task.due_ms = now_ms + task.interval_ms  # before, so that one that raises lets the others have a turn
-                task.run(now_ms)
-                task.due_ms = now_ms + task.interval_ms  # and after, for the work may say how soon it comes again
+                task.due_ms = steady_ms + min(task.interval_ms, self.settings.log_initial_task_delay_ms)
+            elif task.due_ms <= steady_ms:
+                task.due_ms = steady_ms + task.interval_ms  # before: one that raises lets the others have a turn
+                task.run(steady_ms)
+                task.due_ms = steady_ms + task.interval_ms  # and after, for the work may say how soon it comes again
         due = min(task.due_ms for task in self._tasks)
         trash_due = self._trash.next_due_ms
-        return due if trash_due is None else min(due, trash_due)
+        return due if trash_due is None else min(due, steady_ms + trash_due - now_ms)
 
     def _each(self, logs: Iterable[Log], what: Callable[[Log], object]) -> list[Log]:
         """Do something with each log; the others are not to suffer from those, returned, where it fails."""
@@ -415,7 +419,7 @@ class LogManager:
                 failed.append(each)
         return failed
 
-    def _write_pending(self, now_ms: int) -> None:
+    def _write_pending(self, _steady_ms: int) -> None:
         logs = self.table.all_logs()
         self._each([each for each in logs if each.has_pending], Log.write_pending)
         interval_ms = len(logs) * _WRITE_PENDING_MS_PER_LOG
@@ -426,20 +430,19 @@ class LogManager:
         """Remove the segments of all logs that may go."""
         self._each(list(self.logs.values()), lambda each: each.retention(now_ms))
 
-    def flush_due(self, now_ms: int) -> None:
+    def flush_due(self, steady_ms: int) -> None:
         """Flush the logs whose flush.ms has passed."""
         due = []
         for key, each in list(self.logs.items()):
             if (
                 each.log_end_offset > each.recovery_point
-                and now_ms - self._last_flush.get(key, 0) >= each.config.flush_ms
+                and steady_ms - self._last_flush.get(key, 0) >= each.config.flush_ms
             ):
-                self._last_flush[key] = now_ms
+                self._last_flush[key] = steady_ms
                 due.append(each)
         self._each(due, Log.flush)
 
-    def _expire_producers(self, _now_ms: int) -> None:
-        steady_ms = time.monotonic_ns() // 1_000_000
+    def _expire_producers(self, steady_ms: int) -> None:
         self._each(self.table.all_logs(), lambda each: each.remove_expired_producers(steady_ms))
 
     # ------------------------------------------------------------------ stop

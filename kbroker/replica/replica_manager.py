@@ -184,13 +184,13 @@ class ReplicaManager:
         while True:
             pause = LONGEST_PAUSE_S
             try:
-                running = loop.run_in_executor(self.workers.upkeep, self.logs.run_due, self.clock())
+                running = loop.run_in_executor(self.workers.upkeep, self.logs.run_due, self.steady())
                 try:
                     due = await asyncio.shield(running)
                 except asyncio.CancelledError:
                     await asyncio.wait([running])  # never leave it running beside the LogManager's shutdown
                     raise
-                pause = (due - self.clock()) / 1000
+                pause = (due - self.steady()) / 1000
             except Exception:
                 log.exception("the regular work on the logs failed; it goes on")
             for hosted in self._hosted.values():

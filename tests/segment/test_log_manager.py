@@ -142,7 +142,8 @@ def test_a_deleted_log_makes_room_at_once_and_its_files_go_later(tmp_path: Path)
     assert manager.create("orders", 0, bytes(15) + b"n").log_end_offset == 0
     manager.run_due(clock.now)
     assert folder.exists()
-    manager.run_due(clock.now + 60_000)
+    clock.now += 60_000
+    manager.run_due(clock.now)
     assert not folder.exists()
     manager.delete("orders", 0)
     manager.shutdown()
@@ -197,17 +198,25 @@ def test_what_waits_in_memory_is_written_every_second_but_more_seldom_with_thous
     manager.shutdown()
 
 
-def test_regular_work_goes_on_when_the_clock_is_set_back(tmp_path: Path) -> None:
-    clock = Clock()
-    manager = start(tmp_path, clock=clock)
-    log = manager.create("orders", 0, TOPIC_ID)
-    manager.run_due(manager.run_due(clock.now))
-    clock.now -= 3 * 24 * 3_600_000
+@pytest.mark.parametrize("set_by_ms", [-3 * 24 * 3_600_000, 3 * 24 * 3_600_000])
+def test_regular_work_goes_on_when_the_clock_is_set(tmp_path: Path, set_by_ms: int) -> None:
+    clock, steady = Clock(), 5_000
+    settings = LogManagerSettings(log_flush_scheduler_interval_ms=1_000)
+    manager = LogManager([tmp_path], clock=clock, settings=settings)
+    manager.open(1, "cluster")
+    manager.load()
+    log = manager.create("orders", 0, TOPIC_ID, LogConfig(flush_ms=1_000))
+    manager.create("old", 0, TOPIC_ID)
+    for _ in range(3):
+        steady = manager.run_due(steady)
+    manager.delete("old", 0)
     fill(log, 3)
+    clock.now += set_by_ms
     assert log.has_pending
-    due = manager.run_due(clock.now)
+    due = manager.run_due(steady + 1_000)
     assert not log.has_pending
-    assert clock.now < due <= clock.now + 1_000
+    assert log.recovery_point == log.log_end_offset
+    assert due == steady + 2_000
     manager.shutdown()
 
 
