@@ -32,11 +32,6 @@ def name_problem(name: str) -> str | None:
     return None
 
 
-def is_internal(name: str) -> bool:
-    """Whether the brokers keep their own records in the topic."""
-    return name in INTERNAL_TOPICS
-
-
 def colliding(name: str, topics: Iterable[str]) -> list[str]:
     """Return the topics whose names differ from this one only by `.` and `_`: their metrics would be mixed up."""
     if "." not in name and "_" not in name:

@@ -10,7 +10,6 @@ from typing import Protocol
 
 import re2
 
-from kbroker.cluster.topic_names import is_internal
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 MOST_MEMORY = 1 << 20
@@ -58,9 +57,9 @@ class TopicPattern:
         self._matched: frozenset[str] = frozenset()
 
     def matches(self, topics: Topics) -> frozenset[str]:
-        """Return the names of the topics that match; internal ones never do."""
+        """Return the names of the topics that match, internal ones too: as in Kafka, the expression alone decides."""
         if topics.updates != self._seen_updates:
             self._seen_updates = topics.updates
             fullmatch = self._pattern.fullmatch
-            self._matched = frozenset(name for name in topics.topics if fullmatch(name) and not is_internal(name))
+            self._matched = frozenset(name for name in topics.topics if fullmatch(name))
         return self._matched

@@ -134,14 +134,16 @@ def test_topics_that_come_grow_and_go_change_the_assignment() -> None:
     assert sizes([member]) == [4]
 
 
-def test_a_pattern_follows_the_topics_and_leaves_internal_ones_out() -> None:
-    group, topics = make({"orders-eu": 1, "other": 1, "__consumer_offsets": 50})
+def test_a_pattern_follows_the_topics_internal_ones_too() -> None:
+    group, topics = make({"orders-eu": 1, "other": 1, "__consumer_offsets": 2})
     join = ConsumerHeartbeat("a", 0, rebalance_timeout_ms=1, topic_regex="orders-.*|__.*", owned={})
-    assert group.heartbeat(join, 0).assigned == {topics.topics["orders-eu"].topic_id: frozenset({0})}
+    ids = {name: topic.topic_id for name, topic in topics.topics.items()}
+    expected = {ids["orders-eu"]: frozenset({0}), ids["__consumer_offsets"]: frozenset({0, 1})}
+    assert group.heartbeat(join, 0).assigned == expected
     topics.set("orders-us", 1)
     answer = group.heartbeat(ConsumerHeartbeat("a", 1), 0)
     assert answer.assigned is not None
-    assert len(answer.assigned) == 2
+    assert len(answer.assigned) == 3
 
 
 @pytest.mark.parametrize("regex", ["(", "(?=a)", "a{1000}{1000}"])
