@@ -338,16 +338,15 @@ class Transactions:
             raise self._not_known(committed, error) from error
         except BrokerError as error:
             verdict = verdict_on(error.code)
-            was_lost = self._is_end_lost and verdict is Verdict.ABORT
-            if verdict is Verdict.AGAIN or was_lost or error.code is ErrorCode.UNKNOWN_SERVER_ERROR:
+            if verdict is not Verdict.ANEW and error.code is not ErrorCode.TRANSACTION_ABORTABLE:
                 raise self._not_known(committed, error) from error
             if not committed and not self._is_registered and error.code is ErrorCode.INVALID_TXN_STATE:
                 self._needs_epoch = True  # the coordinator has not heard of it, but might yet
                 return
-            if verdict is Verdict.ABORT and committed:
+            if verdict is Verdict.ABORT:
                 self._fail(State.DOOMED, error)
                 raise self.refusal() from None
-            problem = await self._fenced(error) if verdict is Verdict.ANEW else error
+            problem = await self._fenced(error)
             if committed or not isinstance(problem, TransactionTimedOut):
                 raise problem from None
 

@@ -136,6 +136,13 @@ class PlayedCoordinator(PlayedNetwork):
             undecided = []
         return committed, undecided
 
+    def time_out(self, lets_back_in: bool) -> None:
+        """The coordinator ends what has been open for too long, and takes the epoch away."""
+        self.last_epoch = self.epoch if lets_back_in else -1
+        self.epoch += 1
+        self._mark(ControlType.ABORT)
+        self.state = "CompleteAbort"
+
     # --- the coordinator --------------------------------------------------------------------------------------
 
     def carry_out(self, message: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import re
 import subprocess
@@ -12,24 +13,106 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kbroker import Admin, Consumer, Producer
+from kbroker import Admin, Consumer, Delivery, Producer
+from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeBroker
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
 PARTITIONS = 4
 LIMIT_S = 60.0
+RECORDS = 1_500
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def bootstrap(make_broker: MakeBroker) -> str:
-    """A broker that soon misses a member."""
-    quick = {"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"}
-    return make_broker(properties=quick).bootstrap
+def own_broker(make_broker: MakeBroker) -> BrokerProcess:
+    """A broker to be killed, that soon misses a member."""
+    return make_broker(properties={"group.min.session.timeout.ms": "500", "group.initial.rebalance.delay.ms": "0"})
+
+
+@pytest.fixture
+def bootstrap(own_broker: BrokerProcess) -> str:
+    return own_broker.bootstrap
+
+
+def send_through_a_kill(broker: BrokerProcess, topic: str, **settings: Any) -> list[Delivery]:
+    """Send numbers to one partition while their broker is killed and started again."""
+    with Admin(broker.bootstrap) as admin:
+        admin.create_topic(topic, 1, 1)
+    deliveries = []
+    with Producer(broker.bootstrap, linger_ms=1, **settings) as producer:
+        for number in range(RECORDS):
+            deliveries.append(producer.send(topic, b"%d" % number))
+            if number % 50 == 0:
+                time.sleep(0.01)
+            if number == RECORDS // 2:
+                broker.kill()
+                broker.start()
+        broker.wait_until_ready(LIMIT_S)
+    return deliveries
+
+
+def stored(bootstrap: str, topic: str) -> list[int]:
+    """What lies in the topic's only partition."""
+    with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.subscribe([topic])
+        numbers: list[int] = []
+        while any(consumer.lag().values()):
+            numbers += [int(record.value or b"") for record in consumer.poll(0.5)]
+        return numbers
+
+
+class Crash(Exception):
+    """The worker ends here."""
+
+
+def work_off(bootstrap: str, topic: str, rng: random.Random, commits_first: bool) -> Counter[int]:
+    """Read a topic as a group, ending and beginning again at random places, to its end; returns what was done."""
+    done: Counter[int] = Counter()
+
+    def run() -> None:
+        by_hand = {"enable_auto_commit": False, "auto_offset_reset": "earliest"}
+        with Consumer(bootstrap, group_id=topic, **by_hand) as consumer:
+            consumer.subscribe([topic])
+            while not consumer.assignment() or any(consumer.lag().values()):
+                records = consumer.poll(0.5, max_records=100)
+                if commits_first:
+                    consumer.commit()
+                for record in records:
+                    if rng.random() < 0.006:
+                        raise Crash
+                    done[int(record.value or b"")] += 1
+                if not commits_first:
+                    consumer.commit()
+
+    while True:
+        with contextlib.suppress(Crash):
+            run()
+            return done
+
+
+def test_at_most_once_loses_and_never_repeats(own_broker: BrokerProcess, topic_name: str) -> None:
+    deliveries = send_through_a_kill(own_broker, topic_name, acks=0)
+    assert deliveries[0].result(LIMIT_S).offset == -1
+    numbers = stored(own_broker.bootstrap, topic_name)
+    assert numbers == sorted(set(numbers))
+    done = work_off(own_broker.bootstrap, topic_name, random.Random(1), commits_first=True)
+    assert set(done) < set(numbers), "a worker that ended in the middle has lost what it had committed"
+    assert set(done.values()) == {1}
+
+
+def test_at_least_once_repeats_and_never_loses(own_broker: BrokerProcess, topic_name: str) -> None:
+    deliveries = send_through_a_kill(own_broker, topic_name)
+    assert [delivery.result(LIMIT_S).offset for delivery in deliveries] == list(range(RECORDS))
+    assert stored(own_broker.bootstrap, topic_name) == list(range(RECORDS))
+    done = work_off(own_broker.bootstrap, topic_name, random.Random(1), commits_first=False)
+    assert set(done) == set(range(RECORDS))
+    assert max(done.values()) > 1
 
 
 def program(name: str, arguments: str, folder: Path, topics: dict[str, str]) -> list[str]:

@@ -7,16 +7,26 @@ because its connection had ended, changes nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kbroker.client.client_config import ProducerConfig
-from kbroker.client.errors import AbortableError
+from kbroker.client.errors import (
+    AbortableError,
+    IllegalState,
+    OutcomeUnknown,
+    ProducerFencedError,
+    TransactionTimedOut,
+)
 from kbroker.client.sender import Sender
-from tests.kbroker.client.played_coordinator import Asked, PlayedCoordinator
+from kbroker.client.transactions import Transactions
+from tests.kbroker.client.played_coordinator import PRODUCER_ID, Asked, PlayedCoordinator
 from tests.kbroker.client.played_network import PARTITIONS, TOPIC, Fate
 
 LIMIT_S = 30.0
@@ -62,11 +72,130 @@ async def play(
     return network, outcomes
 
 
+@asynccontextmanager
+async def open_transaction(
+    asked: Sequence[Asked] = (), **settings: Any
+) -> AsyncIterator[tuple[PlayedCoordinator, Sender, Transactions]]:
+    """A transaction with one record that is delivered; the network's faults begin behind that."""
+    network = PlayedCoordinator(CONFIG, (), ())
+    sender = Sender(replace(CONFIG, **settings), cast(Any, network))
+    sender.learn(TOPIC)
+    transactions = sender.transactions
+    assert transactions is not None
+    async with asyncio.timeout(LIMIT_S):
+        await transactions.begin()
+        sender.accumulator.append(TOPIC, b"1", None, 0, 1, ())
+        await sender.flush()
+        network.asked.extend(asked)
+        yield network, sender, transactions
+        await sender.close(1)
+
+
+async def test_a_commit_without_an_answer_says_that_it_is_not_known_and_how_to_learn_it() -> None:
+    async with open_transaction([Asked.ANSWER_LOST] * 10_000, delivery_timeout_ms=60) as (
+        network,
+        sender,
+        transactions,
+    ):
+        with pytest.raises(
+            OutcomeUnknown, match=r"not known.*delivery_timeout_ms=60.*or nothing; commit\(\) asks again"
+        ):
+            await transactions.commit()
+        for call in (transactions.begin, transactions.abort):
+            with pytest.raises(IllegalState, match=r"being committed: commit\(\) asks again"):
+                await call()
+        with pytest.raises(IllegalState, match="being committed"):
+            sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        network.asked.clear()
+        await transactions.commit()
+        await transactions.begin()
+        assert network.read_committed(0) == ([1], [])
+
+
+async def test_who_is_shut_out_behind_a_lost_answer_does_not_claim_to_know_the_outcome() -> None:
+    for fate, said in ((Asked.ANSWER_LOST, "is not known"), (Asked.CONCURRENT, "is not committed")):
+        async with open_transaction([fate]) as (network, _, transactions):
+            committing = asyncio.create_task(transactions.commit())
+            while network.asked:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0)
+            network.epoch += 1  # another producer has begun
+            with pytest.raises(ProducerFencedError, match=said):
+                await committing
+
+
+async def test_a_commit_interrupted_while_records_are_on_their_way_leaves_the_transaction_open() -> None:
+    async with open_transaction() as (network, sender, transactions):
+        network.answers_may_go.clear()
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        committing = asyncio.create_task(transactions.commit())
+        while not sender.requests_in_flight:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        with pytest.raises(IllegalState, match="being committed"):
+            sender.accumulator.append(TOPIC, b"3", None, 0, 1, ())
+        committing.cancel()
+        await asyncio.gather(committing, return_exceptions=True)
+        network.answers_may_go.set()
+        sender.accumulator.append(TOPIC, b"3", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([1, 2, 3], [])
+
+
+async def test_an_abort_that_gets_no_answer_is_gone_on_with_by_the_next_begin() -> None:
+    async with open_transaction([Asked.LOST] * 10_000, delivery_timeout_ms=60) as (network, sender, transactions):
+        with pytest.raises(OutcomeUnknown, match=r"may not be aborted yet.*abort\(\) asks again"):
+            await transactions.abort()
+        network.asked.clear()
+        await transactions.begin()
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([2], [])
+
+
+async def test_a_transaction_past_its_time_out_is_over_and_the_next_succeeds_where_the_broker_lets_it_back_in() -> None:
+    for lets_back_in in (True, False):
+        async with open_transaction(transaction_timeout_ms=1) as (network, sender, transactions):
+            network.time_out(lets_back_in)
+            await asyncio.sleep(0.01)
+            expected = TransactionTimedOut if lets_back_in else ProducerFencedError
+            with pytest.raises(
+                expected, match=r"open for .* after transaction_timeout_ms=1: nothing of it is committed"
+            ):
+                await transactions.commit()
+            if lets_back_in:
+                await transactions.abort()
+                await transactions.begin()
+                sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+                await transactions.commit()
+                assert network.read_committed(0) == ([2], [])
+
+
+async def test_the_epoch_is_raised_only_after_something_that_may_still_arrive() -> None:
+    async with open_transaction() as (network, sender, transactions):
+        await transactions.abort()
+        await transactions.begin()
+        assert network.epoch == 0
+        network.fates.append(Fate.LOST)
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await asyncio.sleep(0.01)
+        await sender.flush()
+        await transactions.commit()
+        assert network.epoch == 0, "it was sent again"
+        await transactions.begin()
+        network.fates.append(Fate.REFUSED)
+        delivery = sender.accumulator.append(TOPIC, b"3", None, 0, 1, ())
+        assert delivery is not None
+        with pytest.raises(AbortableError):
+            await transactions.commit()
+        await transactions.abort()
+        await transactions.begin()
+        assert (network.epoch, transactions.current) == (1, (PRODUCER_ID, 1))
+
+
 A, L, AL = Asked.ANSWERED, Asked.LOST, Asked.ANSWER_LOST
 S = Fate.STORED
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.sampled_from([fate for fate in Fate if fate is not Fate.NOT_SENT]), max_size=20),
     st.lists(st.sampled_from(list(Asked)), max_size=25),
