@@ -128,6 +128,11 @@ class Assignment:
         self.calls += 1
         self.done()
 
+    @property
+    def has_given(self) -> bool:
+        """Whether the last call gave something, or an iterator that gives it."""
+        return bool(self._given or self.ahead)
+
     def done(self) -> None:
         """What was given is done."""
         self._given.clear()

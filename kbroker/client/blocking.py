@@ -18,7 +18,7 @@ from kbroker.client.blocking_client import Client, call
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.delivery import Delivery
 from kbroker.client.errors import BrokerError, BufferFull, ClientClosed, UnknownTopicOrPartitionError
-from kbroker.client.group.group_consumer import OnCommit
+from kbroker.client.group.group_consumer import OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
 from kbroker.client.reader import typed_values
 from kbroker.client.table_delivery import TableDelivery
@@ -179,10 +179,10 @@ class Producer(Client):
         """Commit offsets as part of the transaction; see kbroker.client.producer.Producer.send_offsets."""
         if isinstance(offsets, Consumer) and group is None:
             try:
-                chosen, who = offsets.progress()
+                progress = offsets.progress()
             except BrokerError as error:
                 raise self.run(call(functools.partial(self._client.transactions.fail, error))) from error
-            self.run(self._client.send_offsets(chosen, who))
+            self.run(self._client.transactions.send_offsets(*progress))
         else:
             self.run(self._client.send_offsets(offsets, group))
 
@@ -292,9 +292,9 @@ class Consumer(Client):
         result: GroupMetadata = self.run(call(self._client.group_metadata))
         return result
 
-    def progress(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+    def progress(self) -> Progress:
         """Return the positions, and who commits them: what a producer's transaction stores."""
-        result: tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata] = self.run(call(self._client.progress))
+        result: Progress = self.run(call(self._client.progress))
         return result
 
     def seek(self, partition: Partition, offset: int | OffsetAndMetadata) -> None:

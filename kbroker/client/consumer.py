@@ -21,7 +21,7 @@ from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientClosed, ConfigurationError, IllegalState, error_for
 from kbroker.client.fetcher import Fetcher
-from kbroker.client.group.group_consumer import GroupConsumer, OnCommit
+from kbroker.client.group.group_consumer import GroupConsumer, OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.partition_state import COMMITTED, RESETS, PartitionState
@@ -267,7 +267,7 @@ class Consumer:
         """Return who this consumer is in its group: what a transaction needs to commit offsets."""
         return self._in_group().metadata()
 
-    def progress(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
+    def progress(self) -> Progress:
         """Return the positions, and who commits them: what a producer's transaction stores."""
         return self._in_group().progress()
 

@@ -257,15 +257,15 @@ class Producer:
         """
         self._check_alive()
         if isinstance(offsets, Mapping):
-            chosen, who = checked_offsets(offsets), group_of(group)
-        else:
-            if group is not None:
-                raise TypeError("a consumer knows its group")
-            try:
-                chosen, who = offsets.progress()
-            except BrokerError as error:
-                raise self.transactions.fail(error) from error
-        await self.transactions.send_offsets(chosen, who)
+            await self.transactions.send_offsets(checked_offsets(offsets), group_of(group))
+            return
+        if group is not None:
+            raise TypeError("a consumer knows its group")
+        try:
+            progress = offsets.progress()
+        except BrokerError as error:
+            raise self.transactions.fail(error) from error
+        await self.transactions.send_offsets(*progress)
 
     def _check_alive(self) -> None:
         self.cluster.check_process()

@@ -102,6 +102,7 @@ class Transactions:
         self._groups: dict[str, Coordinator] = {}
         """Those in the transaction."""
         self._adding: asyncio.Task[None] | None = None
+        self._began_at = 0.0
         self._needs_epoch = False
         """Something of this epoch may still reach a broker, or left a gap in the sequences."""
         self._known_since: float | None = None
@@ -193,6 +194,7 @@ class Transactions:
             if not self.is_known or self._needs_epoch:
                 await self._identify(self._config.max_block_ms)
             self.number += 1
+            self._began_at = time.monotonic()
             self.cause = self.problem = None
             self.state = State.OPEN
             self._deliveries.refuse(None)
@@ -249,11 +251,19 @@ class Transactions:
             raise
         self._is_registered = True
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
-        """Commit a group's offsets as part of the transaction."""
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        lost_after: float | None = None,
+    ) -> None:
+        """Commit a group's offsets as part of the transaction; `lost_after` as of Progress in group_consumer.py."""
         async with self._turn:
             if self.state is not State.OPEN:
                 raise self.refusal()
+            if lost_after is not None and lost_after >= self._began_at:
+                text = f"partitions whose records may be in it were given up to others of group {group.group_id}"
+                raise self.fail(error_for(ErrorCode.REBALANCE_IN_PROGRESS, f"{text}: poll once in a transaction"))
             if not offsets:
                 return
             try:
@@ -341,8 +351,7 @@ class Transactions:
             if verdict is not Verdict.ANEW and error.code is not ErrorCode.TRANSACTION_ABORTABLE:
                 raise self._not_known(committed, error) from error
             if not committed and not self._is_registered and error.code is ErrorCode.INVALID_TXN_STATE:
-                self._needs_epoch = True  # the coordinator has not heard of it, but might yet
-                return
+                return  # the coordinator has not heard of it
             if verdict is Verdict.ABORT:
                 self._fail(State.DOOMED, error)
                 raise self.refusal() from None

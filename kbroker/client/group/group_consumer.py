@@ -8,7 +8,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.cluster import Cluster
@@ -32,6 +32,15 @@ log = logging.getLogger(__name__)
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], None]
 MISSING_TOPIC_S = 1.0
 """How often a topic is looked for that does not exist yet."""
+
+
+class Progress(NamedTuple):
+    """How far a member of a group is."""
+
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+    group: GroupMetadata
+    lost_after: float | None
+    """Partitions were given up after this time (of the monotonic clock), at which it had given records last."""
 
 
 class GroupConsumer:
@@ -66,6 +75,10 @@ class GroupConsumer:
         self._rebalances = self._commit_count = 0
         self._rebalanced_at: float | None = None
         self._look_in: asyncio.TimerHandle | None = None
+        self._gave_at: float | None = None
+        """When a call last gave records."""
+        self._lost_after: float | None = None
+        """The same, at the time when partitions were given up last."""
         fetcher.places.committed = self.committed
         cluster.refreshed.append(self._see_metadata)
 
@@ -167,6 +180,8 @@ class GroupConsumer:
         if self._look_in is not None:
             self._look_in.cancel()
             self._look_in = None
+        if not is_polling and self._assignment.has_given:
+            self._gave_at = self._loop.time()
         if not is_polling and not self._is_closed:
             self._look_in = self._loop.call_later(self.config.heartbeat_interval_ms / 1000, self.wake)
 
@@ -217,6 +232,7 @@ class GroupConsumer:
     async def _let_go(self, partitions: Sequence[TopicPartition], lost: bool) -> None:
         if not partitions:
             return
+        self._lost_after = self._gave_at
         if self.config.enable_auto_commit and not lost:
             await self._commit_quietly()
         problem = await tell(self._listener, "on_lost" if lost else "on_revoked", partitions)
@@ -270,13 +286,13 @@ class GroupConsumer:
             return {key: OffsetAndMetadata(offset, "", self._epoch(key, offset)) for key, offset in positions.items()}
         return checked_offsets(given)
 
-    def progress(self) -> tuple[dict[TopicPartition, OffsetAndMetadata], GroupMetadata]:
-        """Return the positions, and who commits them; raises where they are not this consumer's to commit."""
+    def progress(self) -> Progress:
+        """Return what a transaction stores; raises where it is not this consumer's to commit."""
         if self.config.enable_auto_commit:
             text = "enable_auto_commit=False is needed: else the positions are committed outside of the transaction too"
             raise ConfigurationError(text)
         self._identity()
-        return self.offsets(None), self.metadata()
+        return Progress(self.offsets(None), self.metadata(), self._lost_after)
 
     def _epoch(self, key: TopicPartition, offset: int) -> int:
         """Return the leader epoch of what was read before: who goes on here can see whether the log was truncated."""

@@ -172,7 +172,9 @@ class PlayedCoordinator(PlayedNetwork):
                 code = ErrorCode.PRODUCER_FENCED
         elif epoch in (-1, self.epoch):
             self.last_epoch, self.epoch, self.state = epoch, self.epoch + 1, "Empty"
-        elif epoch != self.last_epoch:
+        elif epoch == self.last_epoch:
+            self.state = "Empty"
+        else:
             code = ErrorCode.PRODUCER_FENCED
         return InitProducerIdResponse(error_code=code, producer_id=PRODUCER_ID, producer_epoch=self.epoch)
 

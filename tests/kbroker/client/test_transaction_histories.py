@@ -20,12 +20,14 @@ from kbroker.client.client_config import ProducerConfig
 from kbroker.client.errors import (
     AbortableError,
     IllegalState,
+    NotEnoughReplicasError,
     OutcomeUnknown,
     ProducerFencedError,
     TransactionTimedOut,
 )
 from kbroker.client.sender import Sender
 from kbroker.client.transactions import Transactions
+from kbroker.protocol.records.control import ControlType
 from tests.kbroker.client.played_coordinator import PRODUCER_ID, Asked, PlayedCoordinator
 from tests.kbroker.client.played_network import PARTITIONS, TOPIC, Fate
 
@@ -138,6 +140,37 @@ async def test_a_commit_interrupted_while_records_are_on_their_way_leaves_the_tr
         sender.accumulator.append(TOPIC, b"3", None, 0, 1, ())
         await transactions.commit()
         assert network.read_committed(0) == ([1, 2, 3], [])
+
+
+async def test_an_abort_waits_for_what_is_on_its_way_and_sends_nothing_again() -> None:
+    async with open_transaction() as (network, sender, transactions):
+        network.answers_may_go.clear()
+        network.fates.append(Fate.REFUSED_FOR_NOW)
+        delivery = sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        assert delivery is not None
+        while not sender.requests_in_flight:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        aborting = asyncio.create_task(transactions.abort())
+        await asyncio.sleep(0.02)
+        assert network.state == "Ongoing", "or it might land behind the marker"
+        network.answers_may_go.set()
+        await aborting
+        assert isinstance(delivery.exception(0), NotEnoughReplicasError)
+        assert network.shown[0] == [b"1", ControlType.ABORT]
+
+
+async def test_what_is_not_sent_when_a_transaction_fails_is_given_up_and_names_the_cause() -> None:
+    async with open_transaction(linger_ms=10_000) as (network, sender, transactions):
+        delivery = sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        transactions.doom(ValueError("the cause"))
+        transactions.doom(ValueError("a later one"))
+        assert delivery is not None
+        error = delivery.exception(0)
+        assert isinstance(error, AbortableError)
+        assert "not sent, as the transaction has failed: the cause" in str(error)
+        with pytest.raises(AbortableError, match="it has failed: the cause"):
+            await transactions.commit()
+        assert network.shown[0] == [b"1"]
 
 
 async def test_an_abort_that_gets_no_answer_is_gone_on_with_by_the_next_begin() -> None:

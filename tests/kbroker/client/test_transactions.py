@@ -338,6 +338,29 @@ def test_a_consumers_positions_are_committed_for_its_member(bootstrap: str, topi
         producer.send_offsets(consumer)
 
 
+def test_partitions_given_up_in_the_middle_of_a_transaction_fail_it(bootstrap: str, topic: str) -> None:
+    """Else what was made of their records would be committed, and made again by who reads them next."""
+    member: Mapping[str, Any] = {"group_id": topic, "enable_auto_commit": False, "auto_offset_reset": "earliest"}
+    with (
+        Producer(bootstrap, transactional_id=topic) as producer,
+        Consumer(bootstrap, heartbeat_interval_ms=50, **member) as consumer,
+        Consumer(bootstrap, **member) as other,
+    ):
+        with producer.transaction():
+            send(producer, topic, "in", 9)
+        consumer.subscribe([topic])
+        producer.begin()
+        wait_until(lambda: len(consumer.poll(1.0, max_records=3)) > 0)
+        other.subscribe([topic])
+        wait_until(lambda: (other.poll(0.01), consumer.poll(0.01), len(other.assignment()))[2] > 0)
+        with pytest.raises(AbortableError, match="poll once in a transaction"):
+            producer.send_offsets(consumer)
+        producer.abort()
+        with producer.transaction():
+            consumer.poll(0.1)
+            producer.send_offsets(consumer)
+
+
 def test_a_transaction_past_its_time_out_is_told_as_such(bootstrap: str, topic: str) -> None:
     with Producer(bootstrap, transactional_id=topic, transaction_timeout_ms=300) as producer:
         producer.begin()
