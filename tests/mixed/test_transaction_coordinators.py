@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.transactions import COMMITTED, TransactionalWriter, problems, read_committed
-from tests.mixed.brokers import KAFKA, KBROKER
+from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.mixed.cluster import MixedCluster
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(600)]
