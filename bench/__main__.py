@@ -38,8 +38,11 @@ SCALED = ("client", "compaction", "spark")
 RESULTS = Path("build")
 
 
-def compare(section: str, scale: float, console: Console) -> None:
-    """Measure kbroker beside Kafka and print one table."""
+def compare(section: str, scale: float, console: Console) -> bool:
+    """Measure kbroker beside Kafka and print one table; returns whether all was measured.
+
+    What stops the measuring of one system is told, and the other's figures are shown all the same.
+    """
     from bench.broker import Figures
     from bench.systems import kafka_is_there, remove_data, systems
 
@@ -50,19 +53,25 @@ def compare(section: str, scale: float, console: Console) -> None:
     results: dict[str, dict[str, Figures]] = {}
     for kind in systems():
         console.print(f"measuring {kind.name} …")
-        results[kind.name] = measure(kind, scale)
+        try:
+            results[kind.name] = measure(kind, scale)
+        except Exception:
+            console.print(f"{kind.name} could not be measured to the end:")
+            console.print_exception(max_frames=6)
     remove_data()
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"bench-{section}.json").write_text(json.dumps(results, indent=2))
     table = Table(title=COMPARED[section], title_justify="left")
     for heading in ("what", "figure", "Kafka 3.9.2", "kbroker", "kbroker / Kafka"):
         table.add_column(heading, justify="left" if heading in ("what", "figure") else "right")
-    for what, figures in results["kbroker"].items():
-        for figure, ours in figures.items():
-            theirs = results.get("kafka", {}).get(what, {}).get(figure)
-            ratio = "" if not theirs else f"{ours / theirs:.2f}"
-            table.add_row(what, figure, "" if theirs is None else f"{theirs:,.2f}", f"{ours:,.2f}", ratio)
+    ours, theirs = (results.get(name, {}) for name in ("kbroker", "kafka"))
+    for what, figures in (ours or theirs).items():
+        for figure in figures:
+            own, other = (found.get(what, {}).get(figure) for found in (ours, theirs))
+            ratio = f"{own / other:.2f}" if own is not None and other else ""
+            table.add_row(what, figure, *("" if each is None else f"{each:,.2f}" for each in (other, own)), ratio)
     console.print(table)
+    return len(results) == len(systems())
 
 
 def main() -> int:
@@ -73,15 +82,16 @@ def main() -> int:
     arguments = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(f"Python {platform.python_version()} on {platform.machine()}")
+    is_complete = True
     for section in arguments.sections or SECTIONS:
         console.rule(section)
         if section in COMPARED:
-            compare(section, arguments.scale, console)
+            is_complete &= compare(section, arguments.scale, console)
         elif section in SCALED:
             importlib.import_module(f"bench.{section}").main(["--scale", str(arguments.scale)])
         else:
             importlib.import_module(f"bench.{section}").main()
-    return 0
+    return 0 if is_complete else 1
 
 
 if __name__ == "__main__":

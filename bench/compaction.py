@@ -19,6 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.systems import class_path, kafka_is_there
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.segment.cleaner import LogCleaner
@@ -26,7 +27,6 @@ from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
 
-ANCHOR = Path(__file__).resolve().parents[2] / "shared" / "kafka-anchor.sh"
 PROGRAM = Path(__file__).parent / "CompactLog.java"
 TOTAL_BYTES = 300 << 20
 SEGMENTS = 8
@@ -78,17 +78,9 @@ def compact_ours(data: Path, config: LogConfig) -> tuple[float, float, int]:
     return cpu, seconds, kept
 
 
-def kafka_class_path() -> str | None:
-    """Where Kafka's jars are, None where they cannot be had."""
-    if not ANCHOR.exists() or shutil.which("java") is None:
-        return None
-    done = subprocess.run(["bash", str(ANCHOR), "classpath"], capture_output=True, text=True, timeout=300, check=False)
-    return done.stdout.strip() or None
-
-
-def compact_kafka(data: Path, config: LogConfig, class_path: str) -> tuple[float, float, int]:
+def compact_kafka(data: Path, config: LogConfig, jars: str) -> tuple[float, float, int]:
     """The same of Kafka's cleaner; the start of its process does not count, its compiler and collector do."""
-    command = ["java", "-Xmx1g", "-cp", class_path, str(PROGRAM), str(data), str(config.segment_bytes)]
+    command = ["java", "-Xmx1g", "-cp", jars, str(PROGRAM), str(data), str(config.segment_bytes)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     cpu, seconds, kept = done.stdout.split()[-3:]
     return float(cpu), float(seconds), int(kept)
@@ -101,7 +93,7 @@ def main(arguments: Sequence[str] = ()) -> None:
     total_bytes = int(TOTAL_BYTES * parser.parse_args(arguments).scale)
     config = config_for(total_bytes)
     console = Console(width=None if os.isatty(1) else 120)
-    class_path = kafka_class_path()
+    jars = class_path() if kafka_is_there() else None
     table = Table(title="Compaction: MB of log per second of processor time", title_justify="left")
     for heading in ("log", "Kafka 3.9.2", "kbroker", "kbroker / Kafka", "kept MB (both)", "MB/s by the clock"):
         table.add_column(heading, justify="left" if heading == "log" else "right")
@@ -116,9 +108,9 @@ def main(arguments: Sequence[str] = ()) -> None:
             size = sum(segment.size for segment in log.segments[:-1]) / 1e6
             manager.shutdown()
             theirs = None
-            if class_path is not None:
+            if jars is not None:
                 shutil.copytree(data, Path(folder) / "kafka")
-                theirs = compact_kafka(Path(folder) / "kafka", config, class_path)
+                theirs = compact_kafka(Path(folder) / "kafka", config, jars)
             cpu, seconds, kept = compact_ours(data, config)
         row = [name, "", f"{size / cpu:,.0f}", "", f"{kept / 1e6:,.0f}", f"{size / seconds:,.0f}"]
         if theirs is not None:

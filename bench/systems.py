@@ -133,7 +133,7 @@ class System:
         """Return the command line that runs the broker."""
         raise NotImplementedError
 
-    def start(self) -> float:
+    def start(self, limit_s: float = START_LIMIT_S) -> float:
         """Start the broker; returns (and keeps) the seconds until its first metadata answer."""
         properties = self.folder / "server.properties"
         lines = {
@@ -150,9 +150,9 @@ class System:
             began = time.monotonic()
             self.process = start_child(self.command(properties), output=log, environment=self.environment)
         while not metadata_answers(self.port):
-            if self.process.poll() is not None or time.monotonic() - began > START_LIMIT_S:
+            if self.process.poll() is not None or time.monotonic() - began > limit_s:
                 tail = (self.folder / "broker.log").read_text(errors="replace")[-2000:]
-                raise RuntimeError(f"{self.name} did not start:\n{tail}")
+                raise RuntimeError(f"{self.name} did not start within {limit_s:.0f} s:\n{tail}")
             time.sleep(0.002)
         self.start_seconds = time.monotonic() - began
         return self.start_seconds

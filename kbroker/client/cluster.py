@@ -263,3 +263,4 @@ class Cluster:
         connections = [*self._connections.values(), *([self._bootstrap] if self._bootstrap else [])]
         self._connections.clear()
         await asyncio.gather(*(connection.close() for connection in connections), return_exceptions=True)
+        self.pool.clear()

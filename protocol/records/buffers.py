@@ -89,6 +89,12 @@ class BufferPool:
         self._total_bytes += size
         return buffer
 
+    def clear(self) -> None:
+        """Let go of all buffers: those that are lent live on as long as they are used."""
+        self._buffers.clear()
+        self._by_size.clear()
+        self._total_bytes = 0
+
     def _make_room(self, size: int) -> None:
         """Forget buffers until the new one fits the bounds: the oldest first, lent or not."""
         while self._buffers and (self._total_bytes + size > self.max_bytes or len(self._buffers) >= _MAX_BUFFERS):

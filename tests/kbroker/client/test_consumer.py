@@ -120,6 +120,21 @@ async def test_cancelling_and_closing_leave_no_task(bootstrap: str, topic: str) 
         await consumer.poll()
 
 
+async def test_a_closed_consumer_keeps_no_memory_and_its_batches_live_on(bootstrap: str, topic: str) -> None:
+    value = bytes(range(250)) * 400
+    async with Producer(bootstrap) as producer:
+        for _ in range(5):
+            await producer.send_and_wait(topic, value, partition=0)
+    async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        await consumer.assign([(topic, 0)])
+        pool = consumer.cluster.pool
+        batch = await consumer.next_batch(timeout=10)
+        assert pool._buffers
+    assert batch is not None
+    assert not pool._buffers
+    assert batch["value"].to_pylist() == [value] * batch.num_rows
+
+
 async def test_partitions_added_to_a_subscribed_topic_are_read_from_their_beginning(bootstrap: str, topic: str) -> None:
     async with Consumer(bootstrap, metadata_max_age_ms=200) as consumer, Producer(bootstrap) as producer:
         await consumer.subscribe([topic])

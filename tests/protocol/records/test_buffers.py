@@ -1,5 +1,7 @@
 """Buffers are lent while somebody looks into them, and only then."""
 
+from sys import getrefcount
+
 from kbroker.protocol.records.buffers import BufferPool
 
 
@@ -44,3 +46,14 @@ def test_a_slice_keeps_its_buffer_lent() -> None:
     pool = BufferPool()
     part = memoryview(pool.borrow(100))[:3]
     assert pool.borrow(100) is not part.obj
+
+
+def test_a_cleared_pool_holds_nothing_and_leaves_what_is_lent_alone() -> None:
+    pool = BufferPool()
+    free, lent = pool.borrow(100), memoryview(pool.borrow(1 << 20))
+    lent[:3] = b"abc"
+    pool.clear()
+    assert getrefcount(free) == 2
+    others = [memoryview(pool.borrow(1 << 20)) for _ in range(3)]
+    assert all(other.obj is not lent.obj for other in others)
+    assert bytes(lent[:3]) == b"abc"
