@@ -175,6 +175,10 @@ class ErrorCode(IntEnum):
 _BY_CODE: Final[dict[int, ErrorCode]] = {int(member): member for member in ErrorCode}
 
 
+COORDINATOR_MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+"""Ask who the coordinator is, then ask again."""
+
+
 class KafkaError(Exception):
     """A refusal with Kafka's code for it, and a text for the person who reads it."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable
+from functools import partial
 
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat
 from kbroker.coordinator.consumer_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, Partitions
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.groups import GROUP_OPERATIONS
+from kbroker.handlers.groups import describe_each
 from kbroker.handlers.registry import handles
-from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
@@ -135,20 +135,11 @@ def consumer_group_describe(
     services: Services, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
     """Describe epochs, members, current and target assignments."""
-    return in_turns(_describe_all(services, ctx.api_version, request))
-
-
-def _describe_all(
-    services: Services, version: int, request: ConsumerGroupDescribeRequest
-) -> Generator[None, None, ConsumerGroupDescribeResponse]:
-    described = ElementWriter(ConsumerGroupDescribeResponse, version)
-    for group_id in dict.fromkeys(request.group_ids):  # one that is named often is described once
-        group = _describe(services, group_id)
-        if request.include_authorized_operations and group.error_code is ErrorCode.NONE:
-            group.authorized_operations = GROUP_OPERATIONS
-        described.append(group)
-        yield
-    return ConsumerGroupDescribeResponse(groups=described.array())
+    describe = partial(_describe, services)
+    operations = request.include_authorized_operations
+    return in_turns(
+        describe_each(ConsumerGroupDescribeResponse, ctx.api_version, request.group_ids, describe, operations)
+    )
 
 
 def _describe(services: Services, group_id: str) -> DescribedGroup:

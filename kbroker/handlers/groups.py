@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from functools import partial
+from typing import Any, TypeVar
 
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_coordinator import new_member_id
@@ -29,6 +31,7 @@ from kbroker.protocol.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
+from kbroker.protocol.schema import Message
 from kbroker.replica.turns import Turn, in_turns, portions
 
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
@@ -40,6 +43,7 @@ FIRST_SYNC_PROTOCOL = 5
 FIRST_LEAVE_MANY = 3
 
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
+Described = TypeVar("Described", bound=Message)
 
 
 # --- membership -----------------------------------------------------------------------------------------------
@@ -165,20 +169,27 @@ def describe_groups(
     services: Services, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Describe state and members; a group that does not exist is Dead."""
-    return in_turns(_describe_all(services, ctx.api_version, request))
+    describe = partial(_describe, services)
+    operations = request.include_authorized_operations
+    return in_turns(describe_each(DescribeGroupsResponse, ctx.api_version, request.groups, describe, operations))
 
 
-def _describe_all(
-    services: Services, version: int, request: DescribeGroupsRequest
-) -> Generator[None, None, DescribeGroupsResponse]:
-    described = ElementWriter(DescribeGroupsResponse, version)
-    for group_id in dict.fromkeys(request.groups):  # one that is named often is described once
-        group = _describe(services, group_id)
-        if request.include_authorized_operations and group.error_code is ErrorCode.NONE:
+def describe_each(
+    response: type[Described],
+    version: int,
+    group_ids: Iterable[str],
+    describe: Callable[[str], Any],
+    with_operations: bool,
+) -> Generator[None, None, Described]:
+    """Make the response of the descriptions of groups, of either protocol."""
+    described = ElementWriter(response, version)
+    for group_id in dict.fromkeys(group_ids):  # one that is named often is described once
+        group = describe(group_id)
+        if with_operations and group.error_code is ErrorCode.NONE:
             group.authorized_operations = GROUP_OPERATIONS
         described.append(group)
         yield
-    return DescribeGroupsResponse(groups=described.array())
+    return response(groups=described.array())
 
 
 def _describe(services: Services, group_id: str) -> DescribedGroup:

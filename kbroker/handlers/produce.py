@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Generator, Sequence
 from struct import Struct
 from typing import Any
 
@@ -15,6 +15,7 @@ from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.replica.appending import Outcome
 from kbroker.replica.delayed import DelayedAnswer
+from kbroker.replica.turns import in_turns, portions
 from kbroker.replica.verification import ProducedTransaction
 from kbroker.segment.validator import RecordErrors
 
@@ -32,6 +33,10 @@ MAGIC = 2
 FIRST_LEADER_HINT_VERSION = 10
 FIRST_ABORTABLE_VERSION = 11
 """Of Produce: clients have heard of TRANSACTION_ABORTABLE."""
+
+MOST_AT_ONCE = 500
+"""Batches that one request may bring to be appended in one go: that takes some ten milliseconds."""
+APPENDED_AT_ONCE = 10
 
 PartitionProduceResponse = ProduceResponse.PartitionProduceResponse
 TopicProduceResponse = ProduceResponse.TopicProduceResponse
@@ -52,29 +57,13 @@ def produce(
     transaction = None
     if request.transactional_id is not None and refused is None:
         transaction, refused = _transaction(services, request, ctx.api_version)
-    append = services.replicas.append
-    version = ctx.api_version
-    now_ms = ctx.received_at
+    batches = 0
     for topic in request.topic_data:
-        name = topic.name
-        internal = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT
-        unusual = internal or refused is not None or version < FIRST_ZSTD_VERSION
-        for data in topic.partition_data:
-            records = data.records
-            if (
-                unusual
-                or not records
-                or len(records) <= ATTRIBUTES_POSITION
-                or records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT
-            ):
-                error = refused or _records_error(records, version, internal, request.transactional_id)
-                if error is not None:
-                    answer.results.append(error)
-                    continue
-                if transaction is not None and is_transactional(records):
-                    append(name, data.index, records, acks, now_ms, answer, transaction=transaction)
-                    continue
-            append(name, data.index, records, acks, now_ms, answer)
+        batches += len(topic.partition_data)
+    if batches > MOST_AT_ONCE:
+        return in_turns(_append_in_turns(services, ctx, request, answer, refused, transaction))
+    for topic in request.topic_data:
+        _append(services, ctx, request, topic.name, topic.partition_data, answer, refused, transaction)
     if transaction is not None:
         transaction.ask()
     if answer.future is None:
@@ -85,6 +74,57 @@ def produce(
             for data in topic.partition_data:
                 data.records = None  # they are in the logs: the frame's memory may serve others
     return answer.future
+
+
+def _append_in_turns(
+    services: Services,
+    ctx: RequestContext,
+    request: ProduceRequest,
+    answer: DelayedAnswer,
+    refused: KafkaError | None,
+    transaction: ProducedTransaction | None,
+) -> Generator[None, None, Awaitable[ProduceResponse | None]]:
+    """Append very many batches; each is a matter of some ten microseconds."""
+    answer.hold()
+    for topic in request.topic_data:
+        for portion in portions(topic.partition_data, APPENDED_AT_ONCE):
+            _append(services, ctx, request, topic.name, portion, answer, refused, transaction)
+            yield
+    if transaction is not None:
+        transaction.ask()
+    return answer.release()
+
+
+def _append(
+    services: Services,
+    ctx: RequestContext,
+    request: ProduceRequest,
+    name: str,
+    partition_data: Sequence[ProduceRequest.PartitionProduceData],
+    answer: DelayedAnswer,
+    refused: KafkaError | None,
+    transaction: ProducedTransaction | None,
+) -> None:
+    """Append batches to partitions of one topic: each has its result in the answer, now or later."""
+    append, acks, version, now_ms = services.replicas.append, request.acks, ctx.api_version, ctx.received_at
+    internal = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT
+    unusual = internal or refused is not None or version < FIRST_ZSTD_VERSION
+    for data in partition_data:
+        records = data.records
+        if (
+            unusual
+            or not records
+            or len(records) <= ATTRIBUTES_POSITION
+            or records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT
+        ):
+            error = refused or _records_error(records, version, internal, request.transactional_id)
+            if error is not None:
+                answer.results.append(error)
+                continue
+            if transaction is not None and is_transactional(records):
+                append(name, data.index, records, acks, now_ms, answer, transaction=transaction)
+                continue
+        append(name, data.index, records, acks, now_ms, answer)
 
 
 def is_transactional(records: Any) -> bool:

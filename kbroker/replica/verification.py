@@ -12,14 +12,12 @@ from collections.abc import Callable
 from typing import Protocol
 
 from kbroker.cluster.transaction_verifier import Done, Errors, Key, Transaction
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 
-PASSING = frozenset(
+PASSING = COORDINATOR_MOVED | frozenset(
     {
         ErrorCode.NETWORK_EXCEPTION,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
         ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )

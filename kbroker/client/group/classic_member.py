@@ -35,7 +35,7 @@ from kbroker.client.group.events import (
 )
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription, encode_subscription
 from kbroker.client.types import TopicPartition
-from kbroker.protocol.errors import ErrorCode, MalformedMessage
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, MalformedMessage
 from kbroker.protocol.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -48,8 +48,6 @@ from kbroker.protocol.messages.groups import (
 from kbroker.protocol.schema import Message
 
 PROTOCOL_TYPE = "consumer"
-MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""The coordinator must be looked for."""
 EVICTED = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 """The group has gone on without this member."""
 PASSING = frozenset(
@@ -292,7 +290,7 @@ class ClassicMember:
             self._session_until = now + self.settings.session_timeout_ms
         if code is ErrorCode.REBALANCE_IN_PROGRESS and self.state is State.STABLE:
             self._prepare("", now)
-        elif code in MOVED:
+        elif code in COORDINATOR_MOVED:
             self._lose_coordinator()
         elif code in EVICTED:
             self._reset(code is ErrorCode.UNKNOWN_MEMBER_ID, f"a heartbeat was answered {code.name}", now)
@@ -308,8 +306,8 @@ class ClassicMember:
             self._join_if_ready(now)
         elif code is ErrorCode.UNKNOWN_MEMBER_ID:
             self._reset(True, "JoinGroup was answered UNKNOWN_MEMBER_ID", now)
-        elif code in MOVED or code in PASSING:
-            if code in MOVED:
+        elif code in COORDINATOR_MOVED or code in PASSING:
+            if code in COORDINATOR_MOVED:
                 self._lose_coordinator()
             self._join_again_later(now)
         else:
@@ -347,7 +345,7 @@ class ClassicMember:
         elif code in PASSING:
             self._retry_at = now
             self._prepare("", now)
-        elif code in MOVED:
+        elif code in COORDINATOR_MOVED:
             self._lose_coordinator()
             self._join_again_later(now)
         else:

@@ -32,14 +32,13 @@ from kbroker.client.group.events import (
 )
 from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import TopicPartition
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode
 from kbroker.protocol.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kbroker.protocol.schema import Message
 
 JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH = 0, -1, -2
 FIRST_HEARTBEAT_MS = 5_000
 """Until the coordinator says its interval."""
-MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 FENCED = frozenset({ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID})
 PASSING = frozenset({ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REQUEST_TIMED_OUT})
 OLD_CLUSTER = "the cluster does not know this group protocol: use group_protocol='classic'"
@@ -236,7 +235,7 @@ class ConsumerMember:
         code = answer.error_code
         self._say_all_again()
         self._heartbeat_at = now + self.settings.retry_backoff_ms
-        if code in MOVED:
+        if code in COORDINATOR_MOVED:
             self._lose_coordinator()
         elif code in FENCED:
             self._fence(now)

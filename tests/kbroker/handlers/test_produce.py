@@ -296,3 +296,47 @@ async def test_nothing_is_acknowledged_that_could_not_be_flushed(tmp_path: Path,
     (found,) = await send(played, request_for((0, one_batch()), acks=acks))
     assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     await played.close()
+
+
+# -- very many batches in one request ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two batches are very many, and each takes a turn."""
+    monkeypatch.setattr("kbroker.handlers.produce.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("kbroker.handlers.produce.APPENDED_AT_ONCE", 1)
+
+
+async def in_the_end(answer: Any) -> Any:
+    return await asyncio.wait_for(asyncio.ensure_future(answer), 10)
+
+
+@pytest.mark.usefixtures("_in_turns")
+async def test_very_many_batches_are_appended_in_turns_each_with_its_own_result(played: Played) -> None:
+    await played.lead((0, 1))
+    request = request_for((0, one_batch(b"a", b"b")), (1, one_batch()), (3, one_batch()), (0, one_batch()), (0, b""))
+    response = await in_the_end(produce(played.services, played.ctx(11), request))
+    assert [partition.index for partition in answers_of(response)] == [0, 1, 3, 0, 0]
+    assert [partition.error_code for partition in answers_of(response)] == [0, 0, 3, 0, 87]
+    assert [partition.base_offset for partition in answers_of(response)] == [0, 0, -1, 2, -1]
+
+
+@pytest.mark.usefixtures("_in_turns")
+async def test_very_many_batches_are_answered_when_the_followers_have_all_of_them(tmp_path: Path) -> None:
+    played = Played(tmp_path)
+    await played.lead((0, 1), replicas=(1, 2), isr=(1, 2))
+    request = request_for((0, one_batch()), (1, one_batch()), timeout_ms=50)
+    response = await in_the_end(produce(played.services, played.ctx(11), request))
+    assert [each.error_code for each in answers_of(response)] == [ErrorCode.REQUEST_TIMED_OUT] * 2
+    await played.close()
+
+
+@pytest.mark.usefixtures("_in_turns")
+async def test_very_many_batches_with_acks_0_close_the_connection_when_one_is_refused(played: Played) -> None:
+    await played.lead()
+    taken = request_for((0, one_batch()), (0, one_batch()), acks=0)
+    assert await in_the_end(produce(played.services, played.ctx(11), taken)) is None
+    refused = request_for((0, one_batch()), (7, one_batch()), acks=0)
+    with pytest.raises(CloseConnection):
+        await in_the_end(produce(played.services, played.ctx(11), refused))
