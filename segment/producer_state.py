@@ -217,11 +217,10 @@ class ProducerState:
         if (
             header.base_sequence == entry.next_sequence
             and header.producer_epoch == entry.epoch
-            and entry.transaction_first_offset < 0
-            and not header.is_transactional
+            and header.is_transactional == (entry.transaction_first_offset >= 0)
             and not header.is_control
         ):
-            return None  # the common case
+            return None  # the common case: the next batch, in the transaction that is open, or outside of any
         if from_client:
             duplicate = entry.duplicate_of(header)
             if duplicate is not None:
