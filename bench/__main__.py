@@ -21,6 +21,7 @@ SECTIONS = (
     "stalls",
     "replication",
     "groups",
+    "transactions",
     "client",
     "compaction",
     "spark",
@@ -30,6 +31,7 @@ COMPARED = {
     "flush": "A flush before each acknowledgement",
     "replication": "Three brokers on one machine, replication factor 3",
     "groups": "The group coordinator",
+    "transactions": "Transactions",
     "stalls": "Waits of an honest client beside others",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""

@@ -1,0 +1,125 @@
+"""Transactions beside Apache Kafka, with one librdkafka client each.
+
+- a topic of which half was aborted, transactions of 100 records of 1 KB in turns, read to its end: by a reader of
+  what is committed, and by one of everything, which tells what the other's work is;
+- transactions of 1, 100 and 10,000 records of 100 bytes over 1, 10 and 100 partitions, one after the other: how many
+  a second, and how long a commit takes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
+
+from bench.broker import Figures, create_topic
+from bench.systems import System
+
+ONE_REPLICA = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
+SCANNED = "half-aborted"
+SCANNED_MB = 400
+SCANNED_RECORD = bytes(1024)
+RECORDS_PER_TRANSACTION = 100
+WRITTEN = "written"
+RECORD = bytes(100)
+SIZES = (1, 100, 10_000)
+PARTITIONS = (1, 10, 100)
+MEASURED_RECORDS = 200_000
+MOST_TRANSACTIONS = 200
+LIMIT_S = 60.0
+
+
+def transactional(system: System, transactional_id: str) -> Producer:
+    """Return a producer that may begin a transaction."""
+    producer = Producer(
+        {
+            "bootstrap.servers": system.bootstrap,
+            "transactional.id": transactional_id,
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    producer.init_transactions(LIMIT_S)
+    return producer
+
+
+def write_half_aborted(system: System, megabytes: int) -> int:
+    """Commit and abort transactions in turns; returns how many records were committed."""
+    producer = transactional(system, "writer-of-halves")
+    pairs = max(1, megabytes * 1_000_000 // (2 * RECORDS_PER_TRANSACTION * len(SCANNED_RECORD)))
+    for _ in range(pairs):
+        for aborts in (True, False):
+            producer.begin_transaction()
+            for _ in range(RECORDS_PER_TRANSACTION):
+                producer.produce(SCANNED, SCANNED_RECORD, partition=0)
+            if aborts:
+                producer.flush(LIMIT_S)  # what is not sent would be dropped
+                producer.abort_transaction(LIMIT_S)
+            else:
+                producer.commit_transaction(LIMIT_S)
+    return pairs * RECORDS_PER_TRANSACTION
+
+
+def scan(system: System, isolation_level: str, records: int) -> Figures:
+    """Read the topic to its end; raises RuntimeError when not all that shall be seen is seen."""
+    settings = {"bootstrap.servers": system.bootstrap, "group.id": "scan", "enable.auto.commit": False}
+    consumer = Consumer({**settings, "isolation.level": isolation_level, "enable.partition.eof": True})
+    consumer.assign([TopicPartition(SCANNED, 0, OFFSET_BEGINNING)])
+    seen, before, began = 0, system.cpu_seconds(), time.monotonic()
+    while time.monotonic() - began < LIMIT_S:
+        messages = consumer.consume(10_000, 0.02)
+        ends = [each.error().code() for each in messages if each.error() is not None]
+        seen += len(messages) - len(ends)
+        if KafkaError._PARTITION_EOF in ends:
+            break
+    seconds, cpu = time.monotonic() - began, system.cpu_seconds() - before
+    consumer.close()
+    if seen != records:
+        raise RuntimeError(f"{seen} records were read {isolation_level}, not {records}")
+    return {"records/s": seen / seconds, "MB/s": seen * len(SCANNED_RECORD) / 1e6 / seconds, "CPU-s": cpu}
+
+
+def transact(system: System, size: int, partitions: int, scale: float) -> Figures:
+    """Write transactions of one size, over so many partitions in turns, and commit each."""
+    topic = f"{WRITTEN}-{partitions}"
+    producer = transactional(system, f"writer-{size}-{partitions}")
+    count = max(3, int(scale * min(MOST_TRANSACTIONS, MEASURED_RECORDS // size)))
+    commits = []
+    for number in range(-2, count):
+        if number == 0:
+            before, began = system.cpu_seconds(), time.monotonic()
+        producer.begin_transaction()
+        for record in range(size):
+            producer.produce(topic, RECORD, partition=record % partitions)
+        producer.flush(LIMIT_S)
+        at = time.monotonic()
+        producer.commit_transaction(LIMIT_S)
+        commits.append(1e3 * (time.monotonic() - at))
+    seconds = time.monotonic() - began
+    del commits[:2]
+    return {
+        "transactions/s": count / seconds,
+        "records/s": count * size / seconds,
+        "median commit ms": statistics.median(commits),
+        "longest commit ms": max(commits),
+        "CPU-ms a transaction": 1e3 * (system.cpu_seconds() - before) / count,
+    }
+
+
+def measure(kind: type[System], scale: float) -> dict[str, Figures]:
+    """Run every measurement on one broker of a kind; `scale` shrinks the topic and the number of transactions."""
+    rows: dict[str, Figures] = {}
+    with kind(settings=ONE_REPLICA) as system:
+        create_topic(system, SCANNED, 1)
+        committed = write_half_aborted(system, max(2, int(SCANNED_MB * scale)))
+        for isolation_level, records in (("read_uncommitted", 2 * committed), ("read_committed", committed)):
+            scan(system, isolation_level, records)  # once, unmeasured: the page cache is warm for both
+            rows[f"half aborted, {isolation_level}"] = scan(system, isolation_level, records)
+        for partitions in PARTITIONS:
+            create_topic(system, f"{WRITTEN}-{partitions}", partitions)
+        for size in SIZES:
+            for partitions in PARTITIONS:
+                if partitions <= size:
+                    rows[f"{size:,} records over {partitions} partitions"] = transact(system, size, partitions, scale)
+    return rows
