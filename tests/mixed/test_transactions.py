@@ -154,8 +154,7 @@ def test_whoever_coordinates_transactions_and_groups_records_and_offsets_are_dec
             transact(mixed_cluster, "t", transactional_id, group)
             expected += [f"committed by {transactional_id} for {group}"] * PARTITIONS
     assert sorted(read(mixed_cluster, "t", "read_committed")) == sorted(expected)
-    for topic in ("t", "__consumer_offsets"):
-        mixed_cluster.until_identical(topic)
+    mixed_cluster.until_identical("t")
 
 
 # --- partitions that were not added ---------------------------------------------------------------------------
