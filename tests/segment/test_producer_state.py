@@ -238,9 +238,15 @@ def test_a_later_batch_waits_for_the_one_that_could_not_be_verified() -> None:
     state.verify(7, 0, 1)
     assert verified_code(state, first(0, epoch=1), verification) is ErrorCode.NONE
     assert verified_code(state, first(2, epoch=1), verification) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-    state.verify(7, 0, 0)
+
+
+def test_sequences_that_wait_for_verification_are_those_of_the_newest_epoch() -> None:
+    state = ProducerState()
+    verification = state.verify(7, 2, 0)
     assert verification is not None
-    assert (verification.epoch, verification.lowest_sequence) == (1, 0)
+    for sequence, epoch, expected in ((3, 1, (1, 3)), (1, 0, (1, 3)), (4, 1, (1, 3)), (2, 1, (1, 2))):
+        state.verify(7, sequence, epoch)
+        assert (verification.epoch, verification.lowest_sequence) == expected
 
 
 def test_the_transaction_of_a_newer_epoch_has_to_be_verified_though_the_older_one_is_open() -> None:

@@ -75,3 +75,17 @@ async def test_what_does_not_fit_goes_into_the_next_batch_and_a_call_stays_whole
     assert [len(batch) for batch in replicas.batches] == [4, 4, 1]
     await asyncio.sleep(0)
     assert len(replicas.batches) == 3
+
+
+async def test_records_of_a_transaction_go_in_at_once_as_a_batch_of_their_own_behind_what_came_before() -> None:
+    replicas, told = Replicas(), []
+    log = log_of(replicas)
+    log.append([(b"a", b"1")], lambda error, offset: told.append((error, offset)))
+    log.append_in_transaction([(b"b", b"2")], (7, 0), None, lambda error, offset: told.append((error, offset)))
+    log.append([(b"c", b"3")], lambda error, offset: told.append((error, offset)))
+    assert replicas.batches == [[(b"a", b"1")], [(b"b", b"2")]]
+    await asyncio.sleep(0)
+    assert replicas.batches[2:] == [[(b"c", b"3")]]
+    for offset, end in enumerate(replicas.ends):
+        end(AppendResult(offset, offset, -1, 0))
+    assert told == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1), (ErrorCode.NONE, 2)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.handlers.fetch import fetch
 from kbroker.handlers.transactions import write_txn_markers
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest
@@ -165,3 +166,63 @@ async def test_many_markers_leave_others_their_turns(played: Played) -> None:
     beating.cancel()
     assert errors == [ErrorCode.NONE] * 4000
     assert turns > 5
+
+
+async def test_a_reader_of_what_is_committed_waits_for_the_marker_and_counts_nothing_before_it(played: Played) -> None:
+    await played.lead()
+    request = fetch_request((0, 0), isolation_level=1, max_wait_ms=5_000)
+    waiting = fetch(played.services, played.ctx(12), request)
+    append(played, in_transaction())
+    append(played, in_transaction(bytes(1_000), sequence=1))
+    await asyncio.sleep(0.05)
+    assert not waiting.done(), "min.bytes are there, but undecided"
+    assert await write(played, marker(0)) == [ErrorCode.NONE]
+    (answer,) = partitions_of(await asyncio.wait_for(waiting, 2))
+    assert (answer.last_stable_offset, len(answer.records) > 1_000) == (3, True)
+
+
+async def test_a_follower_tells_consumers_what_was_aborted_below_its_own_high_watermark(
+    played: Played, tmp_path: Path
+) -> None:
+    await played.lead()
+    append(played, in_transaction())
+    await write(played, marker(0, commit=False))
+    append(played, in_transaction(sequence=1, epoch=0))
+    leader = played.replicas.hosted[TOPIC, 0].log
+    follower = Played(tmp_path / "follower")
+    await follower.lead(leader=2, replicas=(1, 2))
+    log = follower.replicas.hosted[TOPIC, 0].log
+    log.append_as_follower(leader.read(0, 1 << 20).read())
+    seen = []
+    for high_watermark in range(4):
+        log.update_high_watermark(high_watermark)
+        request = fetch_request((0, 0), isolation_level=1)
+        (answer,) = partitions_of(ask(follower, request))
+        aborted = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions]
+        seen.append((answer.last_stable_offset, bool(answer.records), aborted))
+    assert seen == [(0, False, []), (0, False, []), (2, True, [(PRODUCER, 0)]), (2, True, [(PRODUCER, 0)])]
+    await follower.close()
+
+
+async def test_records_of_an_open_transaction_can_be_deleted_and_the_last_stable_offset_goes_with_them(
+    played: Played,
+) -> None:
+    await played.lead()
+    for sequence in range(3):
+        append(played, in_transaction(sequence=sequence))
+    log = played.replicas.hosted[TOPIC, 0].log
+    assert log.last_stable_offset == 0
+    assert log.delete_records(2) == 2
+    assert log.last_stable_offset == 2
+    log.remove_expired_producers(0)
+    log.remove_expired_producers(1 << 60)
+    assert await write(played, marker(0, commit=False)) == [ErrorCode.NONE]
+    (answer,) = partitions_of(ask(played, fetch_request((0, 2), isolation_level=1)))
+    aborted = [(each.producer_id, each.first_offset) for each in answer.aborted_transactions]
+    assert (answer.last_stable_offset, aborted) == (4, [(PRODUCER, 0)]), "its producer was not forgotten"
+
+
+async def test_a_marker_that_is_old_in_both_ways_is_told_of_its_producers_epoch(played: Played) -> None:
+    await played.lead()
+    assert await write(played, marker(0, epoch=1, coordinator_epoch=4)) == [ErrorCode.NONE]
+    assert await write(played, marker(0, epoch=0, coordinator_epoch=3)) == [ErrorCode.INVALID_PRODUCER_EPOCH]
