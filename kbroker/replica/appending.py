@@ -87,6 +87,8 @@ class Appender:
         self._clock = clock
         self._steady = steady
         self._unpacking_much = asyncio.Lock()
+        self.is_leadership_unproven: Callable[[], bool] = lambda: False
+        """Asked again where an append has waited: whoever asked before may have stood still since."""
         self.flusher = Flusher(workers.flushing, self._flushed, self._flush_failed)
 
     def append(
@@ -215,7 +217,7 @@ class Appender:
                 return  # its time is over: the client has been told so, and tries again
             if refusal is None and self._find(hosted.topic, hosted.partition) is not hosted:
                 refusal = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            refusal = refusal or _refusal(hosted.state, acks)
+            refusal = refusal or self._refusal_by_now(hosted, acks)
             try:
                 if refusal is not None:
                     raise refusal
@@ -247,7 +249,7 @@ class Appender:
             await asyncio.wait([before])
         if hosted.tail is asyncio.current_task():
             hosted.tail = None
-        refusal = prepared if isinstance(prepared, KafkaError) else _refusal(hosted.state, acks)
+        refusal = prepared if isinstance(prepared, KafkaError) else self._refusal_by_now(hosted, acks)
         try:
             if refusal is not None:
                 raise refusal
@@ -255,6 +257,12 @@ class Appender:
             self._write(hosted, prepared, acks, now_ms, answer, place, origin, verified)
         except Exception as error:
             answer.fail(place, _as_refusal(hosted, error))
+
+    def _refusal_by_now(self, hosted: HostedPartition, acks: int) -> KafkaError | None:
+        """Return why an append that has waited may not be made."""
+        if self.is_leadership_unproven():
+            return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker stood still and may lead no more")
+        return _refusal(hosted.state, acks)
 
     async def _prepare(
         self, hosted: HostedPartition, records: Any, now_ms: int, origin: AppendOrigin, room: int

@@ -138,6 +138,7 @@ class ReplicaManager:
         self._followers_expected_until_ms = 0
         self._read_ahead = ReadAhead(self.workers)
         self._appender = Appender(metadata, self.find, self.workers, clock, steady)
+        self._appender.is_leadership_unproven = lambda: self.is_leadership_unproven()
         self.append = self._appender.append
         self.append_then = self._appender.append_then
         self.append_batch = self._appender.append_batch

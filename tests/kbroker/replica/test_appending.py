@@ -168,6 +168,19 @@ async def test_a_leader_demoted_while_it_recompresses_a_batch_does_not_write_it(
     await played.close()
 
 
+async def test_a_leader_that_stood_still_while_it_recompressed_a_batch_does_not_write_it(tmp_path: Path) -> None:
+    played = Played(tmp_path, workers=Workers(preparing_threads=1), compression_type="zstd")
+    await played.lead()
+    with busy(played.replicas.workers.preparing):
+        answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
+        await asyncio.sleep(0.01)
+        played.replicas.is_leadership_unproven = lambda: True
+    (found,) = answers_of(await asyncio.wait_for(answer, 5))
+    assert found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert played.replicas.hosted[TOPIC, 0].log.log_end_offset == 0
+    await played.close()
+
+
 async def test_a_leader_elected_again_while_it_recompresses_a_batch_writes_it_in_its_new_epoch(tmp_path: Path) -> None:
     played = Played(tmp_path, workers=Workers(preparing_threads=1), compression_type="zstd")
     await played.lead()

@@ -182,6 +182,16 @@ async def test_a_leadership_lost_during_the_verification_refuses_the_append(play
     assert codes(answers_of(await asyncio.wait_for(waiting, 5))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
+async def test_a_broker_that_stood_still_during_the_verification_appends_nothing(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    waiting = begin(played, (0, in_transaction()), acks=1)
+    played.replicas.is_leadership_unproven = lambda: True
+    verifier.answer()
+    assert codes(answers_of(await asyncio.wait_for(waiting, 5))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert end_offset(played) == 0
+
+
 async def test_with_acks_0_what_is_not_verified_ends_the_connection(played: Played) -> None:
     await played.lead()
     verifier = PlayedVerifier(played, at_once=False)
