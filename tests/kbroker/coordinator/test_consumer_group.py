@@ -31,7 +31,7 @@ class FakeTopics:
 
     def set(self, name: str, count: int) -> None:
         self.updates += 1
-        self.topics[name] = FakeTopic(name.encode().rjust(16, b"\0"), dict.fromkeys(range(count)))
+        self.topics[name] = FakeTopic(name.encode()[-16:].rjust(16, b"\0"), dict.fromkeys(range(count)))
 
     def delete(self, name: str) -> None:
         self.updates += 1
