@@ -263,7 +263,9 @@ class BrokerStore(Znodes):
         create_config, create_topic = self._creation(topic)
         path = znodes.config_path("topics", topic.name)
         if await self.topic_exists(topic.name):
-            return NodeExists(znodes.topic_path(topic.name))
+            known = (await self.read_topics([topic.name])).get(topic.name)
+            is_ours = known is not None and known.topic_id == topic.topic_id  # the answer was lost
+            return None if is_ours else NodeExists(znodes.topic_path(topic.name))
         try:
             failed = failure(await self.multi([create_config, create_topic]))
             if failed is not None and failed[0] == 0 and isinstance(failed[1], NodeExists):
@@ -278,7 +280,12 @@ class BrokerStore(Znodes):
 
         Raises NoNode, BadVersion.
         """
-        await self.set(znodes.topic_path(topic), znodes.encode_topic(assignment), assignment.version)
+        try:
+            await self.set(znodes.topic_path(topic), znodes.encode_topic(assignment), assignment.version)
+        except BadVersion:
+            known = await self.read_topics([topic])
+            if known.get(topic) != assignment:  # else it was written, and the answer lost
+                raise
 
     async def mark_topic_deleted(self, topic: str) -> None:
         """Ask the controller to delete the topic. Raises NoNode when there is none; marked twice is fine."""

@@ -67,6 +67,7 @@ LEFT_OUT_S = 10.0
 PROOF_S = 30.0
 PROOF_PAUSE_S = 0.05
 """After a standstill: how long at most, and how often, to ask in which life this broker is."""
+REGISTER_PAUSE_S = 1.0
 TELL_S = 1.0
 """How long a controller that stops waits for brokers to hear its last orders."""
 FIRST_METADATA_S = 60.0
@@ -351,7 +352,12 @@ class Broker:
     def _spawn(self, coroutine: Any) -> None:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what an event asked for failed", exc_info=error)
 
     def _leadership_changed(self, elected: Sequence[tuple[str, int]], resigned: Sequence[tuple[str, int]]) -> None:
         self.services.groups.leadership_changed(elected, resigned)
@@ -364,7 +370,7 @@ class Broker:
         """The old session took our registration with it: register anew, with a new epoch."""
         assert self._controller is not None
         try:
-            self.broker_epoch = await self.zookeeper.register_broker(self.registration())
+            self.broker_epoch = await self._register_at_last()
         except SessionExpired:
             return
         except BrokerIdTaken as error:
@@ -374,6 +380,17 @@ class Broker:
         log.info("registered again as broker %d, epoch %d", self.broker_id, self.broker_epoch)
         self._controller.on_registered()
         await self._forget_gone_topics()
+
+    async def _register_at_last(self) -> int:
+        """Try until it can be, for else nobody would know this broker. Raises SessionExpired, BrokerIdTaken."""
+        while True:
+            try:
+                return await self.zookeeper.register_broker(self.registration())
+            except (SessionExpired, BrokerIdTaken):
+                raise
+            except ZooKeeperError as error:
+                log.error("this broker cannot be registered again, trying on: %s", error)
+                await asyncio.sleep(REGISTER_PAUSE_S)
 
     async def _prove_leadership(self) -> None:
         """Return when ZooKeeper says that this broker is alive, or has its orders for the life it has begun."""

@@ -126,7 +126,7 @@ class MetadataCache:
             topic = self.topics.get(name)
             if topic is None:
                 topic = self.topics[name] = TopicInfo(name, ZERO_UUID)
-            self._set_topic_id(topic, topic_id)
+            removed += self._set_topic_id(topic, topic_id)
             self._changes += 1
             topic.change = self._changes
             removed += self._merge(topic, states)
@@ -138,13 +138,19 @@ class MetadataCache:
             self.on_brokers_changed()
         return removed
 
-    def _set_topic_id(self, topic: TopicInfo, topic_id: bytes) -> None:
+    def _set_topic_id(self, topic: TopicInfo, topic_id: bytes) -> list[tuple[str, int]]:
+        """Take over the id; the partitions of another topic of that name, whose deletion nobody told, are removed."""
         if topic.topic_id == topic_id:
-            return
+            return []
+        removed = []
+        if ZERO_UUID not in (topic.topic_id, topic_id):
+            removed = [(topic.name, partition) for partition in topic.partitions]
+            topic.partitions.clear()
         self._topics_by_id.pop(topic.topic_id, None)
         topic.topic_id = topic_id
         if topic_id != ZERO_UUID:
             self._topics_by_id[topic_id] = topic
+        return removed
 
     def _merge(self, topic: TopicInfo, states: Sequence[PartitionState]) -> list[tuple[str, int]]:
         removed = []

@@ -14,13 +14,16 @@ so that one slow disk holds up nobody but its own logs.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
 
-from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.hosted import HostedPartition
 from kbroker.segment.log import Log
+
+log = logging.getLogger(__name__)
 
 PARALLEL_FLUSHES = 3
 """Worker threads used at once for one disk; with more logs than threads each thread flushes several."""
@@ -133,11 +136,14 @@ class _Disk:
 
 def _flush(logs: list[Log]) -> Flushed:
     errors: Flushed = []
-    for log in logs:
+    for each in logs:
         try:
-            log.flush()
+            each.flush()
         except KafkaError as error:
             errors.append(error)
+        except Exception:
+            log.exception("%s: not flushed", each)
+            errors.append(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
         else:
             errors.append(None)
     return errors

@@ -63,7 +63,7 @@ class LogDirMoves:
             return ErrorCode.KAFKA_STORAGE_ERROR
         hosted = manager.replica(topic, partition)
         if hosted is None:
-            if logs.get(topic, partition) is None:
+            if manager.metadata.knows(topic, partition) and logs.get(topic, partition) is None:
                 logs.prefer(topic, partition, log_dir)
             return ErrorCode.REPLICA_NOT_AVAILABLE
         present = logs.future(topic, partition)

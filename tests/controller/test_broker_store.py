@@ -6,12 +6,13 @@ import asyncio
 import json
 import os
 import time
+from dataclasses import replace
 
 import pytest
 
 from kbroker.controller import znodes
 from kbroker.controller.broker_store import CONFIG_CHANGE_EXPIRY_MS, NewTopic
-from kbroker.controller.znode_operations import BrokerIdTaken, ControllerMoved, NodeExists, NoNode, TooLarge
+from kbroker.controller.znode_operations import BadVersion, BrokerIdTaken, ControllerMoved, NodeExists, NoNode, TooLarge
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import expire
@@ -86,6 +87,25 @@ async def test_topics_are_made_with_their_configurations_or_not_at_all(connect: 
     assert sorted(read) == ["a", "b", "c"]
     assert read["a"] == TopicAssignment(first.topic_id, {number: ReplicaAssignment((1,)) for number in range(3)})
     assert await session.read_config("topics", "a") == {"retention.ms": "1"}
+
+
+async def test_a_topic_whose_creation_was_not_answered_is_not_taken_for_somebody_elses(connect: Connect) -> None:
+    session = await connect()
+    wanted = topic("a", 2)
+    assert await session.create_topics([wanted]) == {"a": None}  # and the connection was lost before the answer came
+    assert await session.create_topics([wanted]) == {"a": None}
+    assert await session.create_topics([wanted, topic("b")]) == {"a": None, "b": None}
+
+
+async def test_partitions_whose_addition_was_not_answered_are_added_once(connect: Connect) -> None:
+    session = await connect()
+    await session.create_topics([topic("a", 2)])
+    known = (await session.read_topics(["a"]))["a"]
+    more = replace(known, partitions={**known.partitions, 2: ReplicaAssignment((1,))})
+    await session.write_topic_assignment("a", more)
+    await session.write_topic_assignment("a", more)
+    with pytest.raises(BadVersion):
+        await session.write_topic_assignment("a", known)
 
 
 async def test_a_configuration_left_over_from_a_deleted_topic_is_replaced(connect: Connect) -> None:

@@ -14,10 +14,17 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from kbroker import broker as broker_module
+from kbroker.broker import Broker
+from kbroker.config.broker_config import read_broker_config
+from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znodes import BrokerRegistration
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
+from tests.controller.conftest import until
+from tests.controller.sessions import expire
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.asking import asking
@@ -242,6 +249,30 @@ async def test_an_expired_session_is_followed_by_a_new_registration(
             await asyncio.sleep(0.1)
         assert (await describe(ask, "after")).partitions[0].leader_id == 1
     assert process.stop() == 0
+
+
+async def test_a_registration_that_fails_after_an_expired_session_is_tried_until_it_succeeds(
+    zookeeper: ZooKeeperAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_module, "REGISTER_PAUSE_S", 0.01)
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "broker.id": "1"}
+    broker = Broker(read_broker_config({**properties, "zookeeper.connect": zookeeper.connect_string}))
+    await broker.start()
+    try:
+        first, register, tries = broker.broker_epoch, broker.zookeeper.register_broker, 0
+
+        async def register_at_the_second_try(registration: BrokerRegistration, wait_ms: int = 0) -> int:
+            nonlocal tries
+            tries += 1
+            if tries == 1:
+                raise ZooKeeperError("not now")
+            return await register(registration, wait_ms=wait_ms)
+
+        monkeypatch.setattr(broker.zookeeper, "register_broker", register_at_the_second_try)
+        await expire(broker.zookeeper)
+        await until(lambda: broker.broker_epoch > first)
+    finally:
+        await broker.stop(controlled=False)
 
 
 def test_a_broker_process_loads_no_heavy_library(own_broker: BrokerProcess) -> None:

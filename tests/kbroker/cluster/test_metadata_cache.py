@@ -81,6 +81,14 @@ def test_a_topic_made_anew_has_its_new_id() -> None:
     assert cache.topic_by_id(b"n" * 16) is None
 
 
+def test_a_topic_made_anew_has_none_of_the_former_ones_partitions() -> None:
+    cache = MetadataCache()
+    cache.update(update(0, 1, 2))
+    assert cache.update(update(0, topic_id=b"n" * 16)) == [("orders", 0), ("orders", 1), ("orders", 2)]
+    assert list(cache.topics["orders"].partitions) == [0]
+    assert cache.update(update(1, topic_id=b"n" * 16)) == []
+
+
 def test_no_controller_is_none() -> None:
     cache = MetadataCache()
     cache.update(update(0, controller_id=-1))

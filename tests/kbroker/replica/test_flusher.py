@@ -16,7 +16,7 @@ class Log:
         self.flushes = 0
         self.go = threading.Event()
         self.go.set()
-        self.error: KafkaError | None = None
+        self.error: Exception | None = None
 
     def flush(self) -> None:
         assert self.go.wait(5)
@@ -50,6 +50,16 @@ async def test_all_who_wait_at_that_moment_share_one_flush() -> None:
     await asyncio.wait_for(shared.finish(), 5)
     assert set(done) == {first, second}
     assert (first.log.flushes, second.log.flushes, shared.rounds) == (1, 1, 1)
+
+
+async def test_a_flush_that_fails_in_a_way_nobody_expects_is_told_and_the_others_go_on() -> None:
+    shared, done, failed = flusher()
+    bad, *good = [Hosted() for _ in range(6)]
+    bad.log.error = ValueError("nobody expects this")
+    for each in (bad, *good):
+        shared.add(each)
+    await asyncio.wait_for(shared.finish(), 5)
+    assert (set(done), failed) == (set(good), [(bad, ErrorCode.UNKNOWN_SERVER_ERROR)])
 
 
 async def test_what_comes_during_a_round_waits_for_the_next() -> None:

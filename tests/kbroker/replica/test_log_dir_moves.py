@@ -14,7 +14,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.replica import log_dir_moves
 from kbroker.replica.log_dir_states import log_dir_states
-from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 from tests.kbroker.handlers.test_produce import request_for, send
 from tests.kbroker.network.test_server import until
@@ -107,11 +107,18 @@ async def test_each_mistake_has_its_error(moving: Moving) -> None:
 
 
 async def test_a_replica_that_comes_later_is_made_where_it_was_asked_for(moving: Moving) -> None:
+    moving.tell(TOPIC, TOPIC_ID, range(4), leader=2, replicas=(2,))
     for partition, log_dir in ((1, moving.first), (2, moving.first), (3, moving.other)):
         assert await moving.alter(log_dir, partition) is ErrorCode.REPLICA_NOT_AVAILABLE
-    await moving.lead((1, 2, 3))
+    await moving.lead((1, 2, 3), leader_epoch=1)
     found = [moving.logs.get(TOPIC, partition) for partition in (1, 2, 3)]
     assert [each.log_dir for each in found if each is not None] == [moving.first, moving.first, moving.other]
+
+
+async def test_where_replicas_should_be_is_remembered_only_of_partitions_there_are(moving: Moving) -> None:
+    for partition in range(100, 200):
+        assert await moving.alter(moving.other, partition) is ErrorCode.REPLICA_NOT_AVAILABLE
+    assert not moving.logs._preferred_dirs
 
 
 async def test_the_lag_of_a_copy_is_shown_and_the_rate_holds_it_back(moving: Moving) -> None:
