@@ -344,6 +344,62 @@ async def test_who_waits_for_a_record_is_told_when_the_coordinator_stops(coordin
     assert (await asyncio.wait_for(waiting, TIMEOUT)).error is ErrorCode.NOT_COORDINATOR
 
 
+async def test_a_record_that_is_acknowledged_when_another_coordinates_changes_nothing(coordinated: Coordinated) -> None:
+    await coordinated.lead(replicas=(1, 2))  # broker 2 is in sync, and never comes
+    waiting = asyncio.ensure_future(coordinated.init())
+    await asyncio.sleep(0.05)
+    (transaction,) = coordinated.transactions.transactions()
+    coordinated.transactions._owned.resign(coordinated.transactions.partition_for("id"))
+    assert (await asyncio.wait_for(waiting, TIMEOUT)).error is ErrorCode.NOT_COORDINATOR
+    await coordinated.lead(replicas=(1, 2), isr=(1,))
+    assert transaction.record.producer_epoch == -1
+    assert coordinated.transactions.describe("id").producer_epoch == 0  # read from the log
+
+
+async def test_who_takes_over_does_not_carry_out_what_is_being_carried_out_already(coordinated: Coordinated) -> None:
+    producer = await coordinated.began("id", 0)
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
+    await coordinated.end(producer)
+    owned = coordinated.transactions._owned.by_number[coordinated.transactions.partition_for("id")]
+    await coordinated.transactions._resume(owned)
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=1)
+    await coordinated.until_state(COMPLETE_COMMIT)
+    assert coordinated.markers() == [(ControlType.COMMIT, 0)]
+
+
+async def test_the_last_record_is_written_when_the_log_takes_it_again(coordinated: Coordinated) -> None:
+    await coordinated.lead(replicas=(1, 2), isr=(1,))
+    producer = await coordinated.began("id", 0)
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
+    await coordinated.end(producer)
+    replicas, before = coordinated.played.replicas, coordinated.played.log_config
+    replicas.apply_topic_config(TRANSACTIONS_TOPIC, replace(before, min_insync_replicas=2))
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=1)
+    async with asyncio.timeout(TIMEOUT):
+        while not coordinated.markers():  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    assert coordinated.state() is PREPARE_COMMIT
+    assert (await coordinated.init()).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    replicas.apply_topic_config(TRANSACTIONS_TOPIC, before)
+    await coordinated.until_state(COMPLETE_COMMIT)
+
+
+async def test_who_asks_while_the_partition_is_read_is_told_to_come_again(coordinated: Coordinated) -> None:
+    producer = await coordinated.began()
+    owned = coordinated.transactions._owned.by_number[coordinated.transactions.partition_for("id")]
+    owned.is_loading = True
+    for ask in (coordinated.end(producer), coordinated.init()):
+        with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+            await ask
+    with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+        coordinated.transactions.transactions()
+    with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+        coordinated.transactions.describe("id")
+    owned.is_loading = False
+    assert await coordinated.end(producer) is NONE
+
+
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
