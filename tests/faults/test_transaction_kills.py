@@ -9,12 +9,22 @@ import pytest
 
 from tests.faults.cluster import BROKERS, FaultCluster
 from tests.faults.conftest import MakeFaultCluster
-from tests.faults.transactions import ABORTED, COMMITTED, UNKNOWN, TransactionalWriter, problems, read_committed
+from tests.faults.transactions import (
+    ABORTED,
+    COMMITTED,
+    UNKNOWN,
+    LiveReader,
+    OurTransactionalWriter,
+    TransactionalWriter,
+    out_of_order,
+    problems,
+    read_committed,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 PARTITIONS = 6
-WRITERS = 3
+WRITERS = (TransactionalWriter, OurTransactionalWriter, OurTransactionalWriter)
 ROUNDS = 4
 STATE = "__transaction_state"
 PROPERTIES = {
@@ -49,11 +59,10 @@ def test_committed_transactions_are_read_whole_and_aborted_ones_never(
     draw = random.Random(seed)
     done: list[str] = []
     with contextlib.ExitStack() as stack:
+        reader = stack.enter_context(LiveReader(cluster.bootstrap, "t", PARTITIONS))
         writers = [
-            stack.enter_context(
-                TransactionalWriter(cluster.bootstrap, "t", PARTITIONS, f"writer-{number}", seed + number)
-            )
-            for number in range(WRITERS)
+            stack.enter_context(kind(cluster.bootstrap, "t", PARTITIONS, f"writer-{number}", seed + number))
+            for number, kind in enumerate(WRITERS)
         ]
         for writer in writers:
             writer.until_progress()
@@ -64,10 +73,15 @@ def test_committed_transactions_are_read_whole_and_aborted_ones_never(
             cluster.mend()
             cluster.until_whole("t")
             cluster.until_whole(STATE)
+        for writer in writers:
+            writer.finish()
+        read = read_committed(cluster.bootstrap, "t", PARTITIONS)
+        reader.until_seen(read)
     outcomes = {transaction: outcome for writer in writers for transaction, outcome in writer.outcomes.items()}
     counts = {kind: list(outcomes.values()).count(kind) for kind in (COMMITTED, ABORTED, UNKNOWN)}
     print(done, counts, [writer.errors for writer in writers])
-    assert problems(outcomes, read_committed(cluster.bootstrap, "t", PARTITIONS), PARTITIONS) == []
-    assert counts[COMMITTED] > 10 * WRITERS
+    assert problems(outcomes, read, PARTITIONS) == []
+    assert out_of_order(read) == []
+    assert counts[COMMITTED] > 10 * len(WRITERS)
     cluster.until_identical("t")
     cluster.until_identical(STATE)

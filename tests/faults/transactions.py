@@ -15,6 +15,7 @@ from types import TracebackType
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+import kbroker
 from kbroker import Admin
 from tests.faults.cluster_view import TIMEOUT, until
 
@@ -30,6 +31,9 @@ class TransactionalWriter:
         self.name = name
         self.outcomes: dict[str, str] = {}
         self.errors: list[str] = []
+        """What went wrong and may."""
+        self.unexpected: list[Exception] = []
+        self._number = 0
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
@@ -51,6 +55,7 @@ class TransactionalWriter:
         self._stopped.set()
         self._thread.join(TIMEOUT)
         assert not self._thread.is_alive(), f"{self.name} hangs: {self.errors[-3:]}"
+        assert not self.unexpected, f"{self.name}: {self.unexpected}"
 
     def committed(self) -> int:
         """How many commits were acknowledged."""
@@ -111,6 +116,105 @@ class TransactionalWriter:
                 self.errors.append(f"{call}: {error}")
                 if not error.args[0].retriable() or time.monotonic() > deadline:
                     raise
+
+
+class OurTransactionalWriter(TransactionalWriter):
+    """The same with our own producer."""
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            settings = {"request_timeout_ms": 5_000, "delivery_timeout_ms": 30_000, "transaction_timeout_ms": 20_000}
+            with kbroker.Producer(self._bootstrap, transactional_id=self.name, **settings) as producer:
+                try:
+                    while not self._stopped.is_set():
+                        self._number += 1
+                        self._one_of_ours(producer, f"{self.name}-{self._number}")
+                except kbroker.FencedError as error:
+                    self.errors.append(repr(error))
+                except Exception as error:
+                    self.unexpected.append(error)
+                    raise
+
+    def _one_of_ours(self, producer: kbroker.Producer, transaction: str) -> None:
+        self._asked_again(producer.begin)
+        self.outcomes[transaction] = UNKNOWN
+        try:
+            for partition in range(self._partitions):
+                producer.send(self._topic, transaction.encode(), partition=partition)
+            if self._random.random() >= SHARE_ABORTED:
+                self._asked_again(producer.commit)
+                self.outcomes[transaction] = COMMITTED
+                return
+            if self._random.random() < 0.5:
+                producer.flush()
+        except kbroker.AbortableError as error:
+            self.errors.append(repr(error))
+        self._asked_again(producer.abort)
+        self.outcomes[transaction] = ABORTED
+
+    def _asked_again(self, call: Callable[[], object]) -> None:
+        """Call again as long as no coordinator answers."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                call()
+                return
+            except (OSError, kbroker.BrokerError) as error:
+                if isinstance(error, kbroker.FencedError | kbroker.AbortableError) or time.monotonic() > deadline:
+                    raise
+                self.errors.append(repr(error))
+
+
+class LiveReader:
+    """Our own consumer, which reads what is committed while it is being written."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.found: list[tuple[str, int]] = []
+        self._bootstrap = bootstrap
+        self._keys = [(topic, partition) for partition in range(partitions)]
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reader")
+
+    def __enter__(self) -> LiveReader:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stopped.set()
+        self._thread.join(TIMEOUT)
+
+    def until_seen(self, expected: list[tuple[str, int]]) -> None:
+        """Wait for so many records; they must be the same, in the same order in each partition."""
+        until(lambda: len(self.found) >= len(expected), f"{len(self.found)} of {len(expected)} records were seen live")
+        assert by_partition(self.found) == by_partition(expected)
+
+    def _run(self) -> None:
+        settings = {"isolation_level": "read_committed", "auto_offset_reset": "earliest", "request_timeout_ms": 5_000}
+        with kbroker.Consumer(self._bootstrap, **settings) as consumer:
+            consumer.assign(self._keys)
+            while not self._stopped.is_set():
+                self.found += [((record.value or b"").decode(), record.partition) for record in consumer.poll(0.2)]
+
+
+def by_partition(read: Iterable[tuple[str, int]]) -> dict[int, list[str]]:
+    """The transactions in each partition, in order."""
+    found: dict[int, list[str]] = defaultdict(list)
+    for transaction, partition in read:
+        found[partition].append(transaction)
+    return found
+
+
+def out_of_order(read: Iterable[tuple[str, int]]) -> list[str]:
+    """Where a writer's transactions do not follow each other as it began them."""
+    found = []
+    for partition, transactions in by_partition(read).items():
+        last: dict[str, int] = defaultdict(int)
+        for transaction in transactions:
+            writer, _, number = transaction.rpartition("-")
+            if int(number) <= last[writer]:
+                found.append(f"{transaction} comes behind {writer}-{last[writer]} in partition {partition}")
+            last[writer] = int(number)
+    return found
 
 
 def read_committed(bootstrap: str, topic: str, partitions: int) -> list[tuple[str, int]]:

@@ -76,7 +76,7 @@ async def play(
 
 @asynccontextmanager
 async def open_transaction(
-    asked: Sequence[Asked] = (), **settings: Any
+    asked: Sequence[Asked] = (), limit_ms: int | None = None, **settings: Any
 ) -> AsyncIterator[tuple[PlayedCoordinator, Sender, Transactions]]:
     """A transaction with one record that is delivered; the network's faults begin behind that."""
     network = PlayedCoordinator(CONFIG, (), ())
@@ -88,13 +88,15 @@ async def open_transaction(
         await transactions.begin()
         sender.accumulator.append(TOPIC, b"1", None, 0, 1, ())
         await sender.flush()
+        if limit_ms is not None:
+            transactions._config = replace(CONFIG, delivery_timeout_ms=limit_ms)
         network.asked.extend(asked)
         yield network, sender, transactions
         await sender.close(1)
 
 
 async def test_a_commit_without_an_answer_says_that_it_is_not_known_and_how_to_learn_it() -> None:
-    async with open_transaction([Asked.ANSWER_LOST] * 10_000, delivery_timeout_ms=60) as (
+    async with open_transaction([Asked.ANSWER_LOST] * 10_000, limit_ms=60) as (
         network,
         sender,
         transactions,
@@ -174,7 +176,7 @@ async def test_what_is_not_sent_when_a_transaction_fails_is_given_up_and_names_t
 
 
 async def test_an_abort_that_gets_no_answer_is_gone_on_with_by_the_next_begin() -> None:
-    async with open_transaction([Asked.LOST] * 10_000, delivery_timeout_ms=60) as (network, sender, transactions):
+    async with open_transaction([Asked.LOST] * 10_000, limit_ms=60) as (network, sender, transactions):
         with pytest.raises(OutcomeUnknown, match=r"may not be aborted yet.*abort\(\) asks again"):
             await transactions.abort()
         network.asked.clear()
