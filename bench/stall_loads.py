@@ -18,6 +18,7 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.configs import DescribeConfigsRequest, IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.groups import (
+    DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
     OffsetCommitRequest,
@@ -26,7 +27,8 @@ from kbroker.protocol.messages.groups import (
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
-from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest
+from kbroker.protocol.messages.reassignments import AlterPartitionReassignmentsRequest, ElectLeadersRequest
+from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.records.builder import BatchBuilder
 
 TOPIC_RESOURCE, BROKER_RESOURCE, SET = 2, 4, 0
@@ -226,6 +228,63 @@ def deletions(number: int) -> object:
     return DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
 
 
+def groups_to_delete(number: int) -> object:
+    """Delete groups that are not there."""
+    return DeleteGroupsRequest(groups_names=[f"group-{each}" for each in range(number)])
+
+
+def topics_to_make(number: int) -> object:
+    """Check as many topics."""
+    topics = [
+        CreateTopicsRequest.CreatableTopic(
+            name=f"made-{each}", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+        )
+        for each in range(number)
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=1000, validate_only=True)
+
+
+def topics_to_delete(number: int) -> object:
+    """Delete topics that are not there."""
+    return DeleteTopicsRequest(topic_names=[f"nowhere-{each}" for each in range(number)], timeout_ms=1000)
+
+
+def elections(number: int) -> object:
+    """Elect leaders of partitions that are not there."""
+    topic = ElectLeadersRequest.TopicPartitions(topic="nowhere", partitions=list(range(number)))
+    return ElectLeadersRequest(election_type=0, topic_partitions=[topic], timeout_ms=1000)
+
+
+def moves(number: int) -> object:
+    """Move partitions that are not there."""
+    partitions = [
+        AlterPartitionReassignmentsRequest.ReassignablePartition(partition_index=each, replicas=[1])
+        for each in range(number)
+    ]
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic(name="nowhere", partitions=partitions)
+    return AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=[topic])
+
+
+def changes(number: int) -> object:
+    """Change as many settings of one topic."""
+    configs = [
+        IncrementalAlterConfigsRequest.AlterableConfig(name=f"setting-{each}", config_operation=SET, value="1")
+        for each in range(number)
+    ]
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name="t-0", configs=configs
+    )
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+
+
+def many_batches(number: int) -> object:
+    """Produce to as many partitions that are not there."""
+    records = batch(1, 10)
+    data = [ProduceRequest.PartitionProduceData(index=each, records=records) for each in range(number)]
+    topic = ProduceRequest.TopicProduceData(name="nowhere", partition_data=data)
+    return ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic])
+
+
 def unknown_partitions(number: int) -> object:
     """Fetch partitions that are not there, in a session of its own."""
     partitions = [
@@ -422,6 +481,13 @@ LOADS = (
     Load("FindCoordinator of 45,000 groups", repeated(coordinators, 4, 45_000)),
     Load("DescribeGroups of 45,000 groups", repeated(groups, 4, 45_000)),
     Load("DeleteRecords of 45,000 partitions", repeated(deletions, 1, 45_000)),
+    Load("DeleteGroups of 45,000 groups", repeated(groups_to_delete, 1, 45_000)),
+    Load("CreateTopics of 20,000 topics, only checked", repeated(topics_to_make, 5, 20_000)),
+    Load("DeleteTopics of 45,000 topics", repeated(topics_to_delete, 4, 45_000)),
+    Load("ElectLeaders of 100,000 partitions", repeated(elections, 1, 100_000)),
+    Load("AlterPartitionReassignments of 24,000 partitions", repeated(moves, 0, 24_000)),
+    Load("IncrementalAlterConfigs, 45,000 of one topic", repeated(changes, 0, 45_000)),
+    Load("Produce of 30,000 batches", repeated(many_batches, 7, 30_000)),
     Load("Fetch of 45,000 unknown partitions", repeated(unknown_partitions, 11, 45_000)),
     Load("topics of 2^31-1 partitions", huge_topics, on_kafka=False),
     Load("Fetch of one partition 50,000 times", same_partition, on_kafka=False),

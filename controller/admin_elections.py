@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kbroker.controller.election import Strategy
@@ -58,7 +58,8 @@ class AdminElections:
             results = yield from self.elect(strategy, list(state.partitions()))
             results = {each: code for each, code in results.items() if code is not ErrorCode.ELECTION_NOT_NEEDED}
         held = [each for each, code in results.items() if code is ErrorCode.NONE]
-        return ElectionsHeld(_response(results), {each: state.leadership[each].leader_epoch for each in held})
+        response = yield from _responding(results)
+        return ElectionsHeld(response, {each: state.leadership[each].leader_epoch for each in held})
 
     def elect(self, strategy: Strategy, partitions: Iterable[TopicPartition]) -> Steps[dict[TopicPartition, ErrorCode]]:
         """PREFERRED or UNCLEAN elections; NONE for those held, else why not."""
@@ -145,21 +146,37 @@ def refuse_elections(request: ElectLeadersRequest, code: ErrorCode) -> Elections
     return ElectionsHeld(_response(results, code))
 
 
-def _partitions(request: ElectLeadersRequest) -> list[TopicPartition]:
+def _partitions(request: ElectLeadersRequest) -> Iterator[TopicPartition]:
     topics = request.topic_partitions or ()
-    return [TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions]
+    return (TopicPartition(topic.topic, number) for topic in topics for number in topic.partitions)
 
 
 def _response(results: dict[TopicPartition, ErrorCode], code: ErrorCode = ErrorCode.NONE) -> ElectLeadersResponse:
     topics: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
     for partition, result in results.items():
-        topics.setdefault(partition.topic, []).append(
-            ElectLeadersResponse.PartitionResult(
-                partition_id=partition.partition,
-                error_code=result,
-                error_message=None if result is ErrorCode.NONE else ELECTION_REFUSALS.get(result, result.name),
-            )
-        )
+        topics.setdefault(partition.topic, []).append(_told(partition, result))
+    return _of_topics(topics, code)
+
+
+def _responding(results: dict[TopicPartition, ErrorCode]) -> Steps[ElectLeadersResponse]:
+    """Make the response with pauses."""
+    topics: dict[str, list[ElectLeadersResponse.PartitionResult]] = {}
+    for number, (partition, result) in enumerate(results.items(), 1):
+        topics.setdefault(partition.topic, []).append(_told(partition, result))
+        if number % PARTITIONS_PER_PAUSE == 0:
+            yield Pause()
+    return _of_topics(topics, ErrorCode.NONE)
+
+
+def _told(partition: TopicPartition, result: ErrorCode) -> ElectLeadersResponse.PartitionResult:
+    return ElectLeadersResponse.PartitionResult(
+        partition_id=partition.partition,
+        error_code=result,
+        error_message=None if result is ErrorCode.NONE else ELECTION_REFUSALS.get(result, result.name),
+    )
+
+
+def _of_topics(topics: dict[str, list[ElectLeadersResponse.PartitionResult]], code: ErrorCode) -> ElectLeadersResponse:
     return ElectLeadersResponse(
         throttle_time_ms=0,
         error_code=code,

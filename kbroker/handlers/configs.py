@@ -148,7 +148,7 @@ async def alter_configs(services: Services, ctx: RequestContext, request: AlterC
     responses = []
     times, turn = _times(request.resources), Turn()
     for resource in request.resources:
-        changes = [Change(config.name, SET, config.value) for config in resource.configs]
+        changes = [Change(config.name, SET, config.value) for config in resource.configs[: MOST_CHANGES + 1]]
         error = await _alter(services, resource, changes, times, request.validate_only, keep=False)
         responses.append(_result(AlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
         await turn.end_if_over()
@@ -163,7 +163,8 @@ async def incremental_alter_configs(
     responses = []
     times, turn = _times(request.resources), Turn()
     for resource in request.resources:
-        changes = [Change(config.name, config.config_operation, config.value) for config in resource.configs]
+        configs = resource.configs[: MOST_CHANGES + 1]
+        changes = [Change(config.name, config.config_operation, config.value) for config in configs]
         error = await _alter(services, resource, changes, times, request.validate_only, keep=True)
         responses.append(_result(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
         await turn.end_if_over()
@@ -216,7 +217,7 @@ async def _alter(
 
 def _check_changes(changes: Sequence[Change]) -> None:
     if len(changes) > MOST_CHANGES:
-        text = f"{len(changes)} changes of one resource: no resource has as many as {MOST_CHANGES} keys"
+        text = f"more than {MOST_CHANGES} changes of one resource: none has as many keys"
         raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     twice = sorted(name for name, times in Counter(change.name for change in changes).items() if times > 1)
     if twice:

@@ -55,7 +55,7 @@ async def elect_leaders(services: Services, ctx: RequestContext, request: ElectL
         return not waiting
 
     await services.metadata.wait_for(all_shown, deadline - time.monotonic())
-    for topic in held.response.replica_election_results:
+    for topic in held.response.replica_election_results if waiting else ():
         for partition in topic.partition_result:
             if (topic.topic, partition.partition_id) in waiting:
                 partition.error_code = ErrorCode.REQUEST_TIMED_OUT

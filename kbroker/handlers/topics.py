@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kbroker.cluster.topic_creation import CreationLimit, TopicRequest, plan_topic, wait_for_leaders, write_topics
 from kbroker.cluster.topic_names import CLUSTER_METADATA_TOPIC
@@ -155,14 +155,14 @@ async def delete_topics(services: Services, ctx: RequestContext, request: Delete
     return DeleteTopicsResponse(responses=results)
 
 
-def _asked(ctx: RequestContext, request: DeleteTopicsRequest) -> list[tuple[str | None, bytes]]:
+def _asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Iterable[tuple[str | None, bytes]]:
     """Names, or ids, each once."""
     if ctx.api_version < 6:
-        return list(dict.fromkeys((name, ZERO_UUID) for name in request.topic_names))
+        return ((name, ZERO_UUID) for name in dict.fromkeys(request.topic_names))
     for topic in request.topics:
         if topic.name is not None and topic.topic_id != ZERO_UUID:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic name and topic ID can not both be specified.")
-    return list(dict.fromkeys((topic.name, bytes(topic.topic_id)) for topic in request.topics))
+    return dict.fromkeys((topic.name, bytes(topic.topic_id)) for topic in request.topics)
 
 
 def _find(services: Services, name: str | None, topic_id: bytes) -> DeletedTopic:

@@ -13,7 +13,7 @@ from kbroker.config.broker_config import BrokerConfig
 NO_LIMIT = (1 << 31) - 1
 
 PRODUCE, FETCH, OFFSET_FOR_LEADER_EPOCH = 0, 1, 23
-LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION = 4, 5, 6, 27, 56
+LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ELECT_LEADERS, ALTER_PARTITION = 4, 5, 6, 27, 43, 56
 
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
@@ -22,7 +22,8 @@ MOST_AT_ONCE = 2_000
 """Elements in all arrays of a request or an answer that are decoded or encoded in one go: they take a millisecond."""
 MOST_ELEMENTS = 50_000
 """Elements in all arrays of one request."""
-MORE_ELEMENTS = {
+MOST_ELEMENTS_OF = {
+    ELECT_LEADERS: 12_500,
     FETCH: 100_000,
     OFFSET_FOR_LEADER_EPOCH: 100_000,
     LEADER_AND_ISR: 4_000_000,
@@ -31,7 +32,7 @@ MORE_ELEMENTS = {
     WRITE_TXN_MARKERS: 4_000_000,
     ALTER_PARTITION: 4_000_000,
 }
-"""What brokers send holds an element for each partition, or several."""
+"""What brokers send holds an element for each partition, or several. Four plain numbers count as one element."""
 
 
 BROKER_REQUESTS = frozenset((LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, 7, WRITE_TXN_MARKERS, ALTER_PARTITION, 67))
@@ -53,7 +54,7 @@ def broker_listeners(config: BrokerConfig) -> frozenset[str] | None:
 
 def most_elements(api_key: int) -> int:
     """Return how many elements the arrays of one request may have, all together."""
-    return MORE_ELEMENTS.get(api_key, MOST_ELEMENTS)
+    return MOST_ELEMENTS_OF.get(api_key, MOST_ELEMENTS)
 
 
 @dataclass(slots=True)

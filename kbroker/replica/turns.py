@@ -36,7 +36,8 @@ Answer = TypeVar("Answer")
 Item = TypeVar("Item")
 Work = Generator[None, None, Answer | Awaitable[Answer]]
 
-_under_way: WeakSet[Generator[None, None, object]] = WeakSet()
+_under_way: WeakSet[object] = WeakSet()
+"""What takes more than one turn and is not at its end: generators, and those of Turn."""
 
 
 def in_turns(work: Work[Answer]) -> Answer | Awaitable[Answer]:
@@ -76,16 +77,17 @@ def _turn_s() -> float:
 class Turn:
     """The same for what is a coroutine already: `await turn.end_if_over()` after each item."""
 
-    __slots__ = ("_ends",)
+    __slots__ = ("__weakref__", "_ends")
 
     def __init__(self) -> None:
-        self._ends = monotonic() + TURN_S
+        self._ends = monotonic() + _turn_s()
 
     async def end_if_over(self) -> None:
         """Let others in between when this turn has taken its time."""
         if monotonic() >= self._ends:
+            _under_way.add(self)
             await asyncio.sleep(0)
-            self._ends = monotonic() + TURN_S
+            self._ends = monotonic() + _turn_s()
 
 
 async def _go_on(work: Work[Answer]) -> Answer:

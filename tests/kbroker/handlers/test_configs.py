@@ -9,7 +9,18 @@ import pytest
 
 from kbroker.config.description import DEFAULT, DYNAMIC_BROKER, DYNAMIC_DEFAULT, LOGGER, STATIC_BROKER, TOPIC_CONFIG
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.handlers.configs import APPEND, BROKER, BROKER_LOGGER, DELETE, SET, SUBTRACT, TOPIC, Change, changed
+from kbroker.handlers.configs import (
+    APPEND,
+    BROKER,
+    BROKER_LOGGER,
+    DELETE,
+    MOST_CHANGES,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    Change,
+    changed,
+)
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.configs import (
     AlterConfigsRequest,
@@ -281,3 +292,11 @@ def test_changes_start_from_what_is_set_or_from_nothing() -> None:
     assert changed(present, change, TOPIC_KEYS, keep=False) == {"retention.ms": "5"}
     with pytest.raises(KafkaError, match="subtract is not allowed"):
         changed(present, [Change("retention.ms", SUBTRACT, "1")], TOPIC_KEYS, keep=True)
+
+
+async def test_more_changes_of_one_resource_than_there_are_keys_are_refused_unread(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    changes = [(f"setting-{number}", SET, "1") for number in range(MOST_CHANGES + 1)]
+    answer = await alter(ask, TOPIC, topic_name, *changes)
+    assert answer.error_code is ErrorCode.INVALID_REQUEST
+    assert str(MOST_CHANGES) in answer.error_message

@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from kbroker.replica import turns
-from kbroker.replica.turns import PORTION, TURN_S, in_turns, portions
+from kbroker.replica.turns import PORTION, TURN_S, Turn, in_turns, portions
 
 
 def work(items: int, seconds: float, ends_with: Exception | None = None) -> Generator[None, None, int]:
@@ -88,3 +88,14 @@ def test_portions_hold_all_items_in_their_order() -> None:
     cut = list(portions(items))
     assert [len(portion) for portion in cut] == [PORTION, PORTION, 1]
     assert [item for portion in cut for item in portion] == items
+
+
+async def test_coroutines_share_the_turn_with_all_other_long_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "monotonic", iter(range(100)).__next__)
+    before = turns._turn_s()
+    turn = Turn()
+    await turn.end_if_over()
+    assert turns._turn_s() == pytest.approx(before / 2)
+    assert turns.is_long_work_under_way()
+    del turn
+    assert turns._turn_s() == before
