@@ -46,20 +46,23 @@ def compare(section: str, scale: float, console: Console) -> bool:
     What stops the measuring of one system is told, and the other's figures are shown all the same.
     """
     from bench.broker import Figures
-    from bench.systems import kafka_is_there, remove_data, systems
+    from bench.systems import Unfinished, kafka_is_there, remove_data, systems
 
     measure = importlib.import_module(f"bench.{section}").measure
 
     if not kafka_is_there():
         console.print("Kafka cannot be started here (mvn or $KAFKA_ANCHOR is missing): only kbroker is measured")
     results: dict[str, dict[str, Figures]] = {}
+    is_complete = True
     for kind in systems():
         console.print(f"measuring {kind.name} …")
         try:
             results[kind.name] = measure(kind, scale)
-        except Exception:
+        except Exception as error:
             console.print(f"{kind.name} could not be measured to the end:")
             console.print_exception(max_frames=6)
+            results[kind.name] = error.rows if isinstance(error, Unfinished) else {}
+            is_complete = False
     remove_data()
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"bench-{section}.json").write_text(json.dumps(results, indent=2))
@@ -73,7 +76,7 @@ def compare(section: str, scale: float, console: Console) -> bool:
             ratio = f"{own / other:.2f}" if own is not None and other else ""
             table.add_row(what, figure, *("" if each is None else f"{each:,.2f}" for each in (other, own)), ratio)
     console.print(table)
-    return len(results) == len(systems())
+    return is_complete
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.systems import Measured, System, run_java
+from bench.systems import Measured, System, Unfinished, run_java
 
 RECORD = 1024
 BATCH = 131_072
@@ -32,7 +32,7 @@ def create_topic(system: Measured, name: str, partitions: int, replicas: int = 1
     settings = {key.replace("_", "."): value for key, value in config.items()}
     began = time.monotonic()
     topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=settings)
-    admin.create_topics([topic], operation_timeout=60, request_timeout=90)[name].result(120)
+    admin.create_topics([topic], operation_timeout=240, request_timeout=250)[name].result(300)
     return time.monotonic() - began
 
 
@@ -130,14 +130,19 @@ def crash_start(system: System) -> Figures:
 
 def measure(kind: type[System], scale: float) -> dict[str, Figures]:
     """Run every measurement on one system; `scale` shrinks the loads (1 = the published ones)."""
+    rows: dict[str, Figures] = {}
     with kind() as system:
-        return rows_on(system, scale)
+        try:
+            fill(rows, system, scale)
+        except Exception as error:
+            raise Unfinished(rows) from error
+    return rows
 
 
-def rows_on(system: System, scale: float) -> dict[str, Figures]:
+def fill(rows: dict[str, Figures], system: System, scale: float) -> None:
     """Run every measurement on a running broker."""
     records = int(1_500_000 * scale)
-    rows: dict[str, Figures] = {"start": {"seconds": system.start_seconds}}
+    rows["start"] = {"seconds": system.start_seconds}
     rows["memory, idle"] = {"MB": system.resident_mb()}
     time.sleep(3)
     rows["idle"] = idle(system)
@@ -154,4 +159,3 @@ def rows_on(system: System, scale: float) -> dict[str, Figures]:
     create_topic(system, "more", 6_000)
     rows["memory, 10,000 partitions"] = {"MB": system.resident_mb()}
     rows["start after kill -9, 10,000 partitions"] = crash_start(system)
-    return rows

@@ -72,6 +72,14 @@ def metadata_answers(port: int) -> bool:
         return False
 
 
+class Unfinished(Exception):
+    """Measuring a system ended before all was measured: what there is."""
+
+    def __init__(self, rows: dict[str, dict[str, float]]) -> None:
+        super().__init__(f"{len(rows)} rows were measured")
+        self.rows = rows
+
+
 class Measured(Protocol):
     """One broker or several, under load."""
 
