@@ -36,7 +36,6 @@ from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.coordinator.local_markers import LocalMarkers
 from kbroker.coordinator.marker_sender import MarkerSender
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import Services
 from kbroker.network.dispatch import Dispatcher
@@ -221,10 +220,6 @@ class Broker:
             )
             for _ in range(2)
         )
-        self._verifier = TransactionVerifier(
-            metadata, self.broker_id, listener, partition_for, config.request_timeout_ms, setup_ms
-        )
-        self._replicas.verifier = self._verifier
         self._replicas.replication = Replication(self._replicas, self._alter_partition)
         self._standstill = Standstill(config.zookeeper_session_timeout_ms / 2000, self._prove_leadership)
         self._replicas.is_leadership_unproven = self._standstill.is_unproven
@@ -241,7 +236,11 @@ class Broker:
         self._transactions = TransactionCoordinator(
             config, self._replicas, self._producer_ids, markers, self._workers.loading
         )
+        self._verifier = TransactionVerifier(
+            metadata, self.broker_id, listener, self._transactions.partition_for, config.request_timeout_ms, setup_ms
+        )
         self._verifier.here = self._transactions.verify
+        self._replicas.verifier = self._verifier
         self._replicas.on_leadership_change = self._leadership_changed
         self._replicas.on_partitions_removed = self._groups.partitions_removed
         self.services = Services(

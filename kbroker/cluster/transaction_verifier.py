@@ -64,11 +64,11 @@ class TransactionVerifier:
         metadata: MetadataCache,
         broker_id: int,
         listener: str,
-        partition_for: Callable[[str, int], int],
+        partition_for: Callable[[str], int],
         request_timeout_ms: int = 30_000,
         setup_timeouts_ms: tuple[int, int] = (10_000, 30_000),
     ) -> None:
-        """`partition_for(transactional id, partitions)` tells which one of __transaction_state holds an id."""
+        """`partition_for(transactional id)` tells which partition of __transaction_state holds it."""
         self.here: Here | None = None
         self._metadata = metadata
         self._broker_id = broker_id
@@ -93,10 +93,7 @@ class TransactionVerifier:
             line.ask(question)
 
     def _coordinator_of(self, transactional_id: str) -> int | None:
-        topic = self._metadata.topics.get(TRANSACTIONS_TOPIC)
-        if topic is None or not topic.partitions:
-            return None
-        found = topic.partitions.get(self._partition_for(transactional_id, len(topic.partitions)))
+        found = self._metadata.partition(TRANSACTIONS_TOPIC, self._partition_for(transactional_id))
         return None if found is None else found.leader
 
     def _address(self, broker_id: int) -> tuple[str, int] | None:

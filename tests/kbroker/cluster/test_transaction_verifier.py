@@ -98,8 +98,8 @@ class Coordinator:
         return Response(error_code=self.error, results_by_transaction=results if not self.error else [])
 
 
-def told(port: int, leader: int = 2) -> UpdateMetadataRequest:
-    """Broker 2 is at this port; one broker leads all partitions of __transaction_state."""
+def told(port: int, leader: int = 2, more: int = 0) -> UpdateMetadataRequest:
+    """Broker 2 is at this port; one broker leads all partitions of __transaction_state, nobody those added since."""
     request = UpdateMetadataRequest
     return request(
         controller_id=1,
@@ -113,13 +113,13 @@ def told(port: int, leader: int = 2) -> UpdateMetadataRequest:
                     request.UpdateMetadataPartitionState(
                         partition_index=partition,
                         controller_epoch=1,
-                        leader=leader,
+                        leader=leader if partition < 4 else -1,
                         leader_epoch=0,
                         isr=[leader],
                         zk_version=0,
                         replicas=[leader],
                     )
-                    for partition in range(4)
+                    for partition in range(4 + more)
                 ],
             )
         ],
@@ -137,6 +137,10 @@ def told(port: int, leader: int = 2) -> UpdateMetadataRequest:
     )
 
 
+def of_four(transactional_id: str) -> int:
+    return partition_for(transactional_id, 4)
+
+
 class Verified:
     """A verifier in broker 1, and a coordinator in broker 2."""
 
@@ -144,7 +148,7 @@ class Verified:
         self.coordinator = Coordinator()
         self.metadata = MetadataCache()
         self.metadata.update(told(self.coordinator.port))
-        self.verifier = TransactionVerifier(self.metadata, 1, "PLAINTEXT", partition_for, 5_000)
+        self.verifier = TransactionVerifier(self.metadata, 1, "PLAINTEXT", of_four, 5_000)
 
     def ask(self, transaction: Transaction = MINE, partitions: list[Key] = BOTH) -> Awaitable[Errors]:
         future: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
@@ -211,8 +215,14 @@ async def test_without_a_coordinator_nothing_is_known(verified: Verified) -> Non
     assert await verified.ask() == unknown
     verified.metadata.update(told(verified.coordinator.port, leader=3))
     assert await verified.ask() == unknown
-    verified.verifier = TransactionVerifier(MetadataCache(), 1, "PLAINTEXT", partition_for)
+    verified.verifier = TransactionVerifier(MetadataCache(), 1, "PLAINTEXT", of_four)
     assert await verified.ask() == unknown
+
+
+async def test_partitions_added_to_the_topic_move_no_coordinator(verified: Verified) -> None:
+    verified.metadata.update(told(verified.coordinator.port, more=60))
+    for number in range(10):
+        assert await verified.ask(Transaction(f"id {number}", number, 0)) == {}
 
 
 async def test_a_coordinator_in_this_broker_is_asked_directly(verified: Verified) -> None:
