@@ -23,7 +23,7 @@ USE_INSTEAD = {
     "value.serializer": "valueFormat says how values are written",
     "enable.auto.commit": "commitOffsetsToGroup names a group that follows the query",
     "interceptor.classes": "there are no interceptors in Python",
-    "transactional.id": "writes are idempotent, and not in a transaction",
+    "transactional.id": "exactlyOnce=true writes in transactions, under ids of its own",
 }
 """Options of a Java client that cannot be given, with what to do."""
 WITHOUT_EFFECT = frozenset(

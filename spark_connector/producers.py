@@ -28,7 +28,7 @@ PRODUCERS: dict[tuple[object, ...], Producer] = {}
 def borrowed(options: WriteOptions) -> Iterator[Producer]:
     """Lend a producer with the client's options; raises OptionError where one of them is wrong."""
     key = (os.getpid(), options.bootstrap, *sorted(options.client.items()))
-    producer = PRODUCERS.pop(key, None) or _new(options)
+    producer = PRODUCERS.pop(key, None) or new_producer(options)
     try:
         yield producer
     except BaseException:
@@ -48,12 +48,15 @@ def close_all() -> None:
         PRODUCERS.popitem()[1].close()
 
 
-def _new(options: WriteOptions) -> Producer:
+def new_producer(options: WriteOptions, **more: object) -> Producer:
+    """Return a producer with the client's options and `more`; raises OptionError where one of them is wrong."""
     from kbroker import Producer
     from kbroker.client.client_config import ProducerConfig
 
     try:
-        given = ProducerConfig.read({"bootstrap": options.bootstrap, "client_id": "kbroker-spark", **options.client})
+        given = ProducerConfig.read(
+            {"bootstrap": options.bootstrap, "client_id": "kbroker-spark", **options.client, **more}
+        )
         arguments = {name: getattr(given, name) for name in given.__dataclass_fields__ if name != "bootstrap"}
         return Producer(options.bootstrap, **arguments)
     except ValueError as error:

@@ -50,25 +50,32 @@ class RowsNotWritten(RuntimeError):
 def send_rows(options: WriteOptions, layout: SinkLayout, batches: Iterable[pa.RecordBatch]) -> RowsWritten:
     """Send all rows and wait until they are acknowledged; raises RowsNotWritten."""
     settle_in()
+    with borrowed(options) as producer:
+        return send_tables(producer, options, layout, gathered(batches, layout))
+
+
+def send_tables(
+    producer: Producer, options: WriteOptions, layout: SinkLayout, tables: Iterable[pa.Table]
+) -> RowsWritten:
+    """Send all rows with this producer and wait until they are acknowledged; raises RowsNotWritten."""
     written = RowsWritten()
     waiting: deque[TableDelivery] = deque()
     schemas = AvroSchemas(options)
-    with borrowed(options) as producer:
-        sent_before = producer.statistics()["byte-acknowledged-total"]
-        for table in _gathered(batches, layout):
-            for topic, partition, rows in _by_target(table, options, layout):
-                records = _records(topic, rows, options, layout, schemas)
-                waiting.append(_send(producer, topic, partition, records, layout))
-            while waiting and waiting[0].done():
-                _take_result(waiting.popleft(), written)
-        producer.flush()
-        for delivery in waiting:
-            _take_result(delivery, written)
-        written.bytes = int(producer.statistics()["byte-acknowledged-total"] - sent_before)
+    sent_before = producer.statistics()["byte-acknowledged-total"]
+    for table in tables:
+        for topic, partition, rows in _by_target(table, options, layout):
+            records = _records(topic, rows, options, layout, schemas)
+            waiting.append(_send(producer, topic, partition, records, layout))
+        while waiting and waiting[0].done():
+            _take_result(waiting.popleft(), written)
+    producer.flush()
+    for delivery in waiting:
+        _take_result(delivery, written)
+    written.bytes = int(producer.statistics()["byte-acknowledged-total"] - sent_before)
     return written
 
 
-def _gathered(batches: Iterable[pa.RecordBatch], layout: SinkLayout) -> Iterator[pa.Table]:
+def gathered(batches: Iterable[pa.RecordBatch], layout: SinkLayout) -> Iterator[pa.Table]:
     """Put Spark's batches together until they are large."""
     some: list[pa.RecordBatch] = []
     size = 0

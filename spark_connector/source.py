@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from kbroker.spark_connector.batch_reader import BatchReader
+    from kbroker.spark_connector.exactly_once_writer import ExactlyOnceBatchWriter, ExactlyOnceStreamWriter
     from kbroker.spark_connector.sink_layout import SinkLayout
     from kbroker.spark_connector.stream_reader_41 import StreamReader41
     from kbroker.spark_connector.writer import BatchWriter, StreamWriter
@@ -61,25 +62,29 @@ class KbrokerDataSource(DataSource):
 
         return StreamReader(options, plan)
 
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | ExactlyOnceBatchWriter:
         """Check options and columns and return the writer of one frame."""
+        from kbroker.spark_connector.exactly_once_writer import ExactlyOnceBatchWriter
         from kbroker.spark_connector.writer import BatchWriter
 
         if overwrite:
             raise OptionError('a topic can only be appended to: mode("append") instead of mode("overwrite")')
-        return BatchWriter(*self._sink(schema))
+        options, layout = self._sink(schema, streaming=False)
+        return ExactlyOnceBatchWriter(options, layout) if options.exactly_once else BatchWriter(options, layout)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | ExactlyOnceStreamWriter:
         """Check options and columns and return the writer of one streaming query; output mode complete appends, too."""
+        from kbroker.spark_connector.exactly_once_writer import ExactlyOnceStreamWriter
         from kbroker.spark_connector.writer import StreamWriter
 
-        return StreamWriter(*self._sink(schema))
+        options, layout = self._sink(schema, streaming=True)
+        return ExactlyOnceStreamWriter(options, layout) if options.exactly_once else StreamWriter(options, layout)
 
-    def _sink(self, schema: StructType) -> tuple[WriteOptions, SinkLayout]:
+    def _sink(self, schema: StructType, *, streaming: bool) -> tuple[WriteOptions, SinkLayout]:
         from kbroker.spark_connector.sink_layout import sink_layout
 
         settle_in()
-        options = write_options(self.options)
+        options = write_options(self.options, streaming=streaming)
         return options, sink_layout(schema, options)
 
 

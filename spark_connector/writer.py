@@ -1,8 +1,7 @@
 """`df.write` and `writeStream`: what Spark calls on the driver and in its tasks.
 
 Rows are acknowledged before a task ends, so commit has nothing left to do but count, and abort cannot take anything
-back: a task that is tried again writes its rows again (at least once). commit and abort of a stream know the batch id,
-which a replayed micro-batch keeps; with RowsWritten they are all that a transactional sink needs.
+back: a task that is tried again writes its rows again (at least once). What writes once: exactly_once_writer.py.
 """
 
 from __future__ import annotations

@@ -171,6 +171,11 @@ class Producer(Client):
         """Abort: what is not sent yet is given up, and who reads what is committed reads nothing of it."""
         self.run(self._client.abort())
 
+    def hand_over(self) -> tuple[int, int] | None:
+        """Deliver everything and leave the end to somebody else; see kbroker.client.producer.Producer.hand_over."""
+        handed: tuple[int, int] | None = self.run(self._client.hand_over())
+        return handed
+
     def send_offsets(
         self,
         offsets: Consumer | Mapping[Partition, int | OffsetAndMetadata],

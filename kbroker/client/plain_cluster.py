@@ -21,10 +21,12 @@ from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
 from kbroker.client.errors import NotConnected, error_for
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.configs import DescribeConfigsRequest
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
+from kbroker.protocol.messages.topics import CreateTopicsRequest
 from kbroker.protocol.records.buffers import BufferPool
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 LATEST = -1
 EARLIEST = -2
 NO_DEBUG_REPLICA = -1
+BROKER_RESOURCE = 4
+GROUP, TRANSACTION = 0, 1
+MANY_COORDINATORS = 4
+"""From this version on FindCoordinator takes several keys, and answers in their order."""
 BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 1.0
 
@@ -118,15 +124,19 @@ class PlainCluster:
         return places
 
     def offsets(
-        self, partitions: Collection[TopicPartition], timestamp: int | Mapping[TopicPartition, int]
+        self,
+        partitions: Collection[TopicPartition],
+        timestamp: int | Mapping[TopicPartition, int],
+        *,
+        read_committed: bool | None = None,
     ) -> dict[TopicPartition, int]:
         """Return each partition's offset at EARLIEST, at LATEST, or of the first record at or after a time in ms.
 
         The time may differ from partition to partition; -1 where no record is so young. LATEST is what a reader of
-        this isolation level can reach.
+        this isolation level can reach, the cluster's own unless `read_committed` says otherwise.
         """
         times = timestamp if isinstance(timestamp, Mapping) else dict.fromkeys(partitions, timestamp)
-        return self._look_up(list(partitions), [times])[0]
+        return self._look_up(list(partitions), [times], read_committed)[0]
 
     def bounds(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return each partition's offsets at EARLIEST and LATEST."""
@@ -135,9 +145,13 @@ class PlainCluster:
         return {place: (earliest[place], latest[place]) for place in places}
 
     def _look_up(
-        self, places: list[TopicPartition], questions: Sequence[Mapping[TopicPartition, int]]
+        self,
+        places: list[TopicPartition],
+        questions: Sequence[Mapping[TopicPartition, int]],
+        read_committed: bool | None = None,
     ) -> list[dict[TopicPartition, int]]:
         """Return the offsets at the times of each question, asked of all leaders at the same time."""
+        committed = self.config.read_committed if read_committed is None else read_committed
 
         def ask() -> list[dict[TopicPartition, int]]:
             self.partitions({topic for topic, number in places if (topic, number) not in self._leaders})
@@ -145,7 +159,7 @@ class PlainCluster:
             try:
                 by_leader = self._by_leader(places)
                 requests = [
-                    (leader, _list_offsets(theirs, times, self.config.read_committed))
+                    (leader, _list_offsets(theirs, times, committed))
                     for times in questions
                     for leader, theirs in by_leader.items()
                 ]
@@ -193,6 +207,48 @@ class PlainCluster:
                 connection.close()  # nobody waits for what is on its way there
             raise
 
+    def broker_ids(self) -> list[int]:
+        """Return the live brokers' ids."""
+        self._retry(lambda: self._metadata([]))
+        return sorted(self._brokers)
+
+    def broker_config(self, key: str) -> dict[int, str]:
+        """Return the value that a configuration key has on each broker."""
+
+        def ask() -> dict[int, str]:
+            brokers = self.broker_ids()
+            answers = self._ask_leaders([(broker, _describe_key(broker, key)) for broker in brokers])
+            found: dict[int, str] = {}
+            for broker, answer in zip(brokers, answers, strict=True):
+                result = answer.results[0]
+                if result.error_code is not ErrorCode.NONE:
+                    raise error_for(
+                        result.error_code, result.error_message or f"the configuration {key}", broker=broker
+                    )
+                found[broker] = (result.configs[0].value if result.configs else None) or ""
+            return found
+
+        return self._retry(ask)
+
+    def create_topic(self, name: str, partitions: int, replicas: int, configs: Mapping[str, str]) -> None:
+        """Create a topic unless somebody else just did."""
+        new = CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            assignments=[],
+            configs=[CreateTopicsRequest.CreatableTopicConfig(name=key, value=text) for key, text in configs.items()],
+        )
+
+        def ask() -> None:
+            controller = self._metadata([]).controller_id
+            request = CreateTopicsRequest(topics=[new], timeout_ms=self.config.request_timeout_ms)
+            result = self.connection(controller).request(request).topics[0]
+            if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise error_for(result.error_code, result.error_message, topic=name)
+
+        self._retry(ask)
+
     def commit(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Store the offsets that the group reads next; the group must have no members."""
         partition = OffsetCommitRequest.OffsetCommitRequestPartition
@@ -216,15 +272,23 @@ class PlainCluster:
         self._retry(ask)
 
     def _coordinator(self, group: str) -> PlainConnection:
-        """Ask any broker for the group's coordinator and connect to it."""
+        return self.coordinators([group], GROUP)[group]
+
+    def coordinators(self, keys: Collection[str], key_type: int) -> dict[str, PlainConnection]:
+        """Ask any broker who coordinates these GROUPs or TRANSACTIONs and connect to them."""
         self._metadata([])
         connection = self.connection(min(self._brokers))
-        answer = connection.request(
-            FindCoordinatorRequest(key=group), connection.version_for(FindCoordinatorRequest, 3)
-        )
-        if answer.error_code is not ErrorCode.NONE:
-            raise error_for(answer.error_code, f"group {group!r}: {answer.error_message or 'no coordinator'}")
-        return self._connect((answer.host, answer.port))
+        version = connection.version_for(FindCoordinatorRequest)
+        if version >= MANY_COORDINATORS:
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+            found = list(connection.request(request, version).coordinators)
+        else:
+            found = [connection.request(FindCoordinatorRequest(key=key, key_type=key_type), version) for key in keys]
+        for key, each in zip(keys, found, strict=True):
+            if each.error_code is not ErrorCode.NONE:
+                what = "group" if key_type == GROUP else "transactional id"
+                raise error_for(each.error_code, f"{what} {key!r}: {each.error_message or 'no coordinator'}")
+        return {key: self._connect((each.host, each.port)) for key, each in zip(keys, found, strict=True)}
 
     def _by_leader(self, partitions: Iterable[TopicPartition]) -> dict[int, list[TopicPartition]]:
         by_leader: dict[int, list[TopicPartition]] = {}
@@ -328,6 +392,13 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
     return topics
+
+
+def _describe_key(broker: int, key: str) -> DescribeConfigsRequest:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=BROKER_RESOURCE, resource_name=str(broker), configuration_keys=[key]
+    )
+    return DescribeConfigsRequest(resources=[resource])
 
 
 def _describe_logs(places: Iterable[TopicPartition]) -> DescribeLogDirsRequest:

@@ -245,6 +245,15 @@ class Producer:
         self._check_alive()
         await self.transactions.abort()
 
+    async def hand_over(self) -> tuple[int, int] | None:
+        """Wait until everything is delivered, and leave the transaction open for somebody else to commit or abort.
+
+        Returns the producer id and epoch that end it, with the transactional id; None where nothing was sent in it.
+        This producer must not begin another one before that is done: it would abort this one.
+        """
+        self._check_alive()
+        return await self.transactions.hand_over()
+
     async def send_offsets(
         self,
         offsets: Consumer | Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata],

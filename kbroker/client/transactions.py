@@ -306,6 +306,21 @@ class Transactions:
                 await self._end(committed=True)
             self._leave()
 
+    async def hand_over(self) -> IdAndEpoch | None:
+        """Deliver everything, and leave the end to somebody else; None where there is nothing to end.
+
+        Whoever has the transactional id, producer id and epoch may send EndTxn; before that nothing must begin anew.
+        """
+        async with self._turn:
+            if self.state is State.OPEN:
+                await self._deliver()
+            if self.state is not State.OPEN:
+                raise self.refusal()
+            handed = self.current if self._is_registered else None
+            self._needs_epoch = True
+            self._leave()
+            return handed
+
     async def _deliver(self) -> None:
         """Wait for what was sent, and take nothing more; as if nothing had happened where that is interrupted."""
         self._deliveries.refuse(lambda: IllegalState("the transaction is being committed"))

@@ -4,6 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from kbroker.dev.broker_process import BrokerProcess
+
+
+@pytest.fixture
+def bootstrap(broker: BrokerProcess) -> str:
+    return broker.bootstrap
+
 
 @pytest.fixture(autouse=True)
 def _no_connections_are_left() -> Iterator[None]:

@@ -141,3 +141,14 @@ def test_all_leaders_work_at_the_same_time(make_cluster: MakeCluster, topic_name
         brokers.broker(leaders[0]).resume()
         asking.join(30)
         assert (first.in_flight, second.in_flight) == (0, 0)
+
+
+def test_a_topic_is_made_once_and_what_brokers_are_set_to_is_told(broker: BrokerProcess, topic_name: str) -> None:
+    with PlainCluster(broker.bootstrap) as cluster:
+        for _ in range(2):
+            cluster.create_topic(topic_name, 3, 1, {"cleanup.policy": "compact"})
+        assert len(cluster.partitions([topic_name])) == 3
+        assert cluster.broker_ids() == [broker.broker_id]
+        assert int(cluster.broker_config("transaction.max.timeout.ms")[broker.broker_id]) == 900_000
+        with pytest.raises(KafkaError, match=topic_name):
+            cluster.create_topic(f"{topic_name}-wide", 1, 5, {})

@@ -21,7 +21,10 @@ from kbroker import (
     UnstableOffsetCommitError,
     aio,
 )
+from kbroker.client.plain_cluster import PlainCluster
+from kbroker.client.plain_transactions import Owner, PlainTransactions
 from kbroker.client.types import TopicPartition
+from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.client.topics import wait_until
 
 pytestmark = pytest.mark.slow
@@ -359,6 +362,31 @@ def test_partitions_given_up_in_the_middle_of_a_transaction_fail_it(bootstrap: s
         with producer.transaction():
             consumer.poll(0.1)
             producer.send_offsets(consumer)
+
+
+def test_a_transaction_that_is_handed_over_is_ended_by_somebody_else(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap, transactional_id=topic) as producer:
+        producer.begin()
+        assert producer.hand_over() is None, "nothing is in it"
+        producer.begin()
+        send(producer, topic, "kept-")
+        handed = producer.hand_over()
+        assert handed is not None
+        with pytest.raises(IllegalState):
+            producer.commit()
+    assert state_of(bootstrap, topic) == "Ongoing", "closing the producer has not aborted it"
+    with PlainCluster(bootstrap) as cluster:
+        owner = Owner(topic, *handed)
+        assert PlainTransactions(cluster).end([owner], commit=True) == {owner: ErrorCode.NONE}
+    wait_until(lambda: read(bootstrap, topic) == numbered("kept-", 6))
+
+
+def test_what_is_not_delivered_is_not_handed_over(bootstrap: str, topic: str) -> None:
+    with Producer(bootstrap, transactional_id=topic, max_request_size=3_000_000) as producer:
+        producer.begin()
+        producer.send(topic, b"x" * 2_000_000)  # larger than the topic takes
+        with pytest.raises(AbortableError):
+            producer.hand_over()
 
 
 def test_a_transaction_past_its_time_out_is_told_as_such(bootstrap: str, topic: str) -> None:

@@ -1,0 +1,258 @@
+"""The driver of writes that happen once, without Spark: tasks are transactions made here, deaths are exceptions."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kbroker import Producer, TimedOut
+from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_transactions import Owner, PlainTransactions
+from kbroker.client.range_reader import RangeReader
+from kbroker.spark_connector.write_options import WriteOptions
+from tests.kbroker.client.topics import create_topic
+
+exactly_once = pytest.importorskip("kbroker.spark_connector.exactly_once")
+ledger = pytest.importorskip("kbroker.spark_connector.ledger")
+LedgerError, Term = ledger.LedgerError, exactly_once.Term
+
+
+class Died(BaseException):
+    """As a process that is killed: nobody else hears of it."""
+
+
+class Query:
+    """A query as the driver's side sees it; `run` changes with each start."""
+
+    def __init__(self, bootstrap: str, topic: str, **options: Any) -> None:
+        self.bootstrap, self.topic, self.run = bootstrap, topic, "first"
+        self.options = WriteOptions(bootstrap, exactly_once=True, name=topic, ledger=f"{topic}-ledger", **options)
+
+    def begin(self, **options: Any) -> Any:
+        given = WriteOptions(**{**{n: getattr(self.options, n) for n in WriteOptions.__slots__}, **options})
+        with exactly_once.driver_of(given, self.topic, streaming=True) as driver:
+            return driver.begin()
+
+    def write(self, term: Any, batch: int, values: list[str], attempt: int = 0) -> list[Any]:
+        """A task for each value, left open; as transactional_tasks does it."""
+        done = []
+        for task, value in enumerate(values):
+            name = exactly_once.transactional_id(self.topic, self.run, batch, task, attempt)
+            with Producer(self.bootstrap, transactional_id=name, transaction_timeout_ms=term.timeout_ms) as producer:
+                producer.begin()
+                offset = producer.send_and_wait(self.topic, value.encode(), partition=0).offset
+                handed = producer.hand_over()
+                assert handed is not None
+                done.append(ledger.Participant(Owner(name, *handed), 1, ((self.topic, 0, offset, offset),)))
+        return done
+
+    def commit(self, term: Any, batch: int, done: list[Any]) -> None:
+        with exactly_once.driver_of(self.options, self.topic, streaming=True) as driver:
+            driver.decide(term, "query", batch, done)
+            driver.abort_losers(self.run)
+
+    def abort(self, term: Any, batch: int, done: list[Any]) -> bool:
+        with exactly_once.driver_of(self.options, self.topic, streaming=True) as driver:
+            aborted: bool = driver.abort(term, "query", batch, done)
+            return aborted
+
+    def read(self) -> list[str]:
+        """All that is committed; nothing may be open or hidden by something open."""
+        with PlainCluster(self.bootstrap, {"isolation_level": "read_committed"}, retry_for=10) as cluster:
+            assert PlainTransactions(cluster).open_ones(exactly_once.prefix_of(self.topic)) == []
+            place = (self.topic, 0)
+            end = cluster.offsets([place], LATEST, read_committed=False)[place]
+            batches = RangeReader(cluster, *place, 0, end) if end else ()
+            return sorted(value.decode() for batch in batches for value in batch["value"].to_pylist())
+
+
+@pytest.fixture
+def query(bootstrap: str, topic_name: str) -> Query:
+    create_topic(bootstrap, topic_name, partitions=1)
+    return Query(bootstrap, topic_name)
+
+
+@contextmanager
+def dying(name: str, calls: int) -> Iterator[None]:
+    """The process dies at its next such call but `calls`; or, at "end", when it has committed that many tasks."""
+    whole = getattr(PlainTransactions, name)
+    left = [calls]
+
+    def counted(self: Any, *arguments: Any, **more: Any) -> Any:
+        if name == "end" and arguments[0][0].transactional_id.endswith("driver"):
+            return whole(self, *arguments, **more)
+        if name == "end":
+            whole(self, arguments[0][: left[0]], **more)
+        if name == "end" or not left[0]:
+            raise Died
+        left[0] -= 1
+        return whole(self, *arguments, **more)
+
+    setattr(PlainTransactions, name, counted)
+    try:
+        with pytest.raises(Died):
+            yield
+    finally:
+        setattr(PlainTransactions, name, whole)
+
+
+def test_batches_are_written_and_remembered(query: Query) -> None:
+    for batch in range(3):
+        term = query.begin()
+        query.commit(term, batch, query.write(term, batch, [f"{batch}-a", f"{batch}-b"]))
+    assert query.read() == ["0-a", "0-b", "1-a", "1-b", "2-a", "2-b"]
+    entry = query.begin().entry
+    assert (entry.batch, entry.is_done, entry.participants) == (2, True, ())
+    assert ledger.is_written(entry, "query", 2)
+
+
+def test_a_driver_that_dies_before_its_decision_has_written_nothing(query: Query) -> None:
+    term = query.begin()
+    done = query.write(term, 0, ["a", "b"])
+    with dying("write", 0):
+        query.commit(term, 0, done)
+    query.run = "second"
+    term = query.begin()
+    assert query.read() == []
+    query.commit(term, 0, query.write(term, 0, ["a", "b"]))
+    assert query.read() == ["a", "b"]
+
+
+@pytest.mark.parametrize("ended", [0, 1, 3])
+def test_what_was_decided_is_finished_by_the_next_driver(query: Query, ended: int) -> None:
+    term = query.begin()
+    done = query.write(term, 5, ["a", "b", "c"])
+    query.write(term, 5, ["loser"], attempt=1)
+    with dying("end", ended):
+        query.commit(term, 5, done)
+    query.run = "second"
+    term = query.begin()
+    assert ledger.is_written(term.entry, "query", 5)
+    assert query.read() == ["a", "b", "c"], "the whole batch, and of the attempt that lost nothing"
+    query.commit(term, 6, query.write(term, 6, ["d"]))
+    assert query.read() == ["a", "b", "c", "d"]
+
+
+def test_a_batch_that_failed_is_aborted_unless_it_was_decided(query: Query) -> None:
+    term = query.begin()
+    done = query.write(term, 0, ["failed"])
+    assert query.abort(term, 0, done)
+    assert query.read() == []
+    term = query.begin()
+    done = query.write(term, 0, ["a", "b"])
+    with dying("end", 1):
+        query.commit(term, 0, done)
+    assert not query.abort(term, 0, done), "Spark aborts what it could not commit, but this is decided"
+    query.begin()
+    assert query.read() == ["a", "b"]
+
+
+def test_a_batch_whose_end_the_ledger_does_not_hear_of_is_written_all_the_same(query: Query) -> None:
+    def fail(self: Any, *arguments: Any) -> None:
+        if b'"done"' in arguments[3]:
+            raise TimedOut("no answer")
+        whole(self, *arguments)
+
+    term, whole = query.begin(), PlainTransactions.write
+    done = query.write(term, 0, ["a"])
+    PlainTransactions.write = fail  # type: ignore[method-assign]
+    try:
+        query.commit(term, 0, done)
+    finally:
+        PlainTransactions.write = whole  # type: ignore[method-assign]
+    assert ledger.is_written(query.begin().entry, "query", 0)
+    assert query.read() == ["a"]
+
+
+def test_of_two_drivers_one_is_shut_out_and_told_by_whom(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = query.begin()
+    late = query.write(old, 0, ["late"])
+    monkeypatch.setattr(exactly_once, "this_driver", lambda: "host other, process 7")
+    query.run = "second"
+    new = query.begin()
+    query.commit(new, 0, query.write(new, 0, ["a"]))
+    later = Query(query.bootstrap, query.topic).write(old, 0, ["later"])  # its executors do not know yet
+    monkeypatch.undo()
+    for done in (late, later):
+        with pytest.raises(LedgerError, match=r"taken over the query .*: host other, process 7\. Two queries must not"):
+            query.commit(old, 0, done)
+    assert not query.abort(old, 0, later)
+    new = query.begin()
+    query.commit(new, 1, query.write(new, 1, ["b"]))
+    assert query.read() == ["a", "b"]
+
+
+def aborted_by_time(query: Query, done: list[Any]) -> None:
+    """As the coordinator does it."""
+    with PlainCluster(query.bootstrap) as cluster:
+        for each in done:
+            PlainTransactions(cluster).take(each.owner.transactional_id, 10_000)
+
+
+def test_a_batch_that_took_too_long_is_not_decided(query: Query) -> None:
+    term = query.begin()
+    done = query.write(term, 0, ["a", "b"])
+    aborted_by_time(query, done[1:])
+    with pytest.raises(LedgerError, match=r"batch 0 is not written: the transactions of 1 of its 2 tasks are not open"):
+        query.commit(term, 0, done)
+    assert query.abort(term, 0, done)
+    assert query.begin().entry is None
+    assert query.read() == []
+
+
+@pytest.mark.parametrize(("wish", "batch"), [("7 skip", 7), ("7 again", 6)])
+def test_what_was_decided_and_left_for_too_long_is_an_error_until_somebody_says_how_to_go_on(
+    query: Query, wish: str, batch: int
+) -> None:
+    term = query.begin()
+    done = query.write(term, 7, ["a", "b"])
+    with dying("end", 1):
+        query.commit(term, 7, done)
+    aborted_by_time(query, done[1:])
+    for lost_batch in ("", "6 skip"):
+        with pytest.raises(LedgerError, match=rf"1 of its 2 rows.*{query.topic}-0 offsets \d+ to \d+") as problem:
+            query.begin(lost_batch=lost_batch)
+    assert '"7 again" writes the whole batch again' in str(problem.value)
+    entry = query.begin(lost_batch=wish).entry
+    assert (entry.batch, entry.is_done) == (batch, True)
+    assert query.begin().entry == entry
+    assert query.read() == ["a"]
+
+
+def test_a_write_that_was_left_decided_is_finished_by_the_next_one(query: Query) -> None:
+    def write(name: str) -> None:
+        with exactly_once.driver_of(query.options, name, streaming=False) as driver:
+            term = driver.begin()
+            driver.decide(term, name, 0, query.write(term, 0, [name]))
+
+    beside = next(name for name in map(str, range(1_000)) if shares_a_partition(query, name))
+    with exactly_once.driver_of(query.options, beside, streaming=True) as driver:
+        driver.begin()  # a query whose entries are among those of the writes
+    query.run = "left"
+    with dying("end", 0):
+        write("left")
+    query.run = "next"
+    write("next")
+    assert query.read() == ["left", "next"]
+    with PlainCluster(query.bootstrap, {"isolation_level": "read_committed"}) as cluster:
+        topic = exactly_once.LedgerTopic(cluster, query.options.ledger)
+        left = topic.read(topic.place_of(exactly_once.BATCH_WRITES))
+        assert list(left) == [b"driver\0" + beside.encode()], "nothing is left to finish"
+
+
+def shares_a_partition(query: Query, name: str) -> bool:
+    with PlainCluster(query.bootstrap) as cluster:
+        topic = exactly_once.LedgerTopic(cluster, query.options.ledger)
+        return bool(topic.place_of(name) == topic.place_of(exactly_once.BATCH_WRITES))
+
+
+def test_brokers_say_how_long_transactions_may_be_open_and_a_query_may_ask_for_less(query: Query) -> None:
+    assert query.begin().timeout_ms == 900_000
+    assert query.begin(transaction_timeout_ms=20_000).timeout_ms == 20_000
+
+
+def test_options_of_producers_are_no_hindrance_and_wrong_ones_are_told(query: Query) -> None:
+    assert query.begin(client={"compression.type": "lz4", "acks": "all", "request.timeout.ms": "20000"})
+    with pytest.raises(ValueError, match=r"kafka\.\* is wrong: request.timeout.ms"):
+        query.begin(client={"request.timeout.ms": "soon"})
