@@ -22,6 +22,8 @@ TOPICS = {"none": "bench-none", "lz4": "bench-lz4", "zstd": "bench-zstd"}
 LIVE, WIDE, LARGE, TINY = "bench-live", "bench-wide", "bench-large", "bench-tiny"
 START_MS = 1_700_000_000_000
 REPEATS = 4
+READY = 20_000
+"""Rows of a batch that is there already: 4 MB."""
 WARM_S, LATENCY_S = 8.0, 15.0
 IDLE_S = 6.0
 TICK = os.sysconf("SC_CLK_TCK")
@@ -39,6 +41,59 @@ SETTINGS = {
 }
 
 
+def ready_rows() -> Any:
+    """Return the format `ready`: rows of 200 bytes that are made before they are asked for, as four tasks."""
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+
+    def batches(rows: int) -> Any:
+        many = pa.record_batch({"value": pa.array([b"x" * 200] * READY, pa.binary())})
+        for first in range(0, rows, READY):
+            yield many.slice(0, min(READY, rows - first))
+
+    class Reader(DataSourceReader):
+        def __init__(self, rows: int) -> None:
+            self.rows = rows
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(self.rows // 4) for _ in range(4)]
+
+        def read(self, partition: InputPartition) -> Any:
+            return batches(partition.value)
+
+    class StreamReader(DataSourceStreamReader):
+        def __init__(self, rows: int) -> None:
+            self.rows = rows
+
+        def initialOffset(self) -> dict[str, int]:
+            return {"at": 0}
+
+        def latestOffset(self) -> dict[str, int]:
+            return {"at": self.rows}
+
+        def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+            return [InputPartition((end["at"] - start["at"]) // 4) for _ in range(4)]
+
+        def read(self, partition: InputPartition) -> Any:
+            return batches(partition.value)
+
+    class Ready(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "ready"
+
+        def schema(self) -> str:
+            return "value binary"
+
+        def reader(self, schema: Any) -> Reader:
+            return Reader(int(self.options["rows"]))
+
+        def streamReader(self, schema: Any) -> StreamReader:
+            return StreamReader(int(self.options["rows"]))
+
+    return Ready
+
+
 class Job:
     """Measurements of one source."""
 
@@ -54,6 +109,8 @@ class Job:
             builder = builder.config(key, value)
         spark = (builder.config("spark.jars", self.jars) if self.jars else builder).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
+        if self.source == "kbroker":
+            spark.dataSource.register(ready_rows())
         return spark
 
     def tell(self, figure: str, value: float) -> None:
@@ -80,8 +137,16 @@ class Job:
             cpu_times.append(cpu_seconds() - cpu)
         return min(times[1:]), min(cpu_times[1:])
 
+    def ready(self, rows: int) -> Any:
+        """Return a frame of rows that are there already: what reading them costs is Spark's own."""
+        return self.spark.read.format("ready").option("rows", str(rows)).load()
+
     def scan(self) -> None:
-        """Aggregate over all rows."""
+        """Aggregate over all rows; and over as many that no broker sends."""
+        if self.source == "kbroker":
+            took, cpu = self.best(lambda: self.aggregate(self.ready(self.rows)))
+            self.tell("Spark's own share of a scan: M rows/s", self.rows / took / 1e6)
+            self.tell("Spark's own share of a scan: CPU-s per M rows", cpu / self.rows * 1e6)
         for name, topic in TOPICS.items():
             took, cpu = self.best(lambda topic=topic: self.aggregate(self.read(topic)))  # type: ignore[misc]
             self.tell(f"scan {name}: M rows/s", self.rows / took / 1e6)
@@ -100,9 +165,12 @@ class Job:
         assert count, "no row was read"
 
     def filter(self) -> None:
-        """Read 1,000 offsets of a partition, and 1 % of the time; beside the scan of all, and a query of no topic."""
+        """Read 1,000 offsets of a partition, and 1 % of the time; beside the scan of all, and what reads nothing."""
         nothing = self.spark.range(0, 1_000, 1, 1).selectExpr("count(*)", "sum(id)")
         self.tell("a query that reads no topic: s", self.best(nothing.collect, 12)[0])
+        if self.source == "kbroker":
+            empty = self.ready(0).selectExpr("count(*)", "sum(length(value))")
+            self.tell("a Python source of no rows: s", self.best(empty.collect, 12)[0])
         if self.source == "kbroker":
             self.tell("full scan: s", self.best(lambda: self.aggregate(self.read(TOPICS["none"])))[0])
         frame = self.read(TOPICS["none"], **({"maxTimestampDisorderMs": "0"} if self.source == "kbroker" else {}))
@@ -116,6 +184,12 @@ class Job:
 
     def stream(self) -> None:
         """Read all in one micro-batch, of one topic and of three; then trigger without data."""
+        if self.source == "kbroker":
+            ready = self.spark.readStream.format("ready").option("rows", str(self.rows)).load()
+            writer = ready.selectExpr("sum(length(value)) AS bytes").writeStream.format("noop").outputMode("complete")
+            took, cpu = self.best(lambda: writer.trigger(availableNow=True).start().awaitTermination(), 4)
+            self.tell("Spark's own share of AvailableNow: M rows/s", self.rows / took / 1e6)
+            self.tell("Spark's own share of AvailableNow: CPU-s per M rows", cpu / self.rows * 1e6)
         for name, topics in (("AvailableNow", [TOPICS["none"]]), ("AvailableNow, three topics", [*TOPICS.values()])):
             frame = self.read_stream(",".join(topics), "earliest").selectExpr("sum(length(value)) AS bytes")
             writer = frame.writeStream.format("noop").outputMode("complete").trigger(availableNow=True)
