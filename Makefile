@@ -9,8 +9,9 @@ OLDEST_SPARK := build/spark-4.1
 PXD := $(shell find protocol segment controller kbroker -name '*.pxd' 2>/dev/null)
 ROOMS := protocol segment controller kbroker spark_connector
 CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
-# Test processes beside each other; 0 runs them one after the other in this process.
-JOBS ?= 2
+# Test processes beside each other, one more than the processors of a small machine, as many tests wait; 0 runs them one
+# after the other in this process.
+JOBS ?= 3
 # Of `make soak`: how long, which faults (empty: others each time), and the round to begin with.
 MINUTES ?= 10
 SEED ?=
@@ -51,8 +52,8 @@ run: setup  ## the main job: real flights through ZooKeeper, three brokers, clie
 test: lint setup  ## lint, types and all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
-quick: setup  ## the tests that need no cluster of others and no Spark
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not compat'
+quick: setup  ## the tests that need no processes of their own, no cluster of others and no Spark
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not compat'
 
 soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), then a broker killed 50 times
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py

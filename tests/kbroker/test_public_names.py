@@ -84,6 +84,7 @@ def test_importing_kbroker_loads_nothing_heavy() -> None:
     assert aio.__all__ == ["Admin", "Consumer", "Producer"]
 
 
+@pytest.mark.slow
 def test_a_users_program_passes_a_strict_type_checker_and_its_typos_do_not(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     program, typo = tmp_path / "program.py", tmp_path / "typo.py"

@@ -13,6 +13,7 @@ from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
 ROOT = str(Path(__file__).resolve().parents[2])
 PAGE = Path(ROOT) / "docs" / "testing.md"
+pytestmark = pytest.mark.slow
 USERS_TESTS = """
 import pytest
 from kbroker import Admin, Consumer, Producer

@@ -10,6 +10,8 @@ from kbroker.dev.cluster import known_brokers
 from kbroker.testing import Cluster, unique_topic_name
 from tests.fixtures.zookeeper import ZooKeeperAddress, skip_without_embedded_zookeeper
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_cluster_serves_and_leaves_nothing_behind() -> None:
     skip_without_embedded_zookeeper()

@@ -11,6 +11,8 @@ import pytest
 
 from tests.fixtures.brokers import MakeBroker
 
+pytestmark = pytest.mark.slow
+
 
 def start(tmp_path: Path, lines: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "server.properties"

@@ -80,6 +80,7 @@ def test_whole_records_are_written_and_sent_again(topic: str) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_rows_go_to_standard_output_too(topic: str) -> None:
     heading, *rows = succeed("topic", "consume", topic, "-e", "--format", "csv").splitlines()
     assert heading.startswith('"key","value","topic"')
@@ -138,6 +139,7 @@ def test_a_group_reads_to_its_end_once(topic: str, group: str, broker: BrokerPro
     assert name is None or done.stderr == f"0 records written to {name}\n"
 
 
+@pytest.mark.slow
 def test_a_member_without_partitions_ends_when_the_others_have_read_all(topic: str, group: str) -> None:
     command = [sys.executable, "-m", "kbroker", "topic", "consume", topic, "-G", group, "-e"]
     members = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]
@@ -158,6 +160,7 @@ def test_what_a_file_does_not_hold_is_not_committed(topic: str, group: str, brok
         assert not admin.list_group_offsets(group)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "early"), [("out.csv", True), ("out.ndjson", True), ("out.parquet", False)])
 def test_ctrl_c_ends_a_file_as_it_should_end(
     topic: str, group: str, broker: BrokerProcess, name: str, early: bool

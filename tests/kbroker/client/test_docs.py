@@ -10,6 +10,8 @@ import pytest
 from kbroker.client.blocking import Admin
 from kbroker.dev.broker_process import BrokerProcess
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
 
 

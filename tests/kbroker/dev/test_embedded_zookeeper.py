@@ -16,6 +16,8 @@ from kbroker.dev import embedded_zookeeper
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError, find_jars
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
+pytestmark = pytest.mark.slow
+
 PARENT_PROGRAM = """
 import sys, threading, time
 import kbroker.dev.child_process as child_process

