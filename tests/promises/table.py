@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 REPLICA = "tests/kbroker/replica"
 HANDLERS = "tests/kbroker/handlers"
+COORDINATOR = "tests/kbroker/coordinator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +212,8 @@ PROMISES = (
             Mutant(
                 "a leader that was demoted meanwhile writes what was prepared",
                 "kbroker/replica/appending.py",
-                "        refusal = prepared if isinstance(prepared, KafkaError) else _refusal(hosted.state, acks)",
-                "        refusal = prepared if isinstance(prepared, KafkaError) else None",
+                "        return _refusal(hosted.state, acks)\n",
+                "        return None\n",
             ),
         ),
     ),
@@ -250,6 +251,44 @@ PROMISES = (
                 "kbroker/cluster/lost_logs.py",
                 "if broker_id in state.isr and len(state.isr) > 1]",
                 "if broker_id in state.isr]",
+            ),
+        ),
+    ),
+    Promise(
+        "A transaction is decided once, by its own producer or by who fences it, and carried out whoever coordinates",
+        (
+            f"{COORDINATOR}/test_transaction.py::test_another_producer_id_or_epoch_is_refused_whatever_the_state",
+            f"{COORDINATOR}/test_transaction.py::test_the_end_of_what_is_not_ongoing_is_answered_at_once",
+            f"{COORDINATOR}/test_transaction.py::test_who_begins_aborts_the_transaction_of_the_one_before",
+            f"{COORDINATOR}/test_transaction.py::test_what_was_decided_before_is_carried_out_by_the_next_coordinator",
+            f"{COORDINATOR}/test_transaction_coordinator.py"
+            "::test_the_markers_of_who_does_not_coordinate_any_more_are_not_sent",
+            f"{COORDINATOR}/test_transaction_coordinator.py::test_the_coordinator_epoch_of_markers_is_the_leader_epoch",
+        ),
+        (
+            Mutant(
+                "a fenced producer goes on",
+                "kbroker/coordinator/transaction.py",
+                "        return NONE if producer_epoch == self.record.producer_epoch else FENCED\n",
+                "        return NONE\n",
+            ),
+            Mutant(
+                "what was committed can be aborted",
+                "kbroker/coordinator/transaction.py",
+                "    (COMPLETE_COMMIT, False): INVALID,\n",
+                "    (COMPLETE_COMMIT, False): NONE,\n",
+            ),
+            Mutant(
+                "a decision is forgotten by the next coordinator",
+                "kbroker/coordinator/transaction.py",
+                "        return [SendMarkers(self.record)] if self.state in PREPARED else []\n",
+                "        return []\n",
+            ),
+            Mutant(
+                "who does not coordinate any more sends markers all the same",
+                "kbroker/coordinator/transaction_coordinator.py",
+                "            ending.is_over = True\n",
+                "            pass\n",
             ),
         ),
     ),
