@@ -484,7 +484,7 @@ LOADS = (
     Load("DeleteGroups of 45,000 groups", repeated(groups_to_delete, 1, 45_000)),
     Load("CreateTopics of 20,000 topics, only checked", repeated(topics_to_make, 5, 20_000)),
     Load("DeleteTopics of 45,000 topics", repeated(topics_to_delete, 4, 45_000)),
-    Load("ElectLeaders of 100,000 partitions", repeated(elections, 1, 100_000)),
+    Load("ElectLeaders of 45,000 partitions", repeated(elections, 1, 45_000)),
     Load("AlterPartitionReassignments of 24,000 partitions", repeated(moves, 0, 24_000)),
     Load("IncrementalAlterConfigs, 45,000 of one topic", repeated(changes, 0, 45_000)),
     Load("Produce of 30,000 batches", repeated(many_batches, 7, 30_000)),
