@@ -335,3 +335,12 @@ async def test_a_fetch_that_waits_ends_when_its_client_goes(played: Played) -> N
         await client.close()
         await until(lambda: not hosted.consumers)
         await until(lambda: not server.connections)
+
+
+async def test_all_partitions_together_stay_below_the_requests_limit(played: Played) -> None:
+    await played.lead((0, 1, 2))
+    for partition in range(3):
+        append(played, partition, bytes(100))
+    one = len(partitions_of(ask(played, fetch_request((0, 0))))[0].records)
+    answer = ask(played, fetch_request((0, 0), (1, 0), (2, 0), max_bytes=2 * one))
+    assert [len(each.records) for each in partitions_of(answer)] == [one, one, 0]
