@@ -113,7 +113,7 @@ class Cluster:
         self.local = Local()
         self.other, self.third = PlayedBroker(), PlayedBroker()
         self.done: list[str] = []
-        self.sender = MarkerSender(US, self.metadata, "INTERNAL", self.local, 5_000)
+        self.sender = MarkerSender(US, self.metadata, "INTERNAL", self.local, 60_000)
 
     async def start(self) -> None:
         for broker_id, broker in ((OTHER, self.other), (THIRD, self.third)):
@@ -263,6 +263,36 @@ async def test_a_connection_that_ends_is_made_again_and_the_markers_are_sent_aga
     cluster.other.hang_up()
     await cluster.until(lambda: cluster.done)
     assert len(cluster.other.requests) == 2
+
+
+async def test_what_waits_for_a_broker_that_hangs_up_is_sent_too_but_for_what_is_over(cluster: Cluster) -> None:
+    cluster.lead(OTHER, 0, 1)
+    cluster.other.is_silent = True
+    cluster.send(*keys(0), name="sent")
+    await cluster.until(lambda: cluster.other.requests)
+    cluster.send(*keys(1), name="waiting", producer_id=8)
+    over = cluster.send(*keys(1), name="over", producer_id=9)
+    await asyncio.sleep(0.02)
+    over.is_over = True
+    cluster.other.is_silent = False
+    cluster.other.hang_up()
+    await cluster.until(lambda: sorted(cluster.done) == ["sent", "waiting"])
+    sent = {marker.producer_id for request in cluster.other.requests for marker in request.markers}
+    assert sent == {7, 8}
+
+
+async def test_what_is_over_by_the_time_of_the_next_request_is_left_out(cluster: Cluster) -> None:
+    cluster.lead(OTHER, 0)
+    cluster.other.may_answer.clear()
+    cluster.send(*keys(0), name="a")
+    await cluster.until(lambda: cluster.other.requests)
+    over = cluster.send(*keys(0), name="over", producer_id=8)
+    cluster.send(*keys(0), name="b", producer_id=9)
+    await asyncio.sleep(0.02)
+    over.is_over = True
+    cluster.other.may_answer.set()
+    await cluster.until(lambda: cluster.done == ["a", "b"])
+    assert [marker.producer_id for marker in cluster.other.requests[1].markers] == [9]
 
 
 async def test_a_broker_that_hangs_is_left_as_soon_as_it_leaves_the_cluster(cluster: Cluster) -> None:
