@@ -32,7 +32,6 @@ SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "2g",
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.noDataProgressEventInterval": "100",
@@ -110,6 +109,9 @@ class Job:
         spark = (builder.config("spark.jars", self.jars) if self.jars else builder).getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")
         if self.source == "kbroker":
+            from kbroker import spark_connector
+
+            spark_connector.enable(spark)
             spark.dataSource.register(ready_rows())
         return spark
 
