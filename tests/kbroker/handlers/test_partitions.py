@@ -74,7 +74,7 @@ async def test_an_unknown_topic_is_named(ask: Ask) -> None:
 
 
 class Overtaken(ZooKeeper):
-    """Between reading a topic and writing it, somebody else adds a partition, once."""
+    """Between reading a topic and writing it, somebody else adds a partition, elsewhere than we would, once."""
 
     was_overtaken = False
 
@@ -82,7 +82,7 @@ class Overtaken(ZooKeeper):
         if not self.was_overtaken:
             self.was_overtaken = True
             topic = (await self.read_topics(["t"]))["t"]
-            more = {**topic.partitions, len(topic.partitions): ReplicaAssignment((1,))}
+            more = {**topic.partitions, len(topic.partitions): ReplicaAssignment((2,))}
             await self.write_topic_assignment("t", replace(topic, partitions=more))
         return await super().topics_to_delete(watch=watch)
 
