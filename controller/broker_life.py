@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from kbroker.controller.state import PartitionStatus, Replica, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.wording import count, few
-from kbroker.controller.znodes import NO_LEADER, BrokerRegistration, PartitionState, TopicPartition
+from kbroker.controller.znodes import NO_LEADER, BrokerRegistration, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.replication import ControlledShutdownRequest, ControlledShutdownResponse
 
@@ -240,20 +240,6 @@ class BrokerLife:
         state = self.do.state
         has_others = len(state.replicas(partition)) > 1
         return has_others and partition in state.leadership and state.is_elected(partition)
-
-
-def back_unnoticed(known: PartitionState, brokers: Mapping[int, BrokerRegistration]) -> set[int]:
-    """Members of an ISR that are not what it means: it was written before they registered, for an earlier life.
-
-    A controller leaves out who dies. If it dies as well, and the other is back before the next one looks, then whoever
-    came back may have lost what it had, and may even lead on in an epoch in which others have what it has no more.
-    Where nobody of the ISR has lived on all died together: then nobody is known to have more.
-    """
-    if len(known.isr) == 1:
-        return set()
-    there = [each for each in known.isr if each in brokers]
-    back = {each for each in there if brokers[each].epoch > known.written_at}
-    return back if len(back) < len(there) else set()
 
 
 def _manners(broker: BrokerRegistration) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from kbroker.controller import events
 from kbroker.controller.admin_elections import AdminElections
-from kbroker.controller.broker_life import BrokerLife, back_unnoticed
+from kbroker.controller.broker_life import BrokerLife
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.election import Strategy
 from kbroker.controller.guarded_writes import write_topics
@@ -132,19 +132,15 @@ class Machine:
         """Take the cluster over as ZooKeeper describes it, then tell all brokers (controller.md, section 3)."""
         state, snapshot = self.state, event.snapshot
         state.epoch = event.epoch
+        state.brokers.update(self._brokers.reachable(snapshot.brokers))
         for name, topic in (yield from self._with_ids(snapshot.topics)).items():
             state.add_topic(name, topic)
             yield Pause()
-        brokers = self._brokers.reachable(snapshot.brokers)
-        unnoticed: set[int] = set()
         for number, (partition, known) in enumerate(snapshot.partition_states.items(), 1):
             if state.assignment(partition) is not None:
                 state.take(partition, known)
-                if partition.topic not in snapshot.topics_to_delete:
-                    unnoticed |= back_unnoticed(known, brokers)
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
-        state.brokers.update({each: broker for each, broker in brokers.items() if each not in unnoticed})
         for broker in state.brokers.values():
             yield from self._brokers.open_channel(broker)
         self._tell_story()
@@ -153,9 +149,6 @@ class Machine:
         yield from self._start()
         self._reassignment.legacy = {}
         yield from self._reassignment.let_strangers_go()
-        if unnoticed:
-            log.warning("died and back before a controller knew, so they begin anew: %s", few(sorted(unnoticed)))
-            yield from self._brokers.listed(snapshot.brokers)
         if snapshot.reassignments:
             yield from self._reassignment.ask_legacy(snapshot.reassignments)
         yield from self._reassignment.resume(state.reassigning)

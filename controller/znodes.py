@@ -173,8 +173,6 @@ class PartitionState:
     controller_epoch: int
     partition_epoch: int = 0
     leader_recovery_state: int = RECOVERED
-    written_at: int = field(default=0, compare=False)
-    """The node's mzxid when it was read; 0: not known. Compare it with the brokers' epochs, which are zxids too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,10 +381,8 @@ def encode_partition_state(state: PartitionState) -> bytes:
     ).encode()
 
 
-def decode_partition_state(
-    partition: TopicPartition, data: bytes | None, version: int, written_at: int = 0
-) -> PartitionState:
-    """The state in …/state; `version` is the znode's, our partition epoch, `written_at` its mzxid."""
+def decode_partition_state(partition: TopicPartition, data: bytes | None, version: int) -> PartitionState:
+    """The state in …/state; `version` is the znode's, our partition epoch."""
     path = state_path(*partition)
     value = _load(data, path)
     try:
@@ -397,7 +393,6 @@ def decode_partition_state(
             controller_epoch=int(value["controller_epoch"]),
             partition_epoch=version,
             leader_recovery_state=int(value.get("leader_recovery_state", RECOVERED)),
-            written_at=written_at,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedZnode(f"{path} is no partition state: {error!r}") from error

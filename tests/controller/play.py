@@ -200,7 +200,7 @@ class Play:
             if state.leader_epoch == current.leader_epoch:
                 assert state.leader == current.leader, f"{partition}: two leaders in one epoch"
             written = replace(state, partition_epoch=state.partition_epoch + 1)
-        written = self.states[partition] = replace(written, written_at=self.zxid)
+        self.states[partition] = written
         return written
 
     # --- brokers ---

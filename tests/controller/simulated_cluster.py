@@ -124,8 +124,7 @@ class Cluster:
         assert written.leader == znodes.NO_LEADER or written.leader in written.isr, f"{partition}: leader not in ISR"
         if written.leader_recovery_state:
             assert partition in self.unclean, f"{partition}: an unclean election that nobody allowed"
-        self.zxid += 1
-        self.states[partition] = replace(written, written_at=self.zxid)
+        self.states[partition] = written
         return written
 
     def write_topic(self, name: str, topic: TopicAssignment) -> TopicAssignment | Conflict[TopicAssignment]:

@@ -100,59 +100,6 @@ def test_a_broker_needs_the_controllers_listener_and_that_of_the_followers() -> 
     assert "open channel to 1 at control:1" in play.text()
 
 
-def three_brokers() -> Play:
-    play = Play((1, 2, 3))
-    play.elect()
-    play.create_topic("t", (1, 2, 3))
-    play.tell_topics()
-    play.answer_all()
-    play.sent.clear()
-    return play
-
-
-def test_a_leader_that_died_and_came_back_before_a_new_controller_looked_leads_no_more() -> None:
-    play = three_brokers()
-    play.register(1)
-    play.elect(2)
-    play.answer_all()
-    state = play.states[T0]
-    assert (state.leader, state.isr) == (2, (2, 3))
-    assert state.leader_epoch > 0
-    told = [order for order in play.sent if order.broker_id == 1 and isinstance(order.request, LeaderAndIsrRequest)]
-    (topic,) = told[-1].request.topic_states
-    assert (topic.partition_states[0].leader, topic.partition_states[0].leader_epoch) == (2, state.leader_epoch)
-
-
-def test_a_follower_that_died_and_came_back_before_a_new_controller_looked_is_in_sync_no_more() -> None:
-    play = three_brokers()
-    play.register(3)
-    play.elect(2)
-    play.answer_all()
-    assert (play.states[T0].leader, play.states[T0].isr) == (1, (1, 2))
-
-
-def test_brokers_that_all_came_back_go_on_as_they_were() -> None:
-    play = three_brokers()
-    before = play.states[T0]
-    for broker_id in (1, 2, 3):
-        play.register(broker_id)
-    play.elect(2)
-    play.answer_all()
-    assert play.states[T0] == before
-
-
-def test_who_came_back_and_was_noticed_stays_where_it_is() -> None:
-    play = three_brokers()
-    play.register(3)
-    play.tell_brokers()
-    play.answer_all()
-    before = play.states[T0]
-    assert before.isr == (1, 2)
-    play.elect(2)
-    play.answer_all()
-    assert play.states[T0] == before
-
-
 def test_a_refused_leader_and_isr_is_left_at_that() -> None:
     play = cluster()
     answer = LeaderAndIsrResponse(error_code=ErrorCode.STALE_BROKER_EPOCH, topics=[])
