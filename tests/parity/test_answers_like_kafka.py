@@ -182,6 +182,23 @@ def change(kind: int, name: str, *changes: tuple[str, int, str | None]) -> Incre
     return wanted(resources=[resource], validate_only=False)
 
 
+def wait_until_described(port: int, broker: str, step: tuple[str, int, str | None]) -> None:
+    """Wait until a change of a key shows: brokers hear of it by a notification."""
+    key, how, _ = step
+    talk = Talk(port, "waiting")
+    try:
+        deadline = time.monotonic() + CHANGE_TIMEOUT_S
+        while True:
+            answer = talk.ask("described", description(BROKER, broker, [key]), 4)
+            is_set = SET_VALUES[key] in {entry.value for entry in answer.results[0].configs}
+            if is_set == (how == SET):
+                return
+            assert time.monotonic() < deadline, f"{step} of broker {broker or 'default'} does not show"
+            time.sleep(0.02)
+    finally:
+        talk.close()
+
+
 # -- conversations ------------------------------------------------------------------------------------------------
 
 PRODUCE_VERSIONS = versions_of(ProduceRequest, 3)
@@ -217,6 +234,10 @@ def topics_that_cannot_be_created(talk: Talk) -> None:
     for key, value in BAD_CONFIGS:
         talk.ask(f"{key}={value}", creation(new_topic("x", configs=[(key, value)]), validate_only=True), 4)
 
+
+SET_VALUES = {"log.cleaner.threads": "2", "log.segment.bytes": "5000000"}
+"""What broker_settings sets."""
+CHANGE_TIMEOUT_S = 30.0
 
 BAD_CONFIGS = (
     ("no.such.key", "1"),
@@ -468,8 +489,9 @@ def broker_settings(talk: Talk) -> None:
             ("log.cleaner.threads", DELETE, None),
             ("log.segment.bytes", DELETE, None),
         ):
-            talk.ask(f"{name} {step}", change(BROKER, name, step), 1)
-            time.sleep(0.2)  # a change of the default reaches Kafka's own view by a notification
+            answer = talk.ask(f"{name} {step}", change(BROKER, name, step), 1)
+            if answer.responses[0].error_code is ErrorCode.NONE:
+                wait_until_described(talk.port, name, step)
             talk.ask(f"{name} after {step}", description(BROKER, name, seen), 4)
     for name in ("7", "abc"):
         talk.ask(name, description(BROKER, name, None), 4)

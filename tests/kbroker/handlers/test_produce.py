@@ -247,9 +247,18 @@ class SteppedDisk(Files):
     def __init__(self) -> None:
         self.steps = threading.Semaphore(0)
         self.is_slow = False
+        self.waiting = 0
 
     def sync(self, descriptor: int) -> None:  # type: ignore[override]
-        assert not self.is_slow or self.steps.acquire(timeout=10)
+        if self.is_slow:
+            self.waiting += 1
+            assert self.steps.acquire(timeout=10)
+
+    def let_go(self) -> None:
+        """One step, if somebody waits for it."""
+        if self.waiting:
+            self.waiting -= 1
+            self.steps.release()
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -260,11 +269,13 @@ async def test_what_is_appended_during_a_flush_waits_for_the_next(tmp_path: Path
     hosted = played.replicas.hosted[TOPIC, 0]
     disk.is_slow = True
     first: Any = produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=acks, timeout_ms=9_000))
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(5):
+        while not disk.waiting:  # noqa: ASYNC110 - a thread tells
+            await asyncio.sleep(0.01)
     second: Any = produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=acks, timeout_ms=9_000))
     async with asyncio.timeout(5):
         while not first.done():
-            disk.steps.release()
+            disk.let_go()
             await asyncio.sleep(0.02)
             assert first.done() or hosted.log.high_watermark == 0
     assert (hosted.log.high_watermark, hosted.log.log_end_offset) == (1, 2)
