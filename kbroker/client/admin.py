@@ -17,7 +17,7 @@ from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected, error_for
 from kbroker.client.group_admin import GroupAdmin
-from kbroker.client.offset_lookup import by_topic, list_offsets
+from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.transaction_admin import TransactionAdmin
 from kbroker.client.types import (
     LATEST,
@@ -34,6 +34,7 @@ from kbroker.client.types import (
     TopicPartition,
 )
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest
 from kbroker.protocol.schema import Message
 

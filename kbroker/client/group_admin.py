@@ -9,10 +9,10 @@ from typing import Any
 from kbroker.client.admin_requests import texts
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
-from kbroker.client.group.commits import MOVED, Commits
+from kbroker.client.group.commits import Commits
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription
-from kbroker.client.offset_lookup import by_topic, list_offsets
+from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.types import (
     EARLIEST,
     LATEST,
@@ -23,6 +23,7 @@ from kbroker.client.types import (
     TopicPartition,
 )
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -32,7 +33,6 @@ from kbroker.protocol.messages.groups import (
     ListGroupsRequest,
     OffsetDeleteRequest,
 )
-from kbroker.protocol.schema import Message
 
 CONSUMER_PROTOCOL = "consumer"
 OTHER_KIND = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
@@ -75,22 +75,22 @@ class GroupAdmin:
         coordinator = Coordinator(self.cluster, group_id)
         try:
             request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
-            answer = await self._ask_coordinator(coordinator, request, lambda answer: answer.groups[0].error_code)
+            answer = await coordinator.ask_until_taken(request, lambda answer: answer.groups[0].error_code)
         except KafkaError as error:
             if error.code not in OTHER_KIND:
                 raise
         else:
             return _consumer_group(answer.groups[0], await coordinator.find())
         classic = DescribeGroupsRequest(groups=[group_id])
-        answer = await self._ask_coordinator(coordinator, classic, lambda answer: answer.groups[0].error_code)
+        answer = await coordinator.ask_until_taken(classic, lambda answer: answer.groups[0].error_code)
         return _classic_group(answer.groups[0], await coordinator.find())
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, with their committed offsets; raises for the first that cannot be."""
         for group_id in texts(group_ids):
             request = DeleteGroupsRequest(groups_names=[group_id])
-            await self._ask_coordinator(
-                Coordinator(self.cluster, group_id), request, lambda answer: answer.results[0].error_code
+            await Coordinator(self.cluster, group_id).ask_until_taken(
+                request, lambda answer: answer.results[0].error_code
             )
 
     async def list_group_offsets(
@@ -171,30 +171,11 @@ class GroupAdmin:
         ]
         request = OffsetDeleteRequest(group_id=group_id, topics=topics)
         coordinator = Coordinator(self.cluster, group_id)
-        answer = await self._ask_coordinator(coordinator, request, lambda answer: answer.error_code)
+        answer = await coordinator.ask_until_taken(request, lambda answer: answer.error_code)
         for topic in answer.topics:
             for item in topic.partitions:
                 if item.error_code is not ErrorCode.NONE:
                     raise error_for(item.error_code, topic=topic.name, partition=item.partition_index)
-
-    async def _ask_coordinator(self, coordinator: Coordinator, request: Message, code_of: Any) -> Any:
-        """Ask, again where the coordinator moved or loads; raises `code_of(answer)` when that is an error."""
-        problem: Exception = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, coordinator.key)
-        async for _ in self.cluster.attempts(self.cluster.config.request_timeout_ms):
-            try:
-                answer = await coordinator.ask(request, self.cluster.config.request_timeout_ms)
-            except OSError as error:
-                problem = error
-                continue
-            code = code_of(answer)
-            if code is ErrorCode.NONE:
-                return answer
-            problem = error_for(code, f"group {coordinator.key}")
-            if code in MOVED:
-                coordinator.forget()
-            elif not code.retriable:
-                break
-        raise problem
 
 
 def _classic_group(group: DescribeGroupsResponse.DescribedGroup, coordinator: int) -> GroupDescription:

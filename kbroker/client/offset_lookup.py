@@ -7,24 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.types import OffsetAndTimestamp, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse, OffsetForLeaderEpochRequest
 
 Wanted = Mapping[TopicPartition, int]
-
-
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Group partitions as requests do."""
-    grouped: dict[str, list[int]] = defaultdict(list)
-    for topic, partition in partitions:
-        grouped[topic].append(partition)
-    return grouped
 
 
 def offsets_request(cluster: Cluster, wanted: Wanted, read_committed: bool) -> ListOffsetsRequest:

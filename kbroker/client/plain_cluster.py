@@ -21,6 +21,7 @@ from kbroker.client.client_config import NEW_TOPIC_S, ConsumerConfig
 from kbroker.client.errors import NotConnected, error_for
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.configs import DescribeConfigsRequest
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, OffsetCommitRequest
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
@@ -260,7 +261,7 @@ class PlainCluster:
                     for number in numbers
                 ],
             )
-            for name, numbers in _by_topic(offsets).items()
+            for name, numbers in by_topic(offsets).items()
         ]
 
         def ask() -> None:
@@ -387,13 +388,6 @@ class PlainCluster:
             raise error_for(code, topic=topic, partition=partition)
 
 
-def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        topics.setdefault(topic, []).append(partition)
-    return topics
-
-
 def _describe_key(broker: int, key: str) -> DescribeConfigsRequest:
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=BROKER_RESOURCE, resource_name=str(broker), configuration_keys=[key]
@@ -404,7 +398,7 @@ def _describe_key(broker: int, key: str) -> DescribeConfigsRequest:
 def _describe_logs(places: Iterable[TopicPartition]) -> DescribeLogDirsRequest:
     topics = [
         DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=numbers)
-        for name, numbers in _by_topic(places).items()
+        for name, numbers in by_topic(places).items()
     ]
     return DescribeLogDirsRequest(topics=topics)
 
@@ -420,6 +414,6 @@ def _list_offsets(
                 for number in numbers
             ],
         )
-        for name, numbers in _by_topic(places).items()
+        for name, numbers in by_topic(places).items()
     ]
     return ListOffsetsRequest(replica_id=NO_DEBUG_REPLICA, isolation_level=int(read_committed), topics=topics)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.errors import TimedOut, error_for
 from kbroker.client.plain_cluster import TRANSACTION, PlainCluster, TopicPartition
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
@@ -43,7 +43,6 @@ AT_ONCE = 100
 NEWEST_OF_CLIENTS = 3
 """Of AddPartitionsToTxn: later versions are for brokers."""
 ONGOING = "Ongoing"
-MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 Answer = TypeVar("Answer")
 
@@ -203,7 +202,7 @@ class PlainTransactions:
                     raise
                 if time.monotonic() + pause > deadline:
                     raise TimedOut(f"no answer within {self._cluster.retry_for:g} s: {error}") from error
-                if isinstance(error, OSError) or error.code in MOVED:
+                if isinstance(error, OSError) or error.code in COORDINATOR_MOVED:
                     for each in ids:
                         self._coordinators.pop(each, None)
             time.sleep(pause)

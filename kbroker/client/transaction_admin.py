@@ -10,8 +10,6 @@ from kbroker.client import admin_requests
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import Coordinator, CoordinatorType
-from kbroker.client.offset_lookup import by_topic
-from kbroker.client.transaction_requests import MOVED
 from kbroker.client.types import (
     HangingTransaction,
     ProducerDescription,
@@ -20,6 +18,7 @@ from kbroker.client.types import (
     TransactionListing,
 )
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import (
     DescribeProducersRequest,
     DescribeTransactionsRequest,
@@ -27,7 +26,6 @@ from kbroker.protocol.messages.transactions import (
     ListTransactionsRequest,
     WriteTxnMarkersRequest,
 )
-from kbroker.protocol.schema import Message
 
 LONGEST_TRANSACTION_MS = 15 * 60 * 1000
 """The brokers' default of transaction.max.timeout.ms: what is open for longer, no coordinator knows any more."""
@@ -78,9 +76,7 @@ class TransactionAdmin:
         for name in admin_requests.texts(transactional_ids):
             coordinator = Coordinator(self.cluster, name, CoordinatorType.TRANSACTION)
             request = DescribeTransactionsRequest(transactional_ids=[name])
-            answer = await self._ask_transactions(
-                coordinator, request, lambda answer: answer.transaction_states[0].error_code
-            )
+            answer = await coordinator.ask_until_taken(request, lambda answer: answer.transaction_states[0].error_code)
             item = answer.transaction_states[0]
             keys = [TopicPartition(topic.topic, index) for topic in item.topics for index in topic.partitions]
             found[name] = TransactionDescription(
@@ -162,7 +158,7 @@ class TransactionAdmin:
         coordinator = Coordinator(self.cluster, transactional_id, CoordinatorType.TRANSACTION)
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=FENCING_TIMEOUT_MS)
         await self.describe_transactions([transactional_id])  # an id that nobody uses would be made by the request
-        await self._ask_transactions(coordinator, request, lambda answer: answer.error_code)
+        await coordinator.ask_until_taken(request, lambda answer: answer.error_code)
 
     async def abort_hanging(self, hanging: HangingTransaction) -> None:
         """Have a partition's leader write where a transaction ends that no coordinator will end."""
@@ -203,25 +199,6 @@ class TransactionAdmin:
             node = self.cluster.metadata.require(*key).leader if broker is None else broker
             grouped.setdefault(node, []).append(key)
         return grouped
-
-    async def _ask_transactions(self, coordinator: Coordinator, request: Message, code_of: Any) -> Any:
-        """Ask a coordinator, again where it moved or a transaction is being ended; raises what it refuses with."""
-        problem: Exception = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, coordinator.key)
-        async for _ in self.cluster.attempts(self.cluster.config.request_timeout_ms):
-            try:
-                answer = await coordinator.ask(request, self.cluster.config.request_timeout_ms)
-            except OSError as error:
-                problem = error
-                continue
-            code = code_of(answer)
-            if code is ErrorCode.NONE:
-                return answer
-            problem = error_for(code, f"transactional id {coordinator.key}")
-            if code in MOVED:
-                coordinator.forget()
-            elif not code.retriable:
-                break
-        raise problem
 
 
 def _producer(item: Any) -> ProducerDescription:

@@ -12,9 +12,9 @@ from enum import Enum, auto
 from typing import Any
 
 from kbroker.client.errors import BrokerError, error_for
-from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddPartitionsToTxnRequest,
@@ -26,8 +26,6 @@ NEWEST_ADD_PARTITIONS = 3
 """Later versions are for brokers."""
 IdAndEpoch = tuple[int, int]
 
-MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
-"""The coordinator is another now."""
 FENCING = frozenset(
     {ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )

@@ -36,7 +36,7 @@ from kbroker.client.partition_queue import PartitionQueue
 from kbroker.client.producer_identity import UNKNOWN, IdAndEpoch
 from kbroker.client.transaction_requests import Verdict, verdict_on
 from kbroker.client.types import GroupMetadata, OffsetAndMetadata, TopicPartition
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from kbroker.protocol.schema import Message
 
@@ -478,7 +478,7 @@ class Transactions:
                 problem = refused
                 if verdict_on(refused.code) is not Verdict.AGAIN:
                     raise refused
-                if refused.code in requests.MOVED:
+                if refused.code in COORDINATOR_MOVED:
                     coordinator.forget()
             except OSError as error:
                 problem = error

@@ -21,6 +21,7 @@ from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 
 log = logging.getLogger(__name__)
@@ -196,9 +197,6 @@ class _Line:
 def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
     transactions = []
     for question in questions:
-        topics: dict[str, list[int]] = {}
-        for topic, partition in question.partitions:
-            topics.setdefault(topic, []).append(partition)
         transactions.append(
             AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
                 transactional_id=question.transaction.transactional_id,
@@ -207,7 +205,7 @@ def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
                 verify_only=True,
                 topics=[
                     AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=partitions)
-                    for name, partitions in topics.items()
+                    for name, partitions in by_topic(question.partitions).items()
                 ],
             )
         )

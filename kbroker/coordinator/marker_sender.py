@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.replica.turns import Turn
 
@@ -347,9 +348,9 @@ def _has_changed(updates: int, metadata: MetadataCache) -> bool:
 
 
 def _request(items: Iterable[Item]) -> WriteTxnMarkersRequest:
-    by_ending: dict[Ending, dict[str, list[int]]] = {}
-    for ending, (topic, partition) in items:
-        by_ending.setdefault(ending, {}).setdefault(topic, []).append(partition)
+    by_ending: dict[Ending, list[Key]] = {}
+    for ending, key in items:
+        by_ending.setdefault(ending, []).append(key)
     return WriteTxnMarkersRequest(
         markers=[
             WriteTxnMarkersRequest.WritableTxnMarker(
@@ -358,11 +359,11 @@ def _request(items: Iterable[Item]) -> WriteTxnMarkersRequest:
                 transaction_result=ending.is_commit,
                 topics=[
                     WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=partitions)
-                    for topic, partitions in topics.items()
+                    for topic, partitions in by_topic(keys).items()
                 ],
                 coordinator_epoch=ending.coordinator_epoch,
             )
-            for ending, topics in by_ending.items()
+            for ending, keys in by_ending.items()
         ]
     )
 

@@ -17,6 +17,7 @@ from struct import error as StructError
 from kbroker.coordinator.transaction import EMPTY, NO_PARTITIONS, TransactionRecord, TransactionState
 from kbroker.protocol.codec import encode
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.internal_topics import TransactionLogValue
 from kbroker.protocol.versioned import decode_versioned, version_of
 
@@ -51,9 +52,6 @@ def transaction_value(record: TransactionRecord) -> bytes:
             record.last_update_ms,
             record.start_ms,
         )
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(record.partitions):
-        by_topic.setdefault(topic, []).append(partition)
     value = TransactionLogValue(
         producer_id=record.producer_id,
         producer_epoch=record.producer_epoch,
@@ -61,7 +59,7 @@ def transaction_value(record: TransactionRecord) -> bytes:
         transaction_status=record.state,
         transaction_partitions=[
             TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=partitions)
-            for topic, partitions in by_topic.items()
+            for topic, partitions in by_topic(sorted(record.partitions)).items()
         ],
         transaction_last_update_timestamp_ms=record.last_update_ms,
         transaction_start_timestamp_ms=record.start_ms,

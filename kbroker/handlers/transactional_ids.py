@@ -11,6 +11,7 @@ from kbroker.coordinator.transaction import STATE_NAMES, Answer, Transaction, Tr
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
     AddOffsetsToTxnResponse,
@@ -174,9 +175,6 @@ def _describe_all(services: Services, request: DescribeTransactionsRequest) -> W
 
 
 def _description(transactional_id: str, record: TransactionRecord) -> Any:
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(record.partitions):
-        by_topic.setdefault(topic, []).append(partition)
     return DescribeTransactionsResponse.TransactionState(
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,
@@ -187,7 +185,7 @@ def _description(transactional_id: str, record: TransactionRecord) -> Any:
         producer_epoch=record.producer_epoch,
         topics=[
             DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
-            for topic, partitions in by_topic.items()
+            for topic, partitions in by_topic(sorted(record.partitions)).items()
         ],
     )
 

@@ -8,16 +8,15 @@ from typing import Any
 
 from kbroker.client.client_config import NEW_TOPIC_S
 from kbroker.client.errors import BrokerError, error_for
-from kbroker.client.group.coordinator import Coordinator
+from kbroker.client.group.coordinator import MOVED, Coordinator
 from kbroker.client.group.events import Identity
-from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.groups import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
-MOVED = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 WORTH_RETRYING = MOVED | {
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.UNSTABLE_OFFSET_COMMIT,

@@ -30,9 +30,9 @@ from kbroker.client.group.events import (
     TakeOver,
     Work,
 )
-from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kbroker.protocol.schema import Message
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
 from kbroker.client.cluster import CONTROL, Cluster
 from kbroker.client.errors import error_for
 from kbroker.client.metadata import Node
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from kbroker.protocol.schema import Message
 
 FIRST_BATCHED = 4
 """The version of FindCoordinator that takes several keys."""
+MOVED = COORDINATOR_MOVED | {ErrorCode.REQUEST_TIMED_OUT}
+"""Who is asked may not be the coordinator any more."""
 
 
 class CoordinatorType(IntEnum):
@@ -93,6 +96,27 @@ class Coordinator:
         except OSError:
             self.forget()
             raise
+
+    async def ask_until_taken(self, request: Message, code_of: Callable[[Any], ErrorCode]) -> Any:
+        """Ask, again where the coordinator moved or cannot answer yet; raises `code_of(answer)` where that is final."""
+        kind = "group" if self.kind is CoordinatorType.GROUP else "transactional id"
+        limit = self.cluster.config.request_timeout_ms
+        problem: Exception = error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, self.key)
+        async for _ in self.cluster.attempts(limit):
+            try:
+                answer = await self.ask(request, limit)
+            except OSError as error:
+                problem = error
+                continue
+            code = code_of(answer)
+            if code is ErrorCode.NONE:
+                return answer
+            problem = error_for(code, f"{kind} {self.key}")
+            if code in MOVED:
+                self.forget()
+            elif not code.retriable:
+                break
+        raise problem
 
     async def version_for(self, request_type: type[Message]) -> int:
         """Return the newest version of a request that both sides have."""

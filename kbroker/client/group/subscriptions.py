@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kbroker.client.offset_lookup import by_topic
 from kbroker.client.types import TopicPartition
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.groups import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kbroker.protocol.versioned import decode_versioned, encode_versioned
 

@@ -8,6 +8,7 @@ from kbroker.client.group.subscriptions import NO_GENERATION, Subscription
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.errors import MalformedMessage
+from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.java_hash import java_hash, java_map_order
 from kbroker.protocol.primitives import Array, Int32, Str
 from kbroker.protocol.schema import Message, Struct, data, since
@@ -41,12 +42,10 @@ def sticky_user_data(last: Sequence[TopicPartition], generation: int) -> bytes |
     """Write StickyUserData; nothing before the first assignment."""
     if generation == NO_GENERATION:
         return None
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in last:
-        by_topic.setdefault(topic, []).append(partition)
+    grouped = by_topic(last)
     topics = [
-        StickyUserData.TopicAssignment(topic=topic, partitions=by_topic[topic])
-        for topic in java_map_order(by_topic, java_hash)
+        StickyUserData.TopicAssignment(topic=topic, partitions=grouped[topic])
+        for topic in java_map_order(grouped, java_hash)
     ]
     return encode(StickyUserData(previous_assignment=topics, generation=generation), GENERATION)
 

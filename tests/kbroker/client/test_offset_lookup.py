@@ -5,13 +5,8 @@ import pytest
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import UnknownTopicOrPartitionError
-from kbroker.client.offset_lookup import by_topic, list_offsets
+from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.types import EARLIEST, TopicPartition
-
-
-def test_partitions_are_grouped_by_topic() -> None:
-    keys = [TopicPartition("a", 0), TopicPartition("b", 1), TopicPartition("a", 2)]
-    assert by_topic(keys) == {"a": [0, 2], "b": [1]}
 
 
 async def test_an_unknown_topic_is_an_error_at_once(bootstrap: str, topic: str) -> None:
