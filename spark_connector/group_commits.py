@@ -1,7 +1,8 @@
 """Tells a consumer group how far a streaming query is, so that lag tools see it; from a thread of its own.
 
 The group is for onlookers: a coordinator that refuses, is away or does not answer holds up no micro-batch. What is told
-while another answer is awaited waits for it, the newest alone, for it holds all that came before.
+while another answer is awaited waits for it, the newest alone, for it holds all that came before. A query that has
+nothing to read waits a little for the answer: Spark kills the process of a query that ends.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 LAST_WORD_S = 5.0
-"""How long the end of a query waits for what was told last."""
+"""How long a query without anything to read waits for what was told last, and its end."""
 
 
 class GroupCommits:
@@ -31,6 +32,8 @@ class GroupCommits:
         self._changed = threading.Condition()
         self._next: Mapping[TopicPartition, int] | None = None
         self._told: Mapping[TopicPartition, int] = {}
+        self._is_under_way = False
+        self._waited_for: Mapping[TopicPartition, int] = {}
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
@@ -45,6 +48,13 @@ class GroupCommits:
                 self._thread = threading.Thread(target=self._run, name="group commits", daemon=True)
                 self._thread.start()
 
+    def settle(self) -> None:
+        """Wait LAST_WORD_S at most, and once, for the answer to what was told last."""
+        with self._changed:
+            if self._waited_for != self._told:
+                self._waited_for = self._told
+                self._changed.wait_for(lambda: self._next is None and not self._is_under_way, LAST_WORD_S)
+
     def close(self) -> None:
         """Wait LAST_WORD_S at most for what is under way."""
         with self._changed:
@@ -58,13 +68,19 @@ class GroupCommits:
     def _run(self) -> None:
         with new_cluster(self._options) as cluster:
             while (offsets := self._take()) is not None:
-                self._commit(cluster, offsets)
+                try:
+                    self._commit(cluster, offsets)
+                finally:
+                    with self._changed:
+                        self._is_under_way = False
+                        self._changed.notify_all()
 
     def _take(self) -> Mapping[TopicPartition, int] | None:
         """Wait for offsets; None at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._next is not None or self._is_closed)
             offsets, self._next = self._next, None
+            self._is_under_way = offsets is not None
             return offsets
 
     def _commit(self, cluster: PlainCluster, offsets: Mapping[TopicPartition, int]) -> None:

@@ -104,6 +104,8 @@ class StreamPlanner:
         end = end_of_batch(begins, latest, limits, density)
         if end != start:
             self._last_batch_at = now
+        elif self._group is not None:
+            self._group.settle()
         return end
 
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:

@@ -40,6 +40,16 @@ def test_the_newest_offsets_arrive_before_the_end(broker: BrokerProcess, topic_n
     assert committed(broker, topic_name) == {(topic_name, 0): 49}
 
 
+def test_what_was_told_has_arrived_when_a_query_has_nothing_to_read(broker: BrokerProcess, topic_name: str) -> None:
+    """Spark kills the process of a query that ends: what arrives after this may never do."""
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    commits = commits_to(broker.bootstrap, topic_name)
+    commits.tell({(topic_name, 0): 7})
+    commits.settle()
+    assert committed(broker, topic_name) == {(topic_name, 0): 7}
+    commits.close()
+
+
 def test_what_the_brokers_refuse_is_logged_and_tried_again(
     broker: BrokerProcess, topic_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -63,6 +73,8 @@ def test_a_coordinator_that_does_not_answer_holds_nobody_up(
         began = time.monotonic()
         for offset in range(3):
             commits.tell({("t", 0): offset})
+        for _ in range(100):
+            commits.settle()  # waits once
         with caplog.at_level(logging.WARNING):
             commits.close()
         assert time.monotonic() - began < 2.5, "an answer was waited for"
