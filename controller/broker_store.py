@@ -116,12 +116,16 @@ class BrokerStore(Znodes):
         find its old node, until its old session expires.
         """
         deadline = time.monotonic() + wait_ms / 1000
+        is_waiting = False
         while True:
             try:
                 return await self._register_broker(broker)
-            except BrokerIdTaken:
+            except BrokerIdTaken as error:
                 if time.monotonic() >= deadline:
                     raise
+                if not is_waiting:
+                    is_waiting = True
+                    log.info("%s: waiting up to %g s for that", error, wait_ms / 1000)
                 await asyncio.sleep(0.1)
 
     async def _register_broker(self, broker: BrokerRegistration) -> int:

@@ -38,7 +38,11 @@ def hanging(bootstrap: str, admin: Admin, topic: str) -> TopicPartition:
     batch = bytes(builder.build(HANGING_ID, 0, 0, True))
     admin.alter_configs("broker", broker, {"transaction.partition.verification.enable": "false"})
     try:
-        assert produce_batch(bootstrap, topic, 1, batch, topic) is ErrorCode.NONE
+        deadline = time.monotonic() + 20
+        while (code := produce_batch(bootstrap, topic, 1, batch, topic)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            assert time.monotonic() < deadline, "a broker hears of its setting a little later"
+            time.sleep(0.05)
+        assert code is ErrorCode.NONE
     finally:
         admin.alter_configs("broker", broker, {"transaction.partition.verification.enable": None})
     return key
