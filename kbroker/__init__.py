@@ -24,12 +24,14 @@ if TYPE_CHECKING:
     from kbroker.client.errors import DeliveryTimeout as DeliveryTimeout
     from kbroker.client.errors import DeserializationError as DeserializationError
     from kbroker.client.errors import IllegalState as IllegalState
+    from kbroker.client.errors import LoginFailed as LoginFailed
     from kbroker.client.errors import MalformedValue as MalformedValue
     from kbroker.client.errors import NotConnected as NotConnected
     from kbroker.client.errors import OutcomeUnknown as OutcomeUnknown
     from kbroker.client.errors import RowTooLarge as RowTooLarge
     from kbroker.client.errors import SerializationError as SerializationError
     from kbroker.client.errors import TimedOut as TimedOut
+    from kbroker.client.errors import TlsFailed as TlsFailed
     from kbroker.client.errors import TransactionTimedOut as TransactionTimedOut
     from kbroker.client.errors import WokenUp as WokenUp
     from kbroker.client.group.listener import RebalanceListener as RebalanceListener
@@ -65,12 +67,14 @@ _MODULES = {
     "DeliveryTimeout": "kbroker.client.errors",
     "DeserializationError": "kbroker.client.errors",
     "IllegalState": "kbroker.client.errors",
+    "LoginFailed": "kbroker.client.errors",
     "MalformedValue": "kbroker.client.errors",
     "NotConnected": "kbroker.client.errors",
     "OutcomeUnknown": "kbroker.client.errors",
     "RowTooLarge": "kbroker.client.errors",
     "SerializationError": "kbroker.client.errors",
     "TimedOut": "kbroker.client.errors",
+    "TlsFailed": "kbroker.client.errors",
     "TransactionTimedOut": "kbroker.client.errors",
     "WokenUp": "kbroker.client.errors",
     "EARLIEST": "kbroker.client.types",

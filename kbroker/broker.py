@@ -24,6 +24,7 @@ from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.producer_id_manager import ProducerIdManager
+from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
@@ -54,6 +55,7 @@ from kbroker.replica.replication import Replication
 from kbroker.replica.standstill import Standstill
 from kbroker.replica.turns import in_turns
 from kbroker.replica.workers import Workers
+from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
@@ -201,8 +203,8 @@ class Broker:
         metadata.introduced.clear()
         metadata.on_brokers_changed = lambda: self._spawn(self._compare_group_protocols())
         listener = config.inter_broker_listener
-        setup_ms = config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
-        self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms, setup_ms)
+        connections = self._connection_setup()
+        self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms, connections)
         self._controller = ControllerRunner(self.zookeeper, self.broker_id, self._channels, controller_settings(config))
         self._replicas = ReplicaManager(
             config,
@@ -213,10 +215,11 @@ class Broker:
             self.configs.topic_config,
             on_log_dir_failure=self._on_log_dir_failure,
             workers=self._workers,
+            connections=connections,
         )
         self._to_controller, self._isr_channel = (
             ControllerChannel(
-                metadata, self.broker_id, listener, config.request_timeout_ms, self._controller.calls, setup_ms
+                metadata, self.broker_id, listener, config.request_timeout_ms, self._controller.calls, connections
             )
             for _ in range(2)
         )
@@ -231,13 +234,13 @@ class Broker:
             listener,
             LocalMarkers(self._replicas, self._groups.transaction_ended, config.request_timeout_ms),
             config.request_timeout_ms,
-            setup_ms,
+            connections,
         )
         self._transactions = TransactionCoordinator(
             config, self._replicas, self._producer_ids, markers, self._workers.loading
         )
         self._verifier = TransactionVerifier(
-            metadata, self.broker_id, listener, self._transactions.partition_for, config.request_timeout_ms, setup_ms
+            metadata, self.broker_id, listener, self._transactions.partition_for, config.request_timeout_ms, connections
         )
         self._verifier.here = self._transactions.verify
         self._replicas.verifier = self._verifier
@@ -259,11 +262,21 @@ class Broker:
             feature_epoch=await self._read_feature_epoch(),
             workers=self._workers,
         )
+        await self._bind()
+
+    def _connection_setup(self) -> ConnectionSetup:
+        """How this broker connects to the others."""
+        config = self.config
+        return ConnectionSetup(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
+
+    async def _bind(self) -> None:
+        config = self.config
         handlers.load_all()
         limits = server_limits(config)
         limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
         self.server = Server(Dispatcher(self.services), limits)
-        self.server.bind([Listener(each.name, each.host, each.port) for each in config.parsed_listeners])
+        protocols = config.security_protocols
+        self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
 
     def _has_whole_log(self, partition: TopicPartition) -> bool:
         """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""

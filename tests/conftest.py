@@ -15,6 +15,7 @@ pytest_plugins = (
     "tests.fixtures.scheduling",
     "tests.fixtures.zookeeper",
     "tests.fixtures.brokers",
+    "tests.fixtures.certificates",
     "tests.fixtures.data_path",
     "tests.fixtures.copies",
     "tests.fixtures.java",

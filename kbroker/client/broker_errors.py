@@ -3,7 +3,7 @@
 Where the text says that clients look or ask again, these clients do: they raise the error only when its time is over.
 """
 
-from kbroker.client.error_base import AbortableError, BrokerError, FencedError
+from kbroker.client.error_base import AbortableError, BrokerError, FencedError, LoginFailed
 from kbroker.protocol.errors import ErrorCode
 
 
@@ -139,11 +139,11 @@ class InvalidTimestampError(BrokerError, code=ErrorCode.INVALID_TIMESTAMP):
     """A record's timestamp is further away than message.timestamp.before/after.max.ms allow."""
 
 
-class UnsupportedSaslMechanismError(BrokerError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
+class UnsupportedSaslMechanismError(LoginFailed, BrokerError, code=ErrorCode.UNSUPPORTED_SASL_MECHANISM):
     """The listener does not offer this SASL mechanism."""
 
 
-class IllegalSaslStateError(BrokerError, code=ErrorCode.ILLEGAL_SASL_STATE):
+class IllegalSaslStateError(LoginFailed, BrokerError, code=ErrorCode.ILLEGAL_SASL_STATE):
     """A request that has no place at this step of authentication."""
 
 
@@ -239,7 +239,7 @@ class LogDirNotFoundError(BrokerError, code=ErrorCode.LOG_DIR_NOT_FOUND):
     """The broker has no such log directory."""
 
 
-class SaslAuthenticationFailedError(BrokerError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
+class SaslAuthenticationFailedError(LoginFailed, BrokerError, code=ErrorCode.SASL_AUTHENTICATION_FAILED):
     """Name, password or token is wrong."""
 
 

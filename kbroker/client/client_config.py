@@ -3,7 +3,7 @@
     Producer("127.0.0.1:9092", acks="all", linger_ms=5)
     ConsumerConfig.read({"kafka.bootstrap.servers": "…", "fetch.min.bytes": "1"})       dotted names, values as text
 
-A name nobody knows is refused with the nearest that exists; so are TLS and SASL, which are not there yet.
+A name nobody knows is refused with the nearest that exists.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from typing import Any, Literal, TypeVar
 
 from kbroker.client.errors import ConfigurationError
 from kbroker.client.partitioners import BY_NAME, Partitioner
+from kbroker.client.security import Security
 from kbroker.client.serializers import Serializer, is_serializer
-from kbroker.client.settings import check_settings, read_settings, setting
+from kbroker.client.settings import read_settings, setting
 from kbroker.protocol.config_def import at_least, one_of, satisfies
 
 C = TypeVar("C", bound="ClientConfig")
@@ -39,7 +40,7 @@ def _partitioner_problem(value: object) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientConfig:
+class ClientConfig(Security):
     """What all clients have. Times are milliseconds, sizes bytes."""
 
     bootstrap: str = setting("", "`host:port,…` of some brokers: enough that one of them answers. Always needed.")
@@ -53,7 +54,6 @@ class ClientConfig:
     metadata_max_age_ms: int = setting(
         300_000, "After so long the metadata are asked for again, though nothing seems to have changed.", NOT_NEGATIVE
     )
-    security_protocol: str = setting("PLAINTEXT", "How to talk to the brokers; only PLAINTEXT is there yet.")
 
     @classmethod
     def read(cls: type[C], options: Mapping[str, Any]) -> C:
@@ -64,9 +64,7 @@ class ClientConfig:
         if not isinstance(self.bootstrap, str) or not self.bootstrap.strip():
             raise ConfigurationError("bootstrap: 'host:port,…' is needed")
         self.addresses()
-        if self.security_protocol.upper() != "PLAINTEXT":
-            raise ConfigurationError(f"security_protocol={self.security_protocol!r}: only 'PLAINTEXT' is there yet")
-        check_settings(self)
+        super().__post_init__()
 
     @property
     def pool_bytes(self) -> int:

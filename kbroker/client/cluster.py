@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
 from kbroker.client.connection import Connection
-from kbroker.client.errors import AFTER_FORK, ClientClosed, NotConnected, error_for
+from kbroker.client.errors import AFTER_FORK, ClientClosed, LoginFailed, NotConnected, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -89,7 +89,10 @@ class Cluster:
 
     async def _open(self, host: str, port: int) -> Connection:
         timeout = self.config.connect_timeout_ms / 1000
-        connection = await Connection.open(host, port, client_id=self.config.client_id, timeout=timeout, pool=self.pool)
+        config = self.config
+        connection = await Connection.open(
+            host, port, client_id=config.client_id, timeout=timeout, pool=self.pool, security=config
+        )
         try:
             await connection.negotiate(timeout)
             self._check_open()
@@ -125,6 +128,8 @@ class Cluster:
         for node_id in known:
             try:
                 return await self.connection(node_id)
+            except LoginFailed:
+                raise
             except (OSError, KafkaError) as error:
                 log.info("broker %d does not answer: %s", node_id, error)
         return await self._open_once(BOOTSTRAP, self._open_bootstrap)
@@ -134,6 +139,8 @@ class Cluster:
         for host, port in self.config.addresses():
             try:
                 self._bootstrap = await self._open(host, port)
+            except LoginFailed:
+                raise
             except (OSError, KafkaError) as error:
                 problems.append(str(error))
             else:

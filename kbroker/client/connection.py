@@ -15,10 +15,12 @@ import functools
 import logging
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.errors import NotConnected, TimedOut, error_for
+from kbroker.client.authentication import authenticate
+from kbroker.client.errors import LoginFailed, NotConnected, TimedOut, error_for
+from kbroker.client.security import PLAINTEXT, Security, tls_arguments, tls_failure
 from kbroker.client.session import DEFAULT_MAX_FRAME, Session
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.frame import FrameError
@@ -45,6 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
+        """Where bytes may be written past the transport; -1 where it encrypts them."""
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._closed = self._loop.create_future()
         self._failure: Exception | None = None
@@ -59,25 +62,32 @@ class Connection(asyncio.BufferedProtocol):
         timeout: float = DEFAULT_TIMEOUT_S,
         max_frame: int = DEFAULT_MAX_FRAME,
         pool: BufferPool | None = None,
+        security: Security = PLAINTEXT,
     ) -> Connection:
-        """Connect within `timeout` seconds; raises OSError (TimeoutError is one) naming the address."""
-        loop = asyncio.get_running_loop()
+        """Connect and log in within `timeout` seconds.
+
+        Raises OSError (TimeoutError is one) naming the address, or LoginFailed, after which another try is no use.
+        """
         address = f"{host}:{port}"
+        make = functools.partial(cls, address, client_id, max_frame, pool)
         try:
             async with asyncio.timeout(timeout):
-                make = functools.partial(cls, address, client_id, max_frame, pool)
-                try:
-                    _, connection = await loop.create_connection(make, host, port)
-                except RuntimeError as error:
-                    # There is no thread to resolve the name in when the interpreter ends: this waits for the name here.
-                    log.info("resolving %s without a thread: %s", host, error)
-                    number = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
-                    _, connection = await loop.create_connection(make, str(number), port)
+                connection = await _connected(make, host, port, tls_arguments(security, host))
+                if security.protocol.has_sasl:
+                    await connection._log_in(security)
         except TimeoutError:
             raise TimedOut(f"no connection to {address} within {timeout:g} s") from None
         except OSError as error:
-            raise NotConnected(f"no connection to {address}: {error.strerror or error}") from error
+            lost = NotConnected(f"no connection to {address}: {error.strerror or error}")
+            raise tls_failure(error, address) or lost from error
         return connection
+
+    async def _log_in(self, security: Security) -> None:
+        try:
+            await authenticate(self, security)
+        except BaseException:
+            self.abort()
+            raise
 
     @property
     def is_closed(self) -> bool:
@@ -150,7 +160,7 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, parts: Sequence[Any]) -> None:
         transport = self._transport
         assert transport is not None
-        if len(parts) > 1 and not transport.get_write_buffer_size() and not transport.is_closing():
+        if len(parts) > 1 and self._descriptor >= 0 and _is_free(transport):
             parts = self._write_now(parts)
         if parts:
             transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
@@ -192,7 +202,7 @@ class Connection(asyncio.BufferedProtocol):
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
-                future.set_exception(NotConnected(str(error)))
+                future.set_exception(error if isinstance(error, LoginFailed) else NotConnected(str(error)))
                 # Whoever waited may be gone (cancelled): that its error is never looked at is no mistake.
                 future.exception()
 
@@ -208,12 +218,14 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = transport
         sock = transport.get_extra_info("socket")
         if sock is not None:
-            self._descriptor = sock.fileno()
+            if transport.get_extra_info("ssl_object") is None:
+                self._descriptor = sock.fileno()
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail what waits."""
-        self._end(NotConnected(f"{self.address} closed the connection" + (f": {exc}" if exc else "")))
+        closed = NotConnected(f"{self.address} closed the connection" + (f": {exc}" if exc else ""))
+        self._end(tls_failure(exc, self.address) or closed)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -240,3 +252,21 @@ class Connection(asyncio.BufferedProtocol):
 
 class MalformedAnswer(NotConnected):
     """A response whose bytes do not follow the protocol."""
+
+
+def _is_free(transport: asyncio.Transport) -> bool:
+    """Whether nothing waits to be written before what comes now."""
+    return not transport.get_write_buffer_size() and not transport.is_closing()
+
+
+async def _connected(make: Callable[[], Connection], host: str, port: int, tls: Mapping[str, Any]) -> Connection:
+    """Connect, over TLS where there are arguments for it."""
+    loop = asyncio.get_running_loop()
+    try:
+        _, connection = await loop.create_connection(make, host, port, **tls)
+    except RuntimeError as error:
+        # There is no thread to resolve the name in when the interpreter ends: this waits for the name here.
+        log.info("resolving %s without a thread: %s", host, error)
+        number = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][4][0]
+        _, connection = await loop.create_connection(make, str(number), port, **tls)
+    return connection

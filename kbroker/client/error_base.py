@@ -19,6 +19,10 @@ class AbortableError(ClientError):
     """The transaction cannot be committed any more: abort it; the next one may succeed."""
 
 
+class LoginFailed(ClientError):
+    """This client is not let in, or does not trust whom it reached: trying again with the same settings is no use."""
+
+
 class BrokerError(ClientError, KafkaError):
     """What a broker (or this client in its place) refused; the message names topic, partition and broker."""
 

@@ -18,6 +18,7 @@ from kbroker.client.error_base import AbortableError as AbortableError
 from kbroker.client.error_base import BrokerError as BrokerError
 from kbroker.client.error_base import ClientError as ClientError
 from kbroker.client.error_base import FencedError as FencedError
+from kbroker.client.error_base import LoginFailed as LoginFailed
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.errors import KafkaError as KafkaError
 
@@ -41,6 +42,16 @@ class NotConnected(ClientError, ConnectionError):
 
 class TimedOut(ClientError, TimeoutError):
     """No answer, or no acknowledgement, within the time that was given; it may still come."""
+
+
+class TlsFailed(LoginFailed, BrokerError):
+    """The TLS handshake with a broker failed: a certificate or a name that does not fit, or no TLS there at all."""
+
+    def __init__(self, address: str, message: str) -> None:
+        super().__init__(ErrorCode.SASL_AUTHENTICATION_FAILED, message, broker=address)
+
+    def __str__(self) -> str:
+        return self.message  # Kafka has no code for it
 
 
 class IllegalState(ClientError, RuntimeError):

@@ -332,6 +332,7 @@ class PlainCluster:
                 timeout=self.config.request_timeout_ms / 1000,
                 connect_timeout=self.config.connect_timeout_ms / 1000,
                 pool=self.pool,
+                security=self.config,
             )
         return connection
 

@@ -7,11 +7,14 @@ that failed, or whose answer did not come in time, is closed: a late answer neve
 from __future__ import annotations
 
 import socket
+import ssl
 import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from kbroker.client.authentication import authenticate_plainly
 from kbroker.client.errors import NotConnected, TimedOut, error_for
+from kbroker.client.security import PLAINTEXT, Security, tls_failure
 from kbroker.client.session import DEFAULT_MAX_FRAME, Response, Session
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.frame import FrameError
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PlainConnection:
-    """Connects when it is made; raises OSError naming the address."""
+    """Connects and logs in when it is made; raises OSError naming the address, or LoginFailed."""
 
     def __init__(
         self,
@@ -35,19 +38,25 @@ class PlainConnection:
         connect_timeout: float | None = None,
         max_frame: int = DEFAULT_MAX_FRAME,
         pool: BufferPool | None = None,
+        security: Security = PLAINTEXT,
     ) -> None:
         """`timeout` in seconds: of connecting too, where `connect_timeout` says no other."""
         self.address = f"{host}:{port}"
         self._timeout = timeout
         self._session = Session(client_id, max_frame, pool)
         self._arrived: deque[Response] = deque()
+        context = security.tls_context
         try:
             self._socket = socket.create_connection((host, port), connect_timeout or timeout)
+            if context is not None:
+                self._socket = _encrypted(self._socket, context, host)
         except OSError as error:
-            raise NotConnected(f"no connection to {self.address}: {error}") from error
-        self._socket.settimeout(timeout)
+            raise self._failure(error, f"no connection to {self.address}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
+            if security.protocol.has_sasl:
+                authenticate_plainly(self, security)
+            self._socket.settimeout(timeout)
             self._negotiate()
         except BaseException:
             self.close()
@@ -76,7 +85,7 @@ class PlainConnection:
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):
-                raise NotConnected(f"{self.address} ended the connection: {error}") from error
+                raise self._failure(error, f"{self.address} ended the connection") from error
             raise
 
     def receive(self) -> Any:
@@ -97,7 +106,7 @@ class PlainConnection:
             except TimeoutError:
                 raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s") from None
             except OSError as error:
-                raise NotConnected(f"{self.address} ended the connection: {error}") from error
+                raise self._failure(error, f"{self.address} ended the connection") from error
             if count == 0:
                 raise NotConnected(f"{self.address} closed the connection")
             try:
@@ -108,6 +117,10 @@ class PlainConnection:
         if response.error is not None:
             raise NotConnected(f"{self.address} sent what is no answer: {response.error}")
         return response.message
+
+    def _failure(self, error: OSError, what: str) -> Exception:
+        """Return what is raised: TlsFailed where TLS itself failed."""
+        return tls_failure(error, self.address) or NotConnected(f"{what}: {error}")
 
     @property
     def is_open(self) -> bool:
@@ -122,3 +135,12 @@ class PlainConnection:
     def close(self) -> None:
         """End it; may be called again."""
         self._socket.close()
+
+
+def _encrypted(plain: socket.socket, context: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """Shake hands; the socket is closed where that fails."""
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except BaseException:
+        plain.close()
+        raise

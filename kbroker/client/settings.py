@@ -19,14 +19,21 @@ RENAMED = {
     "bootstrap_servers": "bootstrap",
     "compression_type": "compression",
     "max_in_flight_requests_per_connection": "max_in_flight",
+    "sasl_mechanisms": "sasl_mechanism",
+    "sasl_plain_password": "sasl_password",
+    "sasl_plain_username": "sasl_username",
+    "ssl_ca_location": "ssl_cafile",
+    "ssl_certificate_location": "ssl_certfile",
+    "ssl_cipher_suites": "ssl_ciphers",
+    "ssl_key_location": "ssl_keyfile",
+    "ssl_key_password": "ssl_password",
 }
-"""Kafka's names for what is shorter here."""
-NOT_YET = ("sasl_", "ssl_")
+"""Other names for what is shorter here: Java's, librdkafka's, kafka-python's."""
 
 
-def setting(default: Any, doc: str, check: Check | None = None) -> Any:
-    """Declare a setting as a dataclass field; the text goes to docs/client-settings.md."""
-    return dataclasses.field(default=default, metadata={"doc": doc, "check": check})
+def setting(default: Any, doc: str, check: Check | None = None, *, is_secret: bool = False) -> Any:
+    """Declare a setting as a dataclass field; the text goes to docs/client-settings.md. A secret is never shown."""
+    return dataclasses.field(default=default, repr=not is_secret, metadata={"doc": doc, "check": check})
 
 
 class Setting(NamedTuple):
@@ -37,6 +44,7 @@ class Setting(NamedTuple):
     default: Any
     doc: str
     check: Check | None
+    is_secret: bool
 
     @property
     def kafka_name(self) -> str:
@@ -48,7 +56,8 @@ class Setting(NamedTuple):
 def settings_of(config_type: type) -> Iterator[Setting]:
     """Give the settings in the order of their declaration."""
     for field in dataclasses.fields(config_type):
-        yield Setting(field.name, str(field.type), field.default, field.metadata["doc"], field.metadata["check"])
+        doc, check = field.metadata["doc"], field.metadata["check"]
+        yield Setting(field.name, str(field.type), field.default, doc, check, not field.repr)
 
 
 def read_settings(config_type: type, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,11 +70,9 @@ def read_settings(config_type: type, options: Mapping[str, Any]) -> dict[str, An
     for option, value in options.items():
         name = option.removeprefix("kafka.").replace(".", "_").lower()
         name = RENAMED.get(name, name)
-        if name.startswith(NOT_YET):
-            raise ConfigurationError(f"{option}: TLS and SASL are not there yet, only security_protocol='PLAINTEXT'")
         if name not in known:
             raise ConfigurationError(_unknown(config_type, option, name, list(known)))
-        values[name] = _parsed(option, value, known[name].type)
+        values[name] = _parsed(option, value, known[name])
     return values
 
 
@@ -83,21 +90,23 @@ def _unknown(config_type: type, option: str, name: str, known: list[str]) -> str
     return f"{config_type.__name__.removesuffix('Config')} has no argument {option!r}{hint}"
 
 
-def _parsed(option: str, value: Any, wanted: str) -> Any:
+def _parsed(option: str, value: Any, known: Setting) -> Any:
     """Read text as the field's type, and check the type of what is no text."""
+    wanted = known.type
+    shown = "this secret" if known.is_secret else repr(value)
     if value is None and "None" in wanted:
         return None
     if wanted.startswith("int"):
         if isinstance(value, str) and value.strip().lstrip("-").isdigit():
             return int(value)
         if not isinstance(value, int):
-            raise ConfigurationError(f"{option} is a whole number, not {value!r}")
+            raise ConfigurationError(f"{option} is a whole number, not {shown}")
         return int(value) if isinstance(value, bool) else value
     if wanted.startswith("bool"):
         if isinstance(value, str) and value.lower() in ("true", "false"):
             return value.lower() == "true"
         if not isinstance(value, bool):
-            raise ConfigurationError(f"{option} is True or False, not {value!r}")
+            raise ConfigurationError(f"{option} is True or False, not {shown}")
     elif wanted in ("str", "str | None") and not isinstance(value, str):
-        raise ConfigurationError(f"{option} is text, not {value!r}")
+        raise ConfigurationError(f"{option} is text, not {shown}")
     return value

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from kbroker.client.client_config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from kbroker.client.security import Security
 from kbroker.client.settings import Setting, settings_of
 
 OPENING = """# Settings of the clients
@@ -27,7 +28,9 @@ milliseconds, sizes bytes. A name or a value that cannot be raises `Configuratio
 def page() -> str:
     """Return docs/client-settings.md."""
     shared = list(settings_of(ClientConfig))
-    parts = [OPENING, _section("All clients", shared)]
+    security = list(settings_of(Security))
+    common = [each for each in shared if each not in security]
+    parts = [OPENING, _section("All clients", common), _section("TLS and SASL", security)]
     for title, config in (("Producer", ProducerConfig), ("Consumer", ConsumerConfig), ("Admin", AdminConfig)):
         own = [each for each in settings_of(config) if each not in shared]
         if own:
@@ -40,7 +43,7 @@ def _section(title: str, settings: Iterable[Setting]) -> str:
     for each in settings:
         allowed = "" if each.check is None else each.check.text
         default = "" if each.default is dataclasses.MISSING else f"`{each.default!r}`"
-        kind = re.sub(r"Partitioner|Serializer|Callable\[.*\]", "function", each.type)
+        kind = re.sub(r"Partitioner|Serializer|TokenProvider|Callable\[.*\]", "function", each.type)
         cells = (f"`{each.name}`", f"`{each.kafka_name}`", kind, default, allowed, each.doc)
         lines.append(f"| {' | '.join(cell.replace('|', 'or') for cell in cells)} |")
     return "\n".join(lines) + "\n"

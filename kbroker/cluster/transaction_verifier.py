@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from kbroker.client.connection import Connection
 from kbroker.cluster.metadata_cache import MetadataCache
-from kbroker.cluster.setup_timeout import SetupTimeout
+from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup, SetupTimeout
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -67,7 +67,7 @@ class TransactionVerifier:
         listener: str,
         partition_for: Callable[[str], int],
         request_timeout_ms: int = 30_000,
-        setup_timeouts_ms: tuple[int, int] = (10_000, 30_000),
+        connections: ConnectionSetup = DEFAULT_SETUP,
     ) -> None:
         """`partition_for(transactional id)` tells which partition of __transaction_state holds it."""
         self.here: Here | None = None
@@ -76,7 +76,7 @@ class TransactionVerifier:
         self._listener = listener
         self._partition_for = partition_for
         self._timeout_s = request_timeout_ms / 1000
-        self._setup_timeouts_ms = setup_timeouts_ms
+        self.connections = connections
         self._lines: dict[int, _Line] = {}
 
     def verify(self, transaction: Transaction, partitions: Sequence[Key], done: Done) -> None:
@@ -126,7 +126,7 @@ class _Line:
     def __init__(self, verifier: TransactionVerifier, broker_id: int) -> None:
         self._verifier = verifier
         self._broker_id = broker_id
-        self._setup = SetupTimeout(*verifier._setup_timeouts_ms)
+        self._setup = verifier.connections.of_peer()
         self._waiting: dict[str, _Question] = {}
         """By transactional id."""
         self._connection: Connection | None = None

@@ -23,10 +23,11 @@ from kbroker.config.keys_log import CleanerKeys, LogKeys
 from kbroker.config.keys_replication import QuotaKeys, ReplicationKeys
 from kbroker.config.keys_security import SecurityKeys, TokenKeys
 from kbroker.protocol.config_def import ConfigError, ConfigKey, config_keys, markdown_table, parse_values
+from kbroker.security.security_protocol import SecurityProtocol
 
 log = logging.getLogger(__name__)
 
-SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SECURITY_PROTOCOLS = tuple(SecurityProtocol)
 WILDCARD_HOSTS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 _LISTENER = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9a-fA-F:.%]*\]|[^:\[\]]*):(-?\d+)")
 LISTENER_KEYS = (".max.connections", ".max.connection.creation.rate")

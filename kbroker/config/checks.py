@@ -7,10 +7,13 @@ from urllib.parse import urlsplit
 
 from kbroker.config.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, BrokerConfig
 from kbroker.protocol.config_def import ConfigError
+from kbroker.security.security_protocol import SecurityProtocol
 
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 REPLICA_SELECTORS = (RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
+SPOKEN_PROTOCOLS = (SecurityProtocol.PLAINTEXT,)
+"""Those that listeners can speak."""
 OLDEST_INTER_BROKER_PROTOCOL = (3, 4)
 NEWEST_INTER_BROKER_PROTOCOL = (3, 9)
 
@@ -32,8 +35,9 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
     protocols = config.security_protocols
     for listener in config.parsed_listeners:
         protocol = protocols.get(listener.name)
-        if protocol in SECURITY_PROTOCOLS and protocol != "PLAINTEXT":
-            yield f"listener {listener.name} uses {protocol}, which is not supported yet: only PLAINTEXT listeners are"
+        if protocol in SECURITY_PROTOCOLS and protocol not in SPOKEN_PROTOCOLS:
+            spoken = ", ".join(SPOKEN_PROTOCOLS)
+            yield f"listener {listener.name} uses {protocol}, which is not supported yet: only {spoken} listeners are"
     if config.authorizer_class_name:
         yield f"authorizer.class.name={config.authorizer_class_name} is not supported yet: clients may do everything"
     if config.zookeeper_ssl_client_enable:

@@ -22,7 +22,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.cluster.setup_timeout import SetupTimeout
+from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup, SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -115,7 +115,7 @@ class MarkerSender:
         listener: str,
         local: LocalPartitions,
         request_timeout_ms: int = 30_000,
-        setup_timeouts_ms: tuple[int, int] = (10_000, 30_000),
+        connections: ConnectionSetup = DEFAULT_SETUP,
     ) -> None:
         """`listener`: the name of the one between brokers."""
         self._broker_id = broker_id
@@ -123,7 +123,7 @@ class MarkerSender:
         self._listener = listener
         self._local = local
         self._timeout_s = request_timeout_ms / 1000
-        self._setup_timeouts_ms = setup_timeouts_ms
+        self._connections = connections
         self._unrouted: deque[Item] = deque()
         self._parked: list[Item] = []
         """To be routed anew after a pause."""
@@ -175,7 +175,7 @@ class MarkerSender:
         queue = self._queues.get(found.leader)
         if queue is None or queue.is_ended:
             queue = self._queues[found.leader] = _Queue(
-                self, found.leader, f"broker-{self._broker_id}-markers", SetupTimeout(*self._setup_timeouts_ms)
+                self, found.leader, f"broker-{self._broker_id}-markers", self._connections.of_peer()
             )
         queue.put((ending, key))
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kbroker.network.buffers import Buffer
     from kbroker.network.channel import Channel
-    from kbroker.network.server import Server
+    from kbroker.network.server import Listener, Server
     from kbroker.replica.reply import Reply
 
 log = logging.getLogger(__name__)
@@ -102,18 +102,21 @@ class Connection:
         "listener",
         "port",
         "principal",
+        "security_protocol",
         "state",
     )
 
-    def __init__(self, server: Server, channel: Channel, listener: str, host: str, port: int) -> None:
+    def __init__(self, server: Server, channel: Channel, listener: Listener, host: str, port: int) -> None:
         self._server = server
         self._channel = channel
         self._recv_into = channel.recv_into
         self._send_parts = channel.send
-        self.listener = listener
+        self.listener = listener.name
+        self.security_protocol = listener.security_protocol
         self.host = host
         self.port = port
         self.principal = "User:ANONYMOUS"
+        """Whoever logged in, or whose certificate it is: `User:` and the name."""
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.state = READING

@@ -25,6 +25,7 @@ from kbroker.network.buffers import BufferPool, Scratch
 from kbroker.network.channel import PlainChannel
 from kbroker.network.connection import Connection
 from kbroker.network.limits import ServerLimits
+from kbroker.security.security_protocol import SecurityProtocol
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Listener:
     name: str
     host: str
     port: int
+    security_protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
 
 
 class Server:
@@ -71,6 +73,7 @@ class Server:
         self.ports: dict[str, int] = {}
         """Listener name -> the port really bound (port 0 picks one)."""
         self.bytes_in_flight = 0
+        self._listeners: dict[str, Listener] = {}
         self._sockets: dict[str, socket.socket] = {}
         self._admission = Admission(self.limits)
         self._descriptors = most_descriptors()
@@ -97,6 +100,7 @@ class Server:
                     reason = "the port is in use: end what listens there, or choose another in listeners"
                 text = f"cannot listen on {listener.name}://{listener.host}:{listener.port}: {reason}"
                 raise OSError(error.errno, text) from error
+            self._listeners[listener.name] = listener
             self._sockets[listener.name] = sock
             self.ports[listener.name] = sock.getsockname()[1]
 
@@ -169,7 +173,7 @@ class Server:
             client.close()
             return
         there_is_room = self._admission.enter(name, host)
-        self.connections.add(Connection(self, PlainChannel(client), name, host, address[1]))
+        self.connections.add(Connection(self, PlainChannel(client), self._listeners[name], host, address[1]))
         if not there_is_room:
             self._make_room()
 

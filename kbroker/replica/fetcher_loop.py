@@ -15,7 +15,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.connection import Connection
-from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
@@ -68,9 +67,7 @@ class FetcherLoop:
         self._versions = follower_versions(config.inter_broker_protocol_version)
         self._fetcher = Fetcher(manager.broker_id, fetch_limits(config), self._versions.fetch)
         self._timeout_s = config.replica_socket_timeout_ms / 1000
-        self._setup = SetupTimeout(
-            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
-        )
+        self._setup = manager.connections.of_peer()
         self._longest_pause_s = config.replica_fetch_backoff_ms / 1000
         self._pause_s = 0.0
         self._connection: Connection | None = None

@@ -1,0 +1,110 @@
+"""How a client reaches brokers: in clear or over TLS, with a login or without. Part of every client's settings.
+
+    Security(security_protocol="SSL", ssl_cafile="ca.pem")
+    Security(security_protocol="SASL_SSL", ssl_cafile="ca.pem", sasl_mechanism="PLAIN", sasl_username="me", …)
+
+A broker that connects to others is a client, too: it makes one of its listener's keys.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from kbroker.client.errors import ConfigurationError, TlsFailed
+from kbroker.client.settings import check_settings, setting
+from kbroker.protocol.config_def import one_of
+from kbroker.security.security_protocol import SecurityProtocol
+
+TokenProvider = Callable[[], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Security:
+    """The settings, under kafka-python's names; dotted names of Java and librdkafka are read, too."""
+
+    security_protocol: str = setting(
+        "PLAINTEXT", "Whether connections are encrypted, and whether the client logs in.", one_of(*SecurityProtocol)
+    )
+    ssl_cafile: str | None = setting(
+        None, "File of the certificates (PEM) that brokers' own are signed by; None: those the system trusts."
+    )
+    ssl_certfile: str | None = setting(
+        None, "File of this client's certificate (PEM, with its chain), for brokers that ask for one."
+    )
+    ssl_keyfile: str | None = setting(
+        None, "File of the private key (PEM) of that certificate; None: it is in ssl_certfile."
+    )
+    ssl_password: str | None = setting(None, "The password of that key, where it is encrypted.", is_secret=True)
+    ssl_check_hostname: bool = setting(True, "Whether a broker's certificate must carry the name it is reached by.")
+    ssl_ciphers: str | None = setting(None, "OpenSSL's names of the ciphers for TLS 1.2 that are allowed.")
+    sasl_mechanism: str | None = setting(None, "How the client logs in.")
+    sasl_username: str | None = setting(None, "The name it logs in with.")
+    sasl_password: str | None = setting(None, "The password.", is_secret=True)
+    sasl_oauth_token_provider: TokenProvider | None = setting(
+        None, "For OAUTHBEARER: a function without arguments that returns a token.", is_secret=True
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "security_protocol", self.security_protocol.upper())
+        check_settings(self)
+        if self.protocol.has_sasl:
+            raise ConfigurationError(f"security_protocol={self.security_protocol!r}: SASL is not there yet")
+
+    @property
+    def protocol(self) -> SecurityProtocol:
+        """What is spoken."""
+        return SecurityProtocol(self.security_protocol)
+
+    @cached_property
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The certificates as TLS needs them, read when they are first needed; None without TLS.
+
+        Raises ConfigurationError that names the file.
+        """
+        if not self.protocol.has_tls:
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.ssl_cafile)
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigurationError(f"ssl_cafile={self.ssl_cafile!r} cannot be used: {error}") from error
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname = self.ssl_check_hostname
+        if self.ssl_certfile is not None:
+            password = self.ssl_password or ""  # never asked for at the terminal
+            try:
+                context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile, password)
+            except (OSError, ssl.SSLError) as error:
+                text = f"ssl_certfile={self.ssl_certfile!r}, ssl_keyfile={self.ssl_keyfile!r} cannot be used: {error}"
+                raise ConfigurationError(text) from error
+        if self.ssl_ciphers is not None:
+            try:
+                context.set_ciphers(self.ssl_ciphers)
+            except ssl.SSLError as error:
+                raise ConfigurationError(f"ssl_ciphers={self.ssl_ciphers!r}: OpenSSL knows none of them") from error
+        return context
+
+
+PLAINTEXT = Security()
+"""Neither encrypted nor logged in."""
+
+
+def tls_failure(error: BaseException | None, address: str) -> TlsFailed | None:
+    """Return what a client raises when TLS itself has failed; None where the connection did, which may pass."""
+    if not isinstance(error, ssl.SSLError) or isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return None
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return TlsFailed(address, f"its certificate is refused: {error.verify_message}")
+    if error.reason == "WRONG_VERSION_NUMBER":
+        return TlsFailed(address, "it does not speak TLS: is security_protocol right, and the port?")
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    return TlsFailed(address, f"TLS failed: {reason}")
+
+
+def tls_arguments(security: Security, host: str) -> dict[str, Any]:
+    """Return what asyncio's create_connection is told."""
+    context = security.tls_context
+    return {} if context is None else {"ssl": context, "server_hostname": host}
