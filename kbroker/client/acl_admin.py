@@ -7,16 +7,10 @@ from typing import Any
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import error_for
-from kbroker.client.types import (
-    AccessRule,
-    AccessRuleFilter,
-    AclOperation,
-    AclPattern,
-    AclPermission,
-    AclResource,
-)
+from kbroker.client.types import AccessRule, AccessRuleFilter
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
 
 
 class AclAdmin:

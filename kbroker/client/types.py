@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
+
 EARLIEST = -2
 LATEST = -1
 MAX_TIMESTAMP = -3
@@ -223,54 +225,6 @@ class GroupDescription:
     epoch: int | None = None
     last_rebalance: str = ""
     """Why the group rebalanced last; "" where the broker does not say (Kafka's never do)."""
-
-
-class AclResource(IntEnum):
-    """What an access rule is about."""
-
-    ANY = 1
-    TOPIC = 2
-    GROUP = 3
-    CLUSTER = 4
-    TRANSACTIONAL_ID = 5
-    DELEGATION_TOKEN = 6
-    USER = 7
-
-
-class AclPattern(IntEnum):
-    """How a rule's name is compared; MATCH and ANY only in filters."""
-
-    ANY = 1
-    MATCH = 2
-    LITERAL = 3
-    PREFIXED = 4
-
-
-class AclOperation(IntEnum):
-    """What a rule is for."""
-
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-
-
-class AclPermission(IntEnum):
-    """Whether a rule allows or denies."""
-
-    ANY = 1
-    DENY = 2
-    ALLOW = 3
 
 
 @dataclass(frozen=True, slots=True)

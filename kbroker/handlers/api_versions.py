@@ -6,6 +6,7 @@ import re
 from functools import cache
 
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import nothing
 from kbroker.handlers.registry import HANDLERS, handles
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode
@@ -24,7 +25,7 @@ def _served(keys: tuple[int, ...]) -> list[ApiVersionsResponse.ApiVersion]:
     ]
 
 
-@handles(ApiVersionsRequest)
+@handles(ApiVersionsRequest, nothing("clients ask before anything else"))
 def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List every API that has a handler with its versions; remember what software the client says it is."""
     if ctx.api_version >= 3:

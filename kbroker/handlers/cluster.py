@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from kbroker.cluster.metadata_cache import NO_LEADER
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.metadata import CLUSTER_OPERATIONS
+from kbroker.handlers.demands import nothing
+from kbroker.handlers.metadata import cluster_operations
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
@@ -12,7 +13,7 @@ from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeC
 BROKERS_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 
 
-@handles(DescribeClusterRequest)
+@handles(DescribeClusterRequest, nothing("as Kafka: whoever may connect knows the brokers"))
 def describe_cluster(
     services: Services, ctx: RequestContext, request: DescribeClusterRequest
 ) -> DescribeClusterResponse:
@@ -40,5 +41,5 @@ def describe_cluster(
         ],
     )
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        answer.cluster_authorized_operations = cluster_operations(ctx, "DescribeCluster")
     return answer

@@ -9,9 +9,22 @@ from typing import Any
 from kbroker.coordinator.any_group import AnyGroup
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import (
+    DELETE,
+    DESCRIBE,
+    GROUP,
+    READ,
+    TOPIC,
+    Asked,
+    each,
+    on_group,
+    on_topics,
+    since_version,
+    when,
+)
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -33,7 +46,7 @@ DELETED_AT_ONCE = 1000
 # --- OffsetCommit ---------------------------------------------------------------------------------------------
 
 
-@handles(OffsetCommitRequest)
+@handles(OffsetCommitRequest, on_group(READ), on_topics(READ))
 def offset_commit(
     services: Services, ctx: RequestContext, request: OffsetCommitRequest
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
@@ -147,17 +160,30 @@ NOTHING = CommittedOffset(-1)
 Work = Generator[None, None, Any]
 
 
-@handles(OffsetFetchRequest)
+def _may_read_group(asked: Asked) -> None:
+    """Before OffsetFetch was for many groups. Version 1 has no place for the error, and Kafka does not tell it."""
+    if not asked.may(DESCRIBE, GROUP, asked.request.group_id):
+        if asked.version < FIRST_TOP_LEVEL_ERROR:
+            asked.answer(OffsetFetchResponse(topics=[]))
+        else:
+            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+
+
+@handles(
+    OffsetFetchRequest,
+    when(since_version(FIRST_BATCHED_VERSION), each(GROUP, DESCRIBE, "groups", "group_id"), _may_read_group),
+)
 def offset_fetch(
     services: Services, ctx: RequestContext, request: OffsetFetchRequest
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Return committed offsets: of one group, or from version 8 on of several; -1 where there is none."""
     if ctx.api_version >= FIRST_BATCHED_VERSION:
-        return in_turns(_fetch_groups(services, ctx.api_version, request))
-    return in_turns(_fetch_group(services, ctx.api_version, request))
+        return in_turns(_fetch_groups(services, ctx, request))
+    return in_turns(_fetch_group(services, ctx, request))
 
 
-def _fetch_groups(services: Services, version: int, request: OffsetFetchRequest) -> Work:
+def _fetch_groups(services: Services, ctx: RequestContext, request: OffsetFetchRequest) -> Work:
+    version = ctx.api_version
     structs = OffsetFetchResponse.OffsetFetchResponseTopics, OffsetFetchResponse.OffsetFetchResponsePartitions
     groups = ElementWriter(OffsetFetchResponse, version)
     for group in request.groups:
@@ -167,35 +193,39 @@ def _fetch_groups(services: Services, version: int, request: OffsetFetchRequest)
             error = services.groups.read_error(group.group_id, group.member_id, group.member_epoch)
         topics = []
         if error is ErrorCode.NONE:
-            topics = yield from _topics(found, group.topics, request.require_stable, version, structs, error)
+            topics = yield from _topics(ctx, found, group.topics, request.require_stable, structs, error)
         groups.append(
             OffsetFetchResponse.OffsetFetchResponseGroup(group_id=group.group_id, error_code=error, topics=topics)
         )
     return OffsetFetchResponse(groups=groups.array())
 
 
-def _fetch_group(services: Services, version: int, request: OffsetFetchRequest) -> Work:
+def _fetch_group(services: Services, ctx: RequestContext, request: OffsetFetchRequest) -> Work:
     structs = OffsetFetchResponse.OffsetFetchResponseTopic, OffsetFetchResponse.OffsetFetchResponsePartition
     found, error = services.groups.committed(request.group_id)
     topics = []
-    if error is ErrorCode.NONE or version < FIRST_TOP_LEVEL_ERROR:
-        topics = yield from _topics(found, request.topics, request.require_stable, version, structs, error)
+    if error is ErrorCode.NONE or ctx.api_version < FIRST_TOP_LEVEL_ERROR:
+        topics = yield from _topics(ctx, found, request.topics, request.require_stable, structs, error)
     return OffsetFetchResponse(error_code=error, topics=topics)
 
 
 def _topics(
+    ctx: RequestContext,
     group: AnyGroup | None,
     wanted: Sequence[Any] | None,
     require_stable: bool,
-    version: int,
     structs: tuple[Any, Any],
     error: ErrorCode,
 ) -> Work:
-    """Look offsets up and put them into structs of the version's kind: before version 8, or since then."""
+    """Look offsets up and put them into structs of the version's kind: before version 8, or since then.
+
+    Topics that may not be described are refused where they are named, and left out where all are asked for.
+    """
     asked: dict[str, list[int]] = {}
     if wanted is None:
         for name, index in () if group is None else list(group.offsets.committed):
-            asked.setdefault(name, []).append(index)
+            if ctx.authority.could(DESCRIBE, TOPIC, name, "OffsetFetch"):
+                asked.setdefault(name, []).append(index)
             yield
     else:
         for topic in wanted:
@@ -204,9 +234,12 @@ def _topics(
     of_topic, of_partition = structs
     topics = []
     for name, indexes in asked.items():
-        answers = ElementWriter(OffsetFetchResponse, version)
+        answers = ElementWriter(OffsetFetchResponse, ctx.api_version)
+        refused = error
+        if not error and wanted is not None and not ctx.authority.may(DESCRIBE, TOPIC, name, "OffsetFetch"):
+            refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         for index in indexes:
-            committed, code = _look_up(group, (name, index), require_stable) if not error else (NOTHING, error)
+            committed, code = _look_up(group, (name, index), require_stable) if not refused else (NOTHING, refused)
             answers.append(
                 of_partition(
                     partition_index=index,
@@ -232,7 +265,7 @@ def _look_up(group: AnyGroup | None, key: Key, require_stable: bool) -> tuple[Co
 # --- OffsetDelete ---------------------------------------------------------------------------------------------
 
 
-@handles(OffsetDeleteRequest)
+@handles(OffsetDeleteRequest, on_group(DELETE), on_topics(READ))
 async def offset_delete(services: Services, ctx: RequestContext, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Delete committed offsets of topics that the group does not read."""
     metadata, turn = services.metadata, Turn()

@@ -14,6 +14,7 @@ from kbroker.config.description import LOG_LEVELS, ROOT_LOGGER, ConfigEntry
 from kbroker.config.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
 from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import Asked, Steps
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.config_def import ConfigKey, ConfigType
@@ -27,6 +28,7 @@ from kbroker.protocol.messages.configs import (
     IncrementalAlterConfigsResponse,
 )
 from kbroker.replica.turns import Turn, in_turns
+from kbroker.security.acls import AclOperation, AclResource
 from kbroker.segment.log_config import TOPIC_KEYS
 
 log = logging.getLogger(__name__)
@@ -39,7 +41,32 @@ MOST_CHANGES = 2_000
 # -- DescribeConfigs ----------------------------------------------------------------------------------------------
 
 
-@handles(DescribeConfigsRequest)
+def _may(asked: Asked, resource: Any, operation: AclOperation) -> bool:
+    if resource.resource_type == TOPIC:
+        return asked.may(operation, AclResource.TOPIC, resource.resource_name)
+    return resource.resource_type not in (BROKER, BROKER_LOGGER) or asked.may(operation, AclResource.CLUSTER)
+
+
+def _take_out(asked: Asked, refused: Sequence[Any]) -> None:
+    for is_topic, code in (
+        (True, ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+        (False, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    ):
+        resources = [each for each in refused if (each.resource_type == TOPIC) is is_topic]
+        if resources:
+            asked.take_out("resources", resources, code)
+
+
+def _may_describe(asked: Asked) -> Steps:
+    refused = []
+    for resource in asked.request.resources:
+        if not _may(asked, resource, AclOperation.DESCRIBE_CONFIGS):
+            refused.append(resource)
+        yield
+    _take_out(asked, refused)
+
+
+@handles(DescribeConfigsRequest, _may_describe)
 def describe_configs(
     services: Services, ctx: RequestContext, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
@@ -142,20 +169,40 @@ class Change(NamedTuple):
     value: str | None
 
 
-@handles(AlterConfigsRequest)
+def _may_alter(asked: Asked) -> Steps:
+    """What makes no sense is refused for that first."""
+    refused, times = [], _times(asked.request.resources)
+    for resource in asked.request.resources:
+        if _makes_sense(asked, resource, times) and not _may(asked, resource, AclOperation.ALTER_CONFIGS):
+            refused.append(resource)
+        yield
+    _take_out(asked, refused)
+
+
+def _makes_sense(asked: Asked, resource: Any, times: Mapping[tuple[int, str], int]) -> bool:
+    kind, name = resource.resource_type, resource.resource_name
+    try:
+        if kind == BROKER and name:
+            _require_this_broker(asked.services, name)
+        _check_changes(_changes(resource))
+    except KafkaError:
+        return False
+    return times[kind, name] == 1
+
+
+@handles(AlterConfigsRequest, _may_alter)
 async def alter_configs(services: Services, ctx: RequestContext, request: AlterConfigsRequest) -> AlterConfigsResponse:
     """Replace all overrides of each resource."""
     responses = []
     times, turn = _times(request.resources), Turn()
     for resource in request.resources:
-        changes = [Change(config.name, SET, config.value) for config in resource.configs[: MOST_CHANGES + 1]]
-        error = await _alter(services, resource, changes, times, request.validate_only, keep=False)
+        error = await _alter(services, resource, _changes(resource), times, request.validate_only, keep=False)
         responses.append(_result(AlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
         await turn.end_if_over()
     return AlterConfigsResponse(throttle_time_ms=0, responses=responses)
 
 
-@handles(IncrementalAlterConfigsRequest)
+@handles(IncrementalAlterConfigsRequest, _may_alter)
 async def incremental_alter_configs(
     services: Services, ctx: RequestContext, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
@@ -163,12 +210,18 @@ async def incremental_alter_configs(
     responses = []
     times, turn = _times(request.resources), Turn()
     for resource in request.resources:
-        configs = resource.configs[: MOST_CHANGES + 1]
-        changes = [Change(config.name, config.config_operation, config.value) for config in configs]
-        error = await _alter(services, resource, changes, times, request.validate_only, keep=True)
+        error = await _alter(services, resource, _changes(resource), times, request.validate_only, keep=True)
         responses.append(_result(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, resource, error))
         await turn.end_if_over()
     return IncrementalAlterConfigsResponse(throttle_time_ms=0, responses=responses)
+
+
+def _changes(resource: Any) -> list[Change]:
+    """What is to become of each key; AlterConfigs can only set."""
+    return [
+        Change(config.name, getattr(config, "config_operation", SET), config.value)
+        for config in resource.configs[: MOST_CHANGES + 1]
+    ]
 
 
 def _times(resources: Iterable[Any]) -> Counter[tuple[int, str]]:

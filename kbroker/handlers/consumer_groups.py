@@ -9,6 +9,7 @@ from functools import partial
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat
 from kbroker.coordinator.consumer_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, Partitions
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import DESCRIBE, GROUP, READ, each, on_group
 from kbroker.handlers.groups import describe_each
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -25,7 +26,7 @@ NOT_TOLD = -1
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
-@handles(ConsumerGroupHeartbeatRequest)
+@handles(ConsumerGroupHeartbeatRequest, on_group(READ))
 def consumer_group_heartbeat(
     services: Services, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
@@ -130,16 +131,14 @@ async def _answered_later(
 DescribedGroup = ConsumerGroupDescribeResponse.DescribedGroup
 
 
-@handles(ConsumerGroupDescribeRequest)
+@handles(ConsumerGroupDescribeRequest, each(GROUP, DESCRIBE, "group_ids", None))
 def consumer_group_describe(
     services: Services, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
     """Describe epochs, members, current and target assignments."""
     describe = partial(_describe, services)
     operations = request.include_authorized_operations
-    return in_turns(
-        describe_each(ConsumerGroupDescribeResponse, ctx.api_version, request.group_ids, describe, operations)
-    )
+    return in_turns(describe_each(ConsumerGroupDescribeResponse, ctx, request.group_ids, describe, operations))
 
 
 def _describe(services: Services, group_id: str) -> DescribedGroup:

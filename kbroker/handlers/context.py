@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
     from kbroker.replica.replica_manager import ReplicaManager
     from kbroker.replica.workers import Workers
+    from kbroker.security.authorizer import Everything
     from kbroker.segment.log_manager import LogManager
 
 
@@ -94,3 +95,9 @@ class RequestContext:
     def principal(self) -> str:
         """Kafka's principal text, `User:ANONYMOUS` on a plain listener."""
         return str(self.connection.principal)
+
+    @property
+    def authority(self) -> Everything:
+        """What the sender may do."""
+        authority: Everything = self.connection.authority
+        return authority

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Generator
 
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import CLUSTER, CLUSTER_ACTION, READ, TOPIC, inside
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.replica.fetch_sessions import Wanted
+from kbroker.replica.fetch_sessions import NEVER_SEEN, FetchContext, Wanted
 from kbroker.replica.fetching import Answers, FetchParameters
 from kbroker.replica.turns import in_turns
 
@@ -18,7 +20,7 @@ FIRST_LEADER_HINT_VERSION = 16
 TopicResponse = FetchResponse.FetchableTopicResponse
 
 
-@handles(FetchRequest)
+@handles(FetchRequest, inside("a session holds topics that its requests do not name"))
 def fetch(services: Services, ctx: RequestContext, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
     """Read each partition of the request's session; answer at once, or when there is enough (replication.md 4)."""
     ctx.ends_with_connection = True
@@ -44,15 +46,32 @@ def _fetch(
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     parameters = FetchParameters(request, version, ctx.listener, now, services.config.fetch_max_bytes)
+    if ctx.authority.is_limited:
+        _limit(ctx, context, parameters)
     builder = _Builder(services, ctx, context.session_id)
     answer: FetchResponse | Awaitable[FetchResponse] = services.replicas.fetch(context, parameters, builder)
     return answer
 
 
+def _limit(ctx: RequestContext, context: FetchContext, parameters: FetchParameters) -> None:
+    """Read only what may be read: by a follower all or nothing."""
+    authority = ctx.authority
+    if parameters.is_follower:
+        is_broker = authority.may(CLUSTER_ACTION, CLUSTER, api="Fetch")
+        parameters.may_read = lambda topic: is_broker
+    else:
+        parameters.may_read = lambda topic: authority.could(READ, TOPIC, topic, "Fetch")
+    session = context.session
+    if session is not None and session.rules_version != authority.version:
+        session.rules_version = authority.version
+        for target in context.targets:  # what was allowed may be no more, though there is nothing new to read
+            target.seen_changes = NEVER_SEEN
+
+
 class _Builder:
     """Makes the response of what was read."""
 
-    __slots__ = ("_ctx", "_leaders", "_partitions", "_services", "_session_id", "_topics")
+    __slots__ = ("_ctx", "_leaders", "_partitions", "_refused", "_services", "_session_id", "_topics")
 
     def __init__(self, services: Services, ctx: RequestContext, session_id: int) -> None:
         self._services = services
@@ -61,6 +80,8 @@ class _Builder:
         self._topics: dict[bytes | str, TopicResponse] = {}
         self._partitions: dict[bytes | str, list[FetchResponse.PartitionData]] = {}
         self._leaders: set[int] = set()
+        self._refused: Counter[str] = Counter()
+        """Topics that may not be read: how many of their partitions were asked for."""
 
     def add(self, answers: Answers) -> None:
         """Add what is to be sent."""
@@ -73,11 +94,17 @@ class _Builder:
                 listed = partitions[key] = []
                 topics[key] = TopicResponse(topic=target.topic or "", topic_id=target.topic_id, partitions=listed)
             listed.append(answer)
-            if answer.error_code is not ErrorCode.NONE and version >= FIRST_LEADER_HINT_VERSION:
-                self._leaders.add(answer.current_leader.leader_id)
+            if answer.error_code is not ErrorCode.NONE:
+                if answer.error_code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    self._refused[target.topic or ""] += 1
+                if version >= FIRST_LEADER_HINT_VERSION:
+                    self._leaders.add(answer.current_leader.leader_id)
 
     def response(self) -> FetchResponse:
         """Return the response with all that was added."""
+        if self._refused:
+            for topic, times in self._refused.items():
+                self._ctx.authority.may(READ, TOPIC, topic, "Fetch", times)
         response = FetchResponse(
             error_code=ErrorCode.NONE, session_id=self._session_id, responses=list(self._topics.values())
         )

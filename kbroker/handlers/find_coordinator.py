@@ -10,11 +10,13 @@ from kbroker.cluster.topic_creation import create_missing_topics
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import DESCRIBE, Asked, Demand, each, named, since_version, when
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from kbroker.replica.turns import finished, in_turns
+from kbroker.security.acls import AclResource
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 FIRST_SHARE_VERSION = 6
@@ -27,7 +29,22 @@ MOST_WAITED_FOR = 100
 Coordinator = FindCoordinatorResponse.Coordinator
 
 
-@handles(FindCoordinatorRequest)
+def _is_about_transactions(asked: Asked) -> bool:
+    return bool(asked.request.key_type == TRANSACTION)
+
+
+def _may_find(resource: AclResource) -> Demand:
+    return when(
+        since_version(FIRST_BATCHED_VERSION),
+        each(resource, DESCRIBE, "coordinator_keys", None),
+        named(resource, DESCRIBE, "key"),
+    )
+
+
+@handles(
+    FindCoordinatorRequest,
+    when(_is_about_transactions, _may_find(AclResource.TRANSACTIONAL_ID), _may_find(AclResource.GROUP)),
+)
 def find_coordinator(
     services: Services, ctx: RequestContext, request: FindCoordinatorRequest
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:

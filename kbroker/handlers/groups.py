@@ -12,6 +12,7 @@ from kbroker.coordinator.group_coordinator import new_member_id
 from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
 from kbroker.coordinator.group_life import GroupState
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import CLUSTER, DELETE, DESCRIBE, GROUP, READ, each, inside, on_group
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode
@@ -34,8 +35,6 @@ from kbroker.protocol.messages.groups import (
 from kbroker.protocol.schema import Message
 from kbroker.replica.turns import Turn, in_turns, portions
 
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8))
-"""What a principal may do with a group where no authorizer says otherwise: READ, DELETE, DESCRIBE."""
 FIRST_MEMBER_ID_REQUIRED, FIRST_PROTOCOL_TYPE, FIRST_SKIP_ASSIGNMENT = 4, 7, 9
 MAX_REASON = 255
 """Characters of a member's own reason that are kept."""
@@ -49,7 +48,7 @@ Described = TypeVar("Described", bound=Message)
 # --- membership -----------------------------------------------------------------------------------------------
 
 
-@handles(JoinGroupRequest)
+@handles(JoinGroupRequest, on_group(READ))
 def join_group(
     services: Services, ctx: RequestContext, request: JoinGroupRequest
 ) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
@@ -99,7 +98,7 @@ def _joined(answer: JoinAnswer, version: int) -> JoinGroupResponse:
     )
 
 
-@handles(SyncGroupRequest)
+@handles(SyncGroupRequest, on_group(READ))
 def sync_group(
     services: Services, ctx: RequestContext, request: SyncGroupRequest
 ) -> SyncGroupResponse | Awaitable[SyncGroupResponse]:
@@ -133,7 +132,7 @@ def _synced(answer: SyncAnswer) -> SyncGroupResponse:
     )
 
 
-@handles(HeartbeatRequest)
+@handles(HeartbeatRequest, on_group(READ))
 def heartbeat(services: Services, ctx: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
     """Keep the member's session alive, or say why it has ended."""
     error = services.groups.heartbeat(
@@ -142,7 +141,7 @@ def heartbeat(services: Services, ctx: RequestContext, request: HeartbeatRequest
     return HeartbeatResponse(error_code=error)
 
 
-@handles(LeaveGroupRequest)
+@handles(LeaveGroupRequest, on_group(READ))
 def leave_group(services: Services, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Let members go; before version 3 just one, whose error is the whole answer's."""
     if ctx.api_version < FIRST_LEAVE_MANY:
@@ -164,29 +163,29 @@ def leave_group(services: Services, ctx: RequestContext, request: LeaveGroupRequ
 # --- groups as a whole ----------------------------------------------------------------------------------------
 
 
-@handles(DescribeGroupsRequest)
+@handles(DescribeGroupsRequest, each(GROUP, DESCRIBE, "groups", None))
 def describe_groups(
     services: Services, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Describe state and members; a group that does not exist is Dead."""
     describe = partial(_describe, services)
     operations = request.include_authorized_operations
-    return in_turns(describe_each(DescribeGroupsResponse, ctx.api_version, request.groups, describe, operations))
+    return in_turns(describe_each(DescribeGroupsResponse, ctx, request.groups, describe, operations))
 
 
 def describe_each(
     response: type[Described],
-    version: int,
+    ctx: RequestContext,
     group_ids: Iterable[str],
     describe: Callable[[str], Any],
     with_operations: bool,
 ) -> Generator[None, None, Described]:
     """Make the response of the descriptions of groups, of either protocol."""
-    described = ElementWriter(response, version)
+    described = ElementWriter(response, ctx.api_version)
     for group_id in dict.fromkeys(group_ids):  # one that is named often is described once
         group = describe(group_id)
         if with_operations and group.error_code is ErrorCode.NONE:
-            group.authorized_operations = GROUP_OPERATIONS
+            group.authorized_operations = ctx.authority.operations(GROUP, group_id)
         described.append(group)
         yield
     return response(groups=described.array())
@@ -221,23 +220,27 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
     )
 
 
-@handles(ListGroupsRequest)
+@handles(ListGroupsRequest, inside("what may not be described is not listed"))
 def list_groups(
     services: Services, ctx: RequestContext, request: ListGroupsRequest
 ) -> ListGroupsResponse | Awaitable[ListGroupsResponse]:
     """List the groups that this broker coordinates, with the states and types asked for."""
-    return in_turns(_list_groups(services, ctx.api_version, request))
+    return in_turns(_list_groups(services, ctx, request))
 
 
 def _list_groups(
-    services: Services, version: int, request: ListGroupsRequest
+    services: Services, ctx: RequestContext, request: ListGroupsRequest
 ) -> Generator[None, None, ListGroupsResponse]:
     groups, error = services.groups.groups()
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
-    listed = ElementWriter(ListGroupsResponse, version)
+    authority = ctx.authority
+    sees_all = authority.could(DESCRIBE, CLUSTER, api="ListGroups")
+    listed = ElementWriter(ListGroupsResponse, ctx.api_version)
     for group in groups:
-        if (not states or group.state_name.lower() in states) and (not types or group.kind in types):
+        if not (sees_all or authority.could(DESCRIBE, GROUP, group.group_id, "ListGroups")):
+            pass
+        elif (not states or group.state_name.lower() in states) and (not types or group.kind in types):
             listed.append(
                 ListGroupsResponse.ListedGroup(
                     group_id=group.group_id,
@@ -250,7 +253,7 @@ def _list_groups(
     return ListGroupsResponse(error_code=error, groups=listed.array())
 
 
-@handles(DeleteGroupsRequest)
+@handles(DeleteGroupsRequest, each(GROUP, DELETE, "groups_names", None))
 async def delete_groups(services: Services, ctx: RequestContext, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     """Delete groups that have no members, with their offsets."""
     turn = Turn()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import ALTER, DESCRIBE, on_cluster
 from kbroker.handlers.registry import handles
 from kbroker.protocol.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -19,7 +20,7 @@ Partition = DescribeLogDirsResponse.DescribeLogDirsPartition
 AlterResult = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 
 
-@handles(AlterReplicaLogDirsRequest)
+@handles(AlterReplicaLogDirsRequest, on_cluster(ALTER))
 async def alter_replica_log_dirs(
     services: Services, ctx: RequestContext, request: AlterReplicaLogDirsRequest
 ) -> AlterReplicaLogDirsResponse:
@@ -44,7 +45,7 @@ async def alter_replica_log_dirs(
     )
 
 
-@handles(DescribeLogDirsRequest)
+@handles(DescribeLogDirsRequest, on_cluster(DESCRIBE))
 async def describe_log_dirs(
     services: Services, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:

@@ -7,12 +7,13 @@ import inspect
 from collections.abc import Awaitable, Generator, Iterable
 from typing import Any
 
-from kbroker.cluster.metadata_cache import NO_LEADER, BrokerInfo
+from kbroker.cluster.metadata_cache import NO_LEADER, BrokerInfo, TopicInfo
 from kbroker.cluster.topic_creation import create_missing_topics
 from kbroker.cluster.topic_names import INTERNAL_TOPICS, name_problem
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import CLUSTER, CREATE, DESCRIBE, TOPIC, inside
 from kbroker.handlers.registry import handles
-from kbroker.handlers.topic_descriptions import TOPIC_OPERATIONS, TopicDescriptions, descriptions_in
+from kbroker.handlers.topic_descriptions import TopicDescriptions, descriptions_in
 from kbroker.protocol.codec import EncodedArray, encode_elements
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -20,10 +21,14 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.turns import in_turns
 
 INTRODUCTION_S = 10.0
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
-@handles(MetadataRequest)
+def cluster_operations(ctx: RequestContext, api: str) -> int:
+    """Return what who asks may do with the cluster, a bit per operation; who may not describe it learns nothing."""
+    return ctx.authority.operations(CLUSTER) if ctx.authority.may(DESCRIBE, CLUSTER, api=api) else 0
+
+
+@handles(MetadataRequest, inside("topics that may not be described are left out, or look as if there were none"))
 def metadata(services: Services, ctx: RequestContext, request: MetadataRequest) -> Any:
     """Answer from the metadata cache; topics that do not exist are created first where that is wanted and allowed."""
     if not services.metadata.introduced.is_set():
@@ -50,8 +55,20 @@ async def _answer_when_introduced(services: Services, ctx: RequestContext, reque
 def _all_topics(
     services: Services, ctx: RequestContext, request: MetadataRequest, described: TopicDescriptions
 ) -> Generator[None, None, MetadataResponse]:
-    topics = yield from described.of_all()
-    return _answer(services, ctx, request, topics)
+    if not ctx.authority.is_limited:
+        return _answer(services, ctx, request, (yield from described.of_all()))
+    topics = []
+    for topic in list(services.metadata.topics.values()):
+        if ctx.authority.could(DESCRIBE, TOPIC, topic.name, "Metadata"):
+            topics.append(_described(ctx, request, described, topic))
+        yield
+    return _answer(services, ctx, request, EncodedArray(len(topics), [b"".join(topics)]))
+
+
+def _described(ctx: RequestContext, request: MetadataRequest, described: TopicDescriptions, topic: TopicInfo) -> bytes:
+    if request.include_topic_authorized_operations and ctx.authority.is_limited:
+        return described.with_operations(topic, ctx.authority.operations(TOPIC, topic.name))
+    return described.of(topic)
 
 
 def _wanted_topics(
@@ -69,12 +86,14 @@ def _wanted_topics(
             text = f"Topic IDs are not supported in requests for version {ctx.api_version}"
             raise KafkaError(ErrorCode.INVALID_REQUEST, text)
         topic = cache.topic_by_id(wanted.topic_id) if by_id else cache.topics.get(wanted.name or "")
-        if topic is not None:
-            found[asked_for] = described.of(topic)
+        name = wanted.name or "" if topic is None else topic.name
+        if (topic is not None or not by_id) and not ctx.authority.may(DESCRIBE, TOPIC, name, "Metadata"):
+            found[asked_for] = _refused_topic(ctx, None if by_id else name, wanted.topic_id)
+        elif topic is not None:
+            found[asked_for] = _described(ctx, request, described, topic)
         elif by_id:
             found[asked_for] = _topic_error(request, ctx, ErrorCode.UNKNOWN_TOPIC_ID, None, wanted.topic_id)
         else:
-            name = wanted.name or ""
             code = ErrorCode.INVALID_TOPIC_EXCEPTION if name_problem(name) else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             found[asked_for] = _topic_error(request, ctx, code, name)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and wanted.name is not None:
@@ -92,6 +111,11 @@ async def _create_and_answer(
     found: dict[str | bytes, bytes],
     missing: list[str],
 ) -> MetadataResponse:
+    authority = ctx.authority
+    if not authority.could(CREATE, CLUSTER, api="Metadata"):
+        refused = [name for name in missing if not authority.may(CREATE, TOPIC, name, "Metadata")]
+        found |= {name: _refused_topic(ctx, name) for name in refused}
+        missing = [name for name in missing if name not in set(refused)]
     errors = await create_missing_topics(services, missing)
     for name, code in errors.items():
         found[name] = _topic_error(request, ctx, code, name)
@@ -107,7 +131,7 @@ def _answer(services: Services, ctx: RequestContext, request: MetadataRequest, t
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        answer.cluster_authorized_operations = cluster_operations(ctx, "Metadata")
     return answer
 
 
@@ -119,6 +143,14 @@ def _broker(info: BrokerInfo, listener: str) -> Iterable[MetadataResponse.Metada
         )
 
 
+def _refused_topic(ctx: RequestContext, name: str | None, topic_id: bytes = ZERO_UUID) -> bytes:
+    """What may not be described looks the same whether it exists or not."""
+    topic = MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name, topic_id=topic_id, partitions=[]
+    )
+    return encode_elements([topic], MetadataResponse, ctx.api_version)
+
+
 def _topic_error(
     request: MetadataRequest, ctx: RequestContext, code: ErrorCode, name: str | None, topic_id: bytes = ZERO_UUID
 ) -> bytes:
@@ -126,5 +158,5 @@ def _topic_error(
         error_code=code, name=name, topic_id=topic_id, is_internal=name in INTERNAL_TOPICS, partitions=[]
     )
     if request.include_topic_authorized_operations and code is not ErrorCode.UNKNOWN_TOPIC_ID:
-        topic.topic_authorized_operations = TOPIC_OPERATIONS
+        topic.topic_authorized_operations = ctx.authority.operations(TOPIC, name or "")
     return encode_elements([topic], MetadataResponse, ctx.api_version)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Container, Generator, Sequence
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import CLUSTER_ACTION, DELETE, DESCRIBE, if_on_cluster, on_topics
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -40,7 +41,7 @@ EpochEndOffset = OffsetForLeaderEpochResponse.EpochEndOffset
 DeletedPartition = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-@handles(ListOffsetsRequest)
+@handles(ListOffsetsRequest, on_topics(DESCRIBE))
 def list_offsets(
     services: Services, ctx: RequestContext, request: ListOffsetsRequest
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
@@ -197,7 +198,7 @@ def _hosted(
     return found
 
 
-@handles(OffsetForLeaderEpochRequest)
+@handles(OffsetForLeaderEpochRequest, on_topics(DESCRIBE, name="topic", unless=if_on_cluster(CLUSTER_ACTION)))
 def offset_for_leader_epoch(
     services: Services, ctx: RequestContext, request: OffsetForLeaderEpochRequest
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
@@ -228,7 +229,7 @@ def _ends_of_epochs(
     return OffsetForLeaderEpochResponse(topics=topics)
 
 
-@handles(DeleteRecordsRequest)
+@handles(DeleteRecordsRequest, on_topics(DELETE))
 def delete_records(
     services: Services, ctx: RequestContext, request: DeleteRecordsRequest
 ) -> DeleteRecordsResponse | Awaitable[DeleteRecordsResponse]:

@@ -13,6 +13,7 @@ from kbroker.controller.wording import few
 from kbroker.controller.znode_operations import BadVersion, NoNode, TooLarge, ZooKeeperError
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import ALTER, controller_first, on_topics, repeated
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
@@ -22,7 +23,7 @@ WRITE_ATTEMPTS = 10
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
-@handles(CreatePartitionsRequest)
+@handles(CreatePartitionsRequest, controller_first, on_topics(ALTER, leaving=repeated()))
 async def create_partitions(
     services: Services, ctx: RequestContext, request: CreatePartitionsRequest
 ) -> CreatePartitionsResponse:

@@ -9,6 +9,7 @@ from typing import Any
 from kbroker.cluster.topic_names import INTERNAL_TOPICS
 from kbroker.cluster.transaction_verifier import Transaction
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import WRITE, Asked, on_topics, on_transactional_id, when
 from kbroker.handlers.registry import CloseConnection, handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
@@ -42,7 +43,16 @@ PartitionProduceResponse = ProduceResponse.PartitionProduceResponse
 TopicProduceResponse = ProduceResponse.TopicProduceResponse
 
 
-@handles(ProduceRequest)
+def _is_transactional(asked: Asked) -> bool:
+    """Whether there are records of a transaction whose id is told."""
+    return asked.request.transactional_id is not None and any(
+        data.records and is_transactional(data.records)
+        for topic in asked.request.topic_data
+        for data in topic.partition_data
+    )
+
+
+@handles(ProduceRequest, when(_is_transactional, on_transactional_id(WRITE)), on_topics(WRITE, "topic_data"))
 def produce(
     services: Services, ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:

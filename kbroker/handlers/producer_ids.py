@@ -5,6 +5,18 @@ controller.
 from __future__ import annotations
 
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import (
+    CLUSTER,
+    CLUSTER_ACTION,
+    IDEMPOTENT_WRITE,
+    REFUSED,
+    TOPIC,
+    WRITE,
+    Asked,
+    on_cluster,
+    on_transactional_id,
+    when,
+)
 from kbroker.handlers.registry import handles
 from kbroker.handlers.transactional_ids import known_error
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -15,7 +27,17 @@ FIRST_FENCED_VERSION = 4
 """Of InitProducerId: older clients know PRODUCER_FENCED by another name."""
 
 
-@handles(InitProducerIdRequest)
+def _has_transactional_id(asked: Asked) -> bool:
+    return asked.request.transactional_id is not None
+
+
+def _may_write_idempotently(asked: Asked) -> None:
+    """Whoever may write to some topic may do so idempotently."""
+    if not asked.could(IDEMPOTENT_WRITE, CLUSTER) and not asked.authority.may_with_any(WRITE, TOPIC, asked.api):
+        raise KafkaError(REFUSED[CLUSTER])
+
+
+@handles(InitProducerIdRequest, when(_has_transactional_id, on_transactional_id(WRITE), _may_write_idempotently))
 async def init_producer_id(
     services: Services, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
@@ -49,7 +71,7 @@ def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_id=-1, producer_epoch=-1)
 
 
-@handles(AllocateProducerIdsRequest)
+@handles(AllocateProducerIdsRequest, on_cluster(CLUSTER_ACTION))
 async def allocate_producer_ids(
     services: Services, ctx: RequestContext, request: AllocateProducerIdsRequest
 ) -> AllocateProducerIdsResponse:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Generator
 
 from kbroker.cluster.topic_names import name_problem
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import READ, on_topics
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -18,7 +20,11 @@ Response = DescribeProducersResponse
 Work = Generator[None, None, DescribeProducersResponse]
 
 
-@handles(DescribeProducersRequest)
+def _is_misnamed(topic: DescribeProducersRequest.TopicRequest, times: Counter[str]) -> bool:
+    return name_problem(topic.name) is not None
+
+
+@handles(DescribeProducersRequest, on_topics(READ, leaving=_is_misnamed))
 def describe_producers(
     services: Services, ctx: RequestContext, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:

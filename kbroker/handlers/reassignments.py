@@ -6,6 +6,7 @@ import time
 
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import ALTER, CLUSTER_ACTION, DESCRIBE, on_cluster
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.reassignments import (
@@ -24,7 +25,7 @@ from kbroker.protocol.messages.replication import (
 )
 
 
-@handles(ControlledShutdownRequest)
+@handles(ControlledShutdownRequest, on_cluster(CLUSTER_ACTION))
 async def controlled_shutdown(
     services: Services, ctx: RequestContext, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
@@ -32,7 +33,7 @@ async def controlled_shutdown(
     return await services.controller.controlled_shutdown(request, ctx.api_version)
 
 
-@handles(AlterPartitionRequest)
+@handles(AlterPartitionRequest, on_cluster(CLUSTER_ACTION))
 async def alter_partition(
     services: Services, ctx: RequestContext, request: AlterPartitionRequest
 ) -> AlterPartitionResponse:
@@ -40,7 +41,7 @@ async def alter_partition(
     return await services.controller.alter_partition(request, ctx.api_version)
 
 
-@handles(ElectLeadersRequest)
+@handles(ElectLeadersRequest, on_cluster(ALTER))
 async def elect_leaders(services: Services, ctx: RequestContext, request: ElectLeadersRequest) -> ElectLeadersResponse:
     """Elect leaders; answers when the metadata cache shows them, for those it does not show in time with code 7."""
     deadline = time.monotonic() + request.timeout_ms / 1000
@@ -62,7 +63,7 @@ async def elect_leaders(services: Services, ctx: RequestContext, request: ElectL
     return held.response
 
 
-@handles(AlterPartitionReassignmentsRequest)
+@handles(AlterPartitionReassignmentsRequest, on_cluster(ALTER))
 async def alter_partition_reassignments(
     services: Services, ctx: RequestContext, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
@@ -70,7 +71,7 @@ async def alter_partition_reassignments(
     return await services.controller.alter_reassignments(request)
 
 
-@handles(ListPartitionReassignmentsRequest)
+@handles(ListPartitionReassignmentsRequest, on_cluster(DESCRIBE))
 async def list_partition_reassignments(
     services: Services, ctx: RequestContext, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import CLUSTER_ACTION, on_cluster
 from kbroker.handlers.registry import handles
 from kbroker.protocol.messages.replication import (
     LeaderAndIsrRequest,
@@ -17,7 +18,7 @@ from kbroker.protocol.messages.replication import (
 from kbroker.replica.turns import Turn, in_turns
 
 
-@handles(LeaderAndIsrRequest)
+@handles(LeaderAndIsrRequest, on_cluster(CLUSTER_ACTION))
 async def leader_and_isr(services: Services, ctx: RequestContext, request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
     """Lead or follow the partitions named; overrides of topics that are new here are read first, nobody tells of
     them.
@@ -33,13 +34,13 @@ async def leader_and_isr(services: Services, ctx: RequestContext, request: Leade
     return await services.replicas.become_leader_or_follower(request, ctx.api_version)
 
 
-@handles(StopReplicaRequest)
+@handles(StopReplicaRequest, on_cluster(CLUSTER_ACTION))
 async def stop_replica(services: Services, ctx: RequestContext, request: StopReplicaRequest) -> StopReplicaResponse:
     """Stop hosting the partitions named, and delete those marked so."""
     return await services.replicas.stop_replicas(request, ctx.api_version)
 
 
-@handles(UpdateMetadataRequest)
+@handles(UpdateMetadataRequest, on_cluster(CLUSTER_ACTION))
 def update_metadata(
     services: Services, ctx: RequestContext, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse | Awaitable[UpdateMetadataResponse]:

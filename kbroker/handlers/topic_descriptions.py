@@ -12,9 +12,10 @@ from kbroker.cluster.topic_names import INTERNAL_TOPICS
 from kbroker.protocol.codec import EncodedArray, encode_elements
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.security.acls import OPERATIONS_OF, AclResource, bits
 
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-"""What may be done with a topic where no authorizer says otherwise: a bit per AclOperation code."""
+TOPIC_OPERATIONS = bits(OPERATIONS_OF[AclResource.TOPIC])
+"""What may be done with a topic where no authorizer says otherwise."""
 MOST_FORMS = 4
 """In how many forms (version, listener, with operations or without) topics are kept."""
 
@@ -47,6 +48,14 @@ class TopicDescriptions:
             described = encode_elements([self._describe(topic)], MetadataResponse, self.version)
             self._kept[topic.name] = topic.change, described
         return described
+
+    def with_operations(self, topic: TopicInfo, operations: int) -> bytes:
+        """Return one topic's description with what one client may do with it: that is kept for nobody."""
+        if self._broker_changes != self._cache.broker_changes:
+            self._look_at_brokers()
+        described = self._describe(topic)
+        described.topic_authorized_operations = operations
+        return encode_elements([described], MetadataResponse, self.version)
 
     def of_all(self) -> Generator[None, None, EncodedArray]:
         """Return all topics' descriptions; yields after each."""

@@ -13,6 +13,18 @@ from kbroker.config.description import describe_topic
 from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.znode_operations import NoNode, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import (
+    CREATE,
+    DELETE,
+    DESCRIBE,
+    DESCRIBE_CONFIGS,
+    TOPIC,
+    Asked,
+    controller_first,
+    if_on_cluster,
+    on_topics,
+    repeated,
+)
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import (
@@ -25,12 +37,35 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.turns import Turn
 
 LAST_ZNODES_S = 1.0
+FIRST_ID_VERSION = 6
+"""Of DeleteTopics."""
 
 CreatedTopic = CreateTopicsResponse.CreatableTopicResult
 DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
 
 
-@handles(CreateTopicsRequest)
+def _hide_configs(asked: Asked) -> None:
+    """Who may not see a topic's configuration does not see in the answer, either, how the topic was made."""
+    hidden = {topic.name for topic in asked.request.topics if not asked.could(DESCRIBE_CONFIGS, TOPIC, topic.name)}
+    if not hidden:
+        return
+
+    def hide(answer: CreateTopicsResponse) -> None:
+        for topic in answer.topics:
+            if topic.name in hidden:
+                topic.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topic.configs, topic.topic_id = [], ZERO_UUID
+                topic.num_partitions = topic.replication_factor = -1
+
+    asked.finish(hide)
+
+
+@handles(
+    CreateTopicsRequest,
+    controller_first,
+    _hide_configs,
+    on_topics(CREATE, unless=if_on_cluster(CREATE), leaving=repeated(), message="Authorization failed."),
+)
 async def create_topics(services: Services, ctx: RequestContext, request: CreateTopicsRequest) -> CreateTopicsResponse:
     """Create topics, or only check them; answers when every new partition has a leader, or in time with code 7."""
     if not services.controller.is_active:
@@ -127,7 +162,25 @@ def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: Err
     )
 
 
-@handles(DeleteTopicsRequest)
+def _may_delete(asked: Asked) -> None:
+    """Who asks by id and may not know the topic does not learn its name; an id nobody has is unknown to all."""
+    by_name = asked.version < FIRST_ID_VERSION
+    field = "topic_names" if by_name else "topics"
+    cache = asked.services.metadata
+    refused = []
+    for wanted in getattr(asked.request, field):
+        if by_name or wanted.name is not None:
+            if not asked.may(DELETE, TOPIC, wanted if by_name else wanted.name):
+                refused.append(wanted)
+            continue
+        topic = cache.topic_by_id(wanted.topic_id)
+        if topic is not None and not (asked.may(DESCRIBE, TOPIC, topic.name) and asked.may(DELETE, TOPIC, topic.name)):
+            refused.append(wanted)
+    if refused:
+        asked.take_out(field, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+@handles(DeleteTopicsRequest, controller_first, _may_delete)
 async def delete_topics(services: Services, ctx: RequestContext, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     """Mark topics for deletion; answers when they are gone from the metadata cache, or in time with code 7."""
     if not services.controller.is_active:
@@ -157,7 +210,7 @@ async def delete_topics(services: Services, ctx: RequestContext, request: Delete
 
 def _asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Iterable[tuple[str | None, bytes]]:
     """Names, or ids, each once."""
-    if ctx.api_version < 6:
+    if ctx.api_version < FIRST_ID_VERSION:
         return ((name, ZERO_UUID) for name in dict.fromkeys(request.topic_names))
     for topic in request.topics:
         if topic.name is not None and topic.topic_id != ZERO_UUID:

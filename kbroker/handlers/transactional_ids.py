@@ -6,9 +6,25 @@ import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
-from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.cluster.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from kbroker.coordinator.transaction import STATE_NAMES, Answer, Transaction, TransactionRecord
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import (
+    CLUSTER_ACTION,
+    DESCRIBE,
+    READ,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    WRITE,
+    Asked,
+    each,
+    inside,
+    on_cluster,
+    on_group,
+    on_transactional_id,
+    since_version,
+    when,
+)
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
@@ -50,7 +66,31 @@ async def _outcome(answer: Awaitable[Answer]) -> ErrorCode:
 # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------
 
 
-@handles(AddPartitionsToTxnRequest)
+def _may_add(asked: Asked) -> None:
+    """Before brokers asked in this way. One topic that is refused, and nothing is added."""
+    request = asked.request
+    if not asked.may(WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    wanted = request.v3_and_below_topics
+    refused = {
+        topic.name
+        for topic in wanted
+        if topic.name in INTERNAL_TOPICS or not asked.may(WRITE, TOPIC, topic.name, len(topic.partitions))
+    }
+    if not refused:
+        return
+    errors = {
+        key: ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if key[0] in refused
+        else ErrorCode.OPERATION_NOT_ATTEMPTED
+        if asked.services.metadata.knows(*key)
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        for key in _keys(wanted)
+    }
+    asked.answer(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(wanted, errors)))
+
+
+@handles(AddPartitionsToTxnRequest, when(since_version(FIRST_BATCHED_VERSION), on_cluster(CLUSTER_ACTION), _may_add))
 async def add_partitions_to_txn(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
@@ -126,7 +166,7 @@ def _topic_results(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicRe
     ]
 
 
-@handles(AddOffsetsToTxnRequest)
+@handles(AddOffsetsToTxnRequest, on_transactional_id(WRITE), on_group(READ))
 async def add_offsets_to_txn(
     services: Services, ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
@@ -139,7 +179,7 @@ async def add_offsets_to_txn(
 # --- EndTxn -------------------------------------------------------------------------------------------------------
 
 
-@handles(EndTxnRequest)
+@handles(EndTxnRequest, on_transactional_id(WRITE))
 async def end_txn(services: Services, ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Commit or abort: answered when that is decided; the markers follow."""
     try:
@@ -155,26 +195,28 @@ async def end_txn(services: Services, ctx: RequestContext, request: EndTxnReques
 # --- what tools see -----------------------------------------------------------------------------------------------
 
 
-@handles(DescribeTransactionsRequest)
+@handles(DescribeTransactionsRequest, each(TRANSACTIONAL_ID, DESCRIBE, "transactional_ids", None))
 def describe_transactions(
     services: Services, ctx: RequestContext, request: DescribeTransactionsRequest
 ) -> DescribeTransactionsResponse | Awaitable[DescribeTransactionsResponse]:
     """Tell the state of transactions by transactional id."""
-    return in_turns(_describe_all(services, request))
+    return in_turns(_describe_all(services, ctx, request))
 
 
-def _describe_all(services: Services, request: DescribeTransactionsRequest) -> Work[DescribeTransactionsResponse]:
+def _describe_all(
+    services: Services, ctx: RequestContext, request: DescribeTransactionsRequest
+) -> Work[DescribeTransactionsResponse]:
     states = []
     for transactional_id in request.transactional_ids:
         try:
-            states.append(_description(transactional_id, services.transactions.describe(transactional_id)))
+            states.append(_description(ctx, transactional_id, services.transactions.describe(transactional_id)))
         except KafkaError as error:
             states.append(_no_description(transactional_id, error.code))
         yield
     return DescribeTransactionsResponse(transaction_states=states)
 
 
-def _description(transactional_id: str, record: TransactionRecord) -> Any:
+def _description(ctx: RequestContext, transactional_id: str, record: TransactionRecord) -> Any:
     return DescribeTransactionsResponse.TransactionState(
         error_code=ErrorCode.NONE,
         transactional_id=transactional_id,
@@ -186,6 +228,7 @@ def _description(transactional_id: str, record: TransactionRecord) -> Any:
         topics=[
             DescribeTransactionsResponse.TopicData(topic=topic, partitions=partitions)
             for topic, partitions in by_topic(sorted(record.partitions)).items()
+            if ctx.authority.could(DESCRIBE, TOPIC, topic, "DescribeTransactions")
         ],
     )
 
@@ -203,7 +246,7 @@ def _no_description(transactional_id: str, error: ErrorCode) -> Any:
     )
 
 
-@handles(ListTransactionsRequest)
+@handles(ListTransactionsRequest, inside("what may not be described is not listed"))
 def list_transactions(
     services: Services, ctx: RequestContext, request: ListTransactionsRequest
 ) -> ListTransactionsResponse | Awaitable[ListTransactionsResponse]:
@@ -213,11 +256,11 @@ def list_transactions(
         transactions = services.transactions.transactions()
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code, unknown_state_filters=unknown, transaction_states=[])
-    return in_turns(_list(request, unknown, transactions, ctx.received_at))
+    return in_turns(_list(ctx, request, unknown, transactions))
 
 
 def _list(
-    request: ListTransactionsRequest, unknown: list[str], transactions: Iterable[Transaction], now: int
+    ctx: RequestContext, request: ListTransactionsRequest, unknown: list[str], transactions: Iterable[Transaction]
 ) -> Work[ListTransactionsResponse]:
     states = frozenset(request.state_filters)
     producer_ids = frozenset(request.producer_id_filters)
@@ -227,7 +270,8 @@ def _list(
         if (
             (not states or record.state.wire_name in states)
             and (not producer_ids or record.producer_id in producer_ids)
-            and (request.duration_filter < 0 or now - record.start_ms > request.duration_filter)
+            and (request.duration_filter < 0 or ctx.received_at - record.start_ms > request.duration_filter)
+            and ctx.authority.could(DESCRIBE, TRANSACTIONAL_ID, transaction.transactional_id, "ListTransactions")
         ):
             found.append(
                 ListTransactionsResponse.TransactionState(

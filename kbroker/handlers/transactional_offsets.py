@@ -8,6 +8,7 @@ from kbroker.cluster.transaction_verifier import Transaction
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.handlers.committed_offsets import gather_offsets
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import READ, WRITE, on_group, on_topics, on_transactional_id
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -23,7 +24,7 @@ NO_EXPIRY = -1
 Work = Generator[None, None, TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]]
 
 
-@handles(TxnOffsetCommitRequest)
+@handles(TxnOffsetCommitRequest, on_transactional_id(WRITE), on_group(READ), on_topics(READ))
 def txn_offset_commit(
     services: Services, ctx: RequestContext, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import ALTER, CLUSTER_ACTION, on_cluster
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -18,7 +19,7 @@ from kbroker.segment.log import AppendOrigin
 Marker = WriteTxnMarkersRequest.WritableTxnMarker
 
 
-@handles(WriteTxnMarkersRequest)
+@handles(WriteTxnMarkersRequest, on_cluster(ALTER, CLUSTER_ACTION))
 def write_txn_markers(
     services: Services, ctx: RequestContext, request: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse | Awaitable[WriteTxnMarkersResponse]:

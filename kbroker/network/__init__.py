@@ -1,1 +1,1 @@
-"""Bytes of clients in, bytes out: listeners, connections, frames, dispatch, refusals."""
+"""Bytes of clients in, bytes out: listeners, connections, frames, dispatch."""

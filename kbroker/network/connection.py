@@ -28,6 +28,8 @@ from kbroker.network.dispatch import PENDING, LateAnswer
 from kbroker.network.limits import BROKER_REQUESTS, LARGE_REQUESTS
 from kbroker.network.parts import MOST_PARTS_AT_ONCE, SMALL_FILE_PART, gather, in_memory, part_size
 from kbroker.protocol.apis import API_BY_KEY
+from kbroker.security.acls import ANONYMOUS
+from kbroker.security.authorizer import EVERYTHING
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from kbroker.network.channel import Channel
     from kbroker.network.server import Listener, Server
     from kbroker.replica.reply import Reply
+    from kbroker.security.authorizer import Everything
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +98,7 @@ class Connection:
         "_rest",
         "_send_parts",
         "_server",
+        "authority",
         "client_software_name",
         "client_software_version",
         "host",
@@ -115,8 +119,10 @@ class Connection:
         self.security_protocol = listener.security_protocol
         self.host = host
         self.port = port
-        self.principal = "User:ANONYMOUS"
+        self.principal = ANONYMOUS
         """Whoever logged in, or whose certificate it is: `User:` and the name."""
+        self.authority: Everything = EVERYTHING
+        """What the principal may do; dispatch keeps it up to date."""
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.state = READING

@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from struct import Struct
 from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.registry import HANDLERS, CloseConnection, Handler
+from kbroker.handlers.demands import Asked, Steps, together
+from kbroker.handlers.refusals import refusal
+from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
-from kbroker.network.refusals import refusal
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode, decode_in_steps
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.network.connection import Connection
     from kbroker.protocol.schema import Message
+    from kbroker.security.authorizer import Authorizer
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class _Api:
 
     __slots__ = (
         "client_id_from",
+        "demand",
         "flexible_from",
         "handler",
         "is_from_broker",
@@ -74,9 +77,10 @@ class _Api:
         "request_type",
     )
 
-    def __init__(self, api_key: int, handler: Handler) -> None:
+    def __init__(self, api_key: int, handling: Handling) -> None:
         api = API_BY_KEY[api_key]
-        self.handler = handler
+        self.handler = handling.handler
+        self.demand = together(handling.demands)
         self.name = api.name
         self.request_type = api.request
         self.min_version = api.min_version
@@ -117,9 +121,11 @@ def _unparsable(api: _Api, version: int, error: MalformedMessage) -> CloseConnec
 class Dispatcher:
     """Called by the server with each complete frame; knows the handlers that were registered when it was made."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, authorizer: Authorizer | None = None) -> None:
         self.services = services
-        self.apis = {key: _Api(key, handler) for key, handler in HANDLERS.items()}
+        self.authorizer = authorizer
+        """None: everybody may do everything."""
+        self.apis = {key: _Api(key, handling) for key, handling in HANDLERS.items()}
 
     def __call__(self, connection: Connection, frame: memoryview) -> Any:
         """Return the parts of the answer (size first), None for none, or PENDING; raise CloseConnection."""
@@ -179,11 +185,44 @@ class Dispatcher:
         try:
             if api.is_from_broker is not None and api.is_from_broker(request) and not ctx.connection.takes_brokers:
                 raise _not_a_broker(api, ctx.connection)
+            if self.authorizer is not None:
+                return self._handle_what_is_allowed(api, ctx, request, self.authorizer)
             return api.handler(self.services, ctx, request)
         except CloseConnection:
             raise
         except Exception as error:
             return self._refuse(ctx, request, error)
+
+    def _handle_what_is_allowed(self, api: _Api, ctx: RequestContext, request: Any, authorizer: Authorizer) -> Any:
+        connection = ctx.connection
+        authority = connection.authority
+        if authority.principal != connection.principal:
+            authority = connection.authority = authorizer.authority(connection.principal, connection.host)
+        asked = Asked(self.services, ctx, request, authority)
+        steps = api.demand(asked)
+        return self._handle_the_rest(api, asked) if steps is None else in_turns(self._judge(api, asked, steps))
+
+    def _judge(self, api: _Api, asked: Asked, steps: Steps) -> Generator[None, None, Any]:
+        yield from steps
+        return self._handle_the_rest(api, asked)
+
+    def _handle_the_rest(self, api: _Api, asked: Asked) -> Any:
+        """Have the handler answer what was not taken out, and say the rest."""
+        if not asked.is_left:
+            return asked.complete(None)
+        if asked.is_untouched:
+            return api.handler(self.services, asked.ctx, asked.request)
+        try:
+            answer = api.handler(self.services, asked.ctx, asked.request)
+        except KafkaError as error:
+            answer = self._refuse(asked.ctx, asked.request, error)
+        return self._complete_later(asked, answer) if hasattr(answer, "__await__") else asked.complete(answer)
+
+    async def _complete_later(self, asked: Asked, answer: Awaitable[Any]) -> Any:
+        try:
+            return asked.complete(await answer)
+        except KafkaError as error:
+            return asked.complete(self._refuse(asked.ctx, asked.request, error))
 
     async def _serve_large(self, api: _Api, ctx: RequestContext, frame: memoryview, position: int) -> Any:
         """Return the parts of the answer to a request that is decoded in turns, None for none."""

@@ -122,7 +122,17 @@ class FetchTarget:
 class FetchSession:
     """The partitions of one client, in the order in which they are served."""
 
-    __slots__ = ("created_ms", "epoch", "id", "last_used_ms", "noted_ms", "privileged", "targets", "uses_topic_ids")
+    __slots__ = (
+        "created_ms",
+        "epoch",
+        "id",
+        "last_used_ms",
+        "noted_ms",
+        "privileged",
+        "rules_version",
+        "targets",
+        "uses_topic_ids",
+    )
 
     def __init__(self, session_id: int, privileged: bool, uses_topic_ids: bool, now_ms: int) -> None:
         self.id = session_id
@@ -135,6 +145,8 @@ class FetchSession:
         self.last_used_ms = now_ms
         self.noted_ms = now_ms
         """When the leader last noted that the follower is still there, for idle partitions too."""
+        self.rules_version = -1
+        """Of the access rules by which its targets were last read."""
         self.targets: dict[PartitionKey, FetchTarget] = {}
 
     def value(self) -> tuple[bool, int, int]:

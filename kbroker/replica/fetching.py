@@ -78,6 +78,7 @@ class FetchParameters:
         "listener",
         "max_bytes",
         "max_wait_ms",
+        "may_read",
         "min_bytes",
         "rack",
         "read_committed",
@@ -100,6 +101,8 @@ class FetchParameters:
         self.rack: str = request.rack_id
         self.listener = listener
         self.received_at = received_at
+        self.may_read: Callable[[str], bool] | None = None
+        """Whether who asks may read a topic; None: every topic."""
 
 
 class PartitionFetch:
@@ -342,6 +345,8 @@ class PartitionFetch:
             topic = target.topic = self._replicas.metadata.name_of(target.topic_id)
             if topic is None:
                 return ErrorCode.UNKNOWN_TOPIC_ID
+        if self._parameters.may_read is not None and not self._parameters.may_read(topic):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         found = self._replicas.find(topic, target.partition)
         if not isinstance(found, HostedPartition):
             return found

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.handlers.refusals import blank
 from kbroker.network.dispatch import API_VERSIONS
-from kbroker.network.refusals import blank
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest

@@ -3,7 +3,6 @@
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.handlers.metadata import CLUSTER_OPERATIONS
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import DescribeClusterRequest
 from tests.kbroker.asking import Ask
@@ -16,7 +15,7 @@ async def test_the_cluster_is_described(ask: Ask, broker: BrokerProcess, version
     assert len(answer.cluster_id) == 22
     assert answer.controller_id == 1
     assert [(each.broker_id, each.host, each.port) for each in answer.brokers] == [(1, "127.0.0.1", broker.port)]
-    assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+    assert answer.cluster_authorized_operations == 8096
 
 
 async def test_controllers_are_no_endpoints_here(ask: Ask) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from kbroker.handlers.metadata import CLUSTER_OPERATIONS
 from kbroker.handlers.topic_descriptions import TOPIC_OPERATIONS
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -93,7 +92,7 @@ async def test_authorised_operations_are_told_on_request(ask: Ask, topic_name: s
         include_topic_authorized_operations=True,
     )
     answer = await ask(request, 10)
-    assert answer.cluster_authorized_operations == CLUSTER_OPERATIONS
+    assert answer.cluster_authorized_operations == 8096
     assert answer.topics[0].topic_authorized_operations == TOPIC_OPERATIONS
     plain = await ask(MetadataRequest(topics=[wanted(topic_name)]), 10)
     assert plain.topics[0].topic_authorized_operations == -(1 << 31)

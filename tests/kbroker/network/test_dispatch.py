@@ -12,6 +12,7 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.context import RequestContext
+from kbroker.handlers.demands import nothing
 from kbroker.handlers.registry import HANDLERS, CloseConnection, handles
 from kbroker.network import dispatch
 from kbroker.network.dispatch import PENDING, Dispatcher
@@ -31,6 +32,7 @@ from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, StopReplicaRequest
 from kbroker.protocol.schema import schema_of
+from kbroker.security.authorizer import EVERYTHING
 
 
 async def exchange(broker: BrokerProcess, frame: bytes) -> bytes:
@@ -91,6 +93,7 @@ class Peer:
 
     def __init__(self, takes_brokers: bool = True) -> None:
         self.takes_brokers = takes_brokers
+        self.authority = EVERYTHING
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
         self.waiting: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
 
@@ -135,7 +138,7 @@ def read(parts: Any) -> DescribeClusterResponse:
 
 
 def test_a_plain_answer_is_given_at_once(handlers: dict[int, Any]) -> None:
-    @handles(DescribeClusterRequest)
+    @handles(DescribeClusterRequest, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
         assert (ctx.client_id, ctx.api_version, ctx.listener) == ("test", 1, "PLAINTEXT")
         return cluster()
@@ -145,7 +148,7 @@ def test_a_plain_answer_is_given_at_once(handlers: dict[int, Any]) -> None:
 
 
 async def test_an_answer_that_takes_time_comes_later(handlers: dict[int, Any]) -> None:
-    @handles(DescribeClusterRequest)
+    @handles(DescribeClusterRequest, nothing("a test"))
     async def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
         await asyncio.sleep(0)
         return cluster()
@@ -191,7 +194,7 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
     request, version = (FROM_BROKERS | FROM_CLIENTS)[what]
     served = []
 
-    @handles(type(request))
+    @handles(type(request), nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> None:
         served.append(request)
 
@@ -220,7 +223,7 @@ async def served(frame: memoryview) -> Any:
 async def test_a_request_of_more_elements_than_its_api_may_have_ends_the_connection(
     handlers: dict[int, Any], more: int
 ) -> None:
-    @handles(MetadataRequest)
+    @handles(MetadataRequest, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> None:
         assert len(request.topics) == MOST_ELEMENTS
 
@@ -265,7 +268,7 @@ def metadata_answer(topics: int) -> MetadataResponse:
 async def test_large_requests_are_decoded_in_turns_and_small_ones_at_once(
     handlers: dict[int, Any], steps: Counter[str]
 ) -> None:
-    @handles(MetadataRequest)
+    @handles(MetadataRequest, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> None:
         steps["handled"] += len(request.topics)
 
@@ -284,7 +287,7 @@ async def test_large_answers_are_encoded_in_turns(handlers: dict[int, Any], step
         await asyncio.sleep(0)
         return metadata_answer(topics)
 
-    @handles(MetadataRequest)
+    @handles(MetadataRequest, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
         return later() if is_late else metadata_answer(topics)
 
@@ -302,7 +305,7 @@ def answered(parts: Any) -> MetadataResponse:
 
 
 async def test_a_handler_that_fails_after_a_large_request_is_answered_with_its_error(handlers: dict[int, Any]) -> None:
-    @handles(MetadataRequest)
+    @handles(MetadataRequest, nothing("a test"))
     async def handler(services: Any, ctx: RequestContext, request: Any) -> None:
         await asyncio.sleep(0)
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
@@ -312,7 +315,7 @@ async def test_a_handler_that_fails_after_a_large_request_is_answered_with_its_e
 
 
 async def test_a_large_answer_that_cannot_be_encoded_is_answered_with_an_error(handlers: dict[int, Any]) -> None:
-    @handles(MetadataRequest)
+    @handles(MetadataRequest, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> MetadataResponse:
         answer = metadata_answer(3_000)
         answer.topics = [*answer.topics, None]  # type: ignore[list-item]
@@ -325,7 +328,7 @@ async def test_a_large_answer_that_cannot_be_encoded_is_answered_with_an_error(h
 async def test_waiting_after_a_large_request_ends_with_the_connection_where_nobody_else_wants_the_answer(
     handlers: dict[int, Any],
 ) -> None:
-    @handles(MetadataRequest)
+    @handles(MetadataRequest, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
         ctx.ends_with_connection = True
         return asyncio.get_running_loop().create_future()
@@ -357,7 +360,7 @@ async def outcome(error: Exception, is_late: bool) -> Any:
     async def raising_later(services: Any, ctx: RequestContext, request: Any) -> Any:
         raise error
 
-    handles(DescribeClusterRequest)(raising_later if is_late else raising)
+    handles(DescribeClusterRequest, nothing("a test"))(raising_later if is_late else raising)
     peer = Peer()
     answer = dispatcher()(peer, describe_cluster_frame())  # type: ignore[arg-type]
     return await asyncio.wait_for(peer.answers.get(), 5) if answer is PENDING else answer
@@ -371,7 +374,7 @@ async def test_a_handler_may_end_the_connection(handlers: dict[int, Any]) -> Non
 
 
 def test_an_error_with_acks_zero_ends_the_connection(handlers: dict[int, Any]) -> None:
-    @handles(ProduceRequest)
+    @handles(ProduceRequest, nothing("a test"))
     def handler(services: Any, ctx: RequestContext, request: Any) -> Awaitable[Any]:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
@@ -389,6 +392,6 @@ def test_an_api_without_a_handler_is_unknown(handlers: dict[int, Any]) -> None:
 def test_handlers_are_registered_under_their_key(handlers: dict[int, Any]) -> None:
     def handler(services: Any, ctx: RequestContext, request: Any) -> None: ...
 
-    assert handles(ApiVersionsRequest)(handler) is handler
-    assert handlers == {18: handler}
+    assert handles(ApiVersionsRequest, nothing("a test"))(handler) is handler
+    assert handlers[18].handler is handler
     assert HANDLERS is not handlers

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kbroker.handlers import load_all
+from kbroker.handlers.refusals import blank, refusal
 from kbroker.handlers.registry import HANDLERS
-from kbroker.network.refusals import blank, refusal
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response

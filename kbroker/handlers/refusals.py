@@ -303,6 +303,22 @@ def _describe_producers(response: Any, request: Any, version: int, code: ErrorCo
     return blank(response, topics=_partitions(*structs, request.topics, code, asked, error_message=message))
 
 
+def _offset_delete(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    """Only what is about topics is said for each partition."""
+    if code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return blank(response, error_code=code)
+    structs = response.OffsetDeleteResponseTopic, response.OffsetDeleteResponsePartition
+    return blank(response, topics=_partitions(*structs, request.topics, code))
+
+
+def _alter_partition_reassignments(
+    response: Any, request: Any, version: int, code: ErrorCode, message: str | None
+) -> Any:
+    structs = response.ReassignableTopicResponse, response.ReassignablePartitionResponse
+    topics = _partitions(*structs, request.topics, code, error_message=message)
+    return blank(response, error_code=code, error_message=message, responses=topics)
+
+
 def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     if version >= 8:
         made = response.OffsetFetchResponseGroup
@@ -396,6 +412,8 @@ _PER_ITEM: dict[int, Refuse] = {
     42: _delete_groups,
     43: _elect_leaders,
     44: _alter_configs,
+    45: _alter_partition_reassignments,
+    47: _offset_delete,
     61: _describe_producers,
     65: _describe_transactions,
     69: _consumer_group_describe,

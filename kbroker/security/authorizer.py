@@ -1,0 +1,308 @@
+"""May they do that? The decisions of Kafka's AclAuthorizer, found in an index. Pure.
+
+    super user                                                     yes
+    no rule about the resource, whoever it is for                  as allow.everyone.if.no.acl.found says
+    a Deny for them (or everybody, from everywhere, for All)       no; a Deny implies nothing else
+    an Allow for them, also one that implies what they want        yes
+    else                                                           no
+
+Rules about a resource: those of its literal name, of the literal `*`, of each prefix of its name. An `Authority` is
+one principal at one address: it remembers what was decided until a rule changes. Each answer is a line in the audit log
+`kafka.authorizer.logger`: a refusal at INFO, what is allowed at DEBUG, mere probes at TRACE.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+
+from kbroker.security.acls import (
+    CLUSTER_NAME,
+    EVERY_HOST,
+    EVERY_NAME,
+    EVERYBODY,
+    OPERATIONS_OF,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+    Entry,
+    Pattern,
+    RuleFilter,
+    bits,
+    camel,
+    java_address,
+)
+
+audit = logging.getLogger("kafka.authorizer.logger")
+TRACE = 5
+
+MOST_REMEMBERED = 10_000
+"""Decisions that an authority remembers."""
+MOST_AUTHORITIES = 10_000
+
+_IMPLIED_BY = {
+    AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
+    AclOperation.DESCRIBE_CONFIGS: (AclOperation.ALTER_CONFIGS,),
+}
+"""Who is allowed one of these is allowed that."""
+
+
+class _Rules:
+    """The entries about one pattern: (principal, permission, operation) -> hosts."""
+
+    __slots__ = ("_hosts", "entries")
+
+    def __init__(self, entries: frozenset[Entry]) -> None:
+        self.entries = entries
+        hosts: dict[tuple[str, AclPermission, AclOperation], set[str]] = {}
+        for entry in entries:
+            hosts.setdefault((entry.principal, entry.permission, entry.operation), set()).add(entry.host)
+        self._hosts = hosts
+
+    def speaks(self, permission: AclPermission, who: str, host: str, operations: Iterable[AclOperation]) -> bool:
+        """Whether an entry allows (or denies) one of the operations to who asks."""
+        for principal in (who, EVERYBODY):
+            for operation in operations:
+                hosts = self._hosts.get((principal, permission, operation))
+                if hosts is not None and (host in hosts or EVERY_HOST in hosts):
+                    return True
+        return False
+
+
+class Authorizer:
+    """All rules, by what they are about."""
+
+    def __init__(self, super_users: Iterable[str] = (), allow_without_rules: bool = False) -> None:
+        self.super_users = frozenset(super_users)
+        self.allow_without_rules = allow_without_rules
+        """Whether what no rule speaks of is everybody's."""
+        self.version = 0
+        """Grows with each change: what was decided before may not hold."""
+        self._rules: dict[Pattern, _Rules] = {}
+        self._prefix_lengths: dict[AclResource, dict[int, int]] = {}
+        """Resource type -> length of a prefix -> how many prefixes have it."""
+        self._authorities: dict[tuple[str, str], Authority] = {}
+
+    # -- the rules ----------------------------------------------------------------------------------------------------
+
+    def replace(self, pattern: Pattern, entries: Iterable[Entry]) -> None:
+        """These are the rules about a pattern now; none: it is forgotten."""
+        entries = frozenset(entries)
+        known = self._rules.pop(pattern, None)
+        if entries:
+            self._rules[pattern] = _Rules(entries)
+        if pattern.kind is AclPattern.PREFIXED:
+            counts = self._prefix_lengths.setdefault(pattern.resource, {})
+            length = len(pattern.name)
+            counts[length] = counts.get(length, 0) + bool(entries) - (known is not None)
+            if not counts[length]:
+                del counts[length]
+        self.version += 1
+
+    def entries(self, pattern: Pattern) -> frozenset[Entry]:
+        """Return the rules about a pattern."""
+        rules = self._rules.get(pattern)
+        return frozenset() if rules is None else rules.entries
+
+    def patterns(self) -> list[Pattern]:
+        """Return the patterns that rules are about."""
+        return list(self._rules)
+
+    def matching(self, wanted: RuleFilter) -> dict[Pattern, list[Entry]]:
+        """Return the rules that a filter means."""
+        only = wanted.only
+        found = {}
+        for pattern in self._rules if only is None else (only,):
+            if wanted.takes(pattern):
+                entries = [entry for entry in self.entries(pattern) if wanted.takes_entry(entry)]
+                if entries:
+                    found[pattern] = sorted(entries)
+        return found
+
+    # -- decisions ----------------------------------------------------------------------------------------------------
+
+    def authority(self, principal: str, address: str) -> Authority:
+        """Return what remembers the decisions about a principal at an address."""
+        key = principal, address
+        found = self._authorities.get(key)
+        if found is None:
+            while len(self._authorities) >= MOST_AUTHORITIES:
+                del self._authorities[next(iter(self._authorities))]
+            found = self._authorities[key] = Authority(self, principal, address)
+        return found
+
+    def decide(self, who: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> bool:
+        """Whether a principal at a host may do that with a resource."""
+        if who in self.super_users:
+            return True
+        candidates = list(self._about(resource, name))
+        if not candidates:
+            return self.allow_without_rules
+        exactly = (operation, AclOperation.ALL)
+        if any(rules.speaks(AclPermission.DENY, who, host, exactly) for rules in candidates):
+            return False
+        enough = (*exactly, *_IMPLIED_BY.get(operation, ()))
+        return any(rules.speaks(AclPermission.ALLOW, who, host, enough) for rules in candidates)
+
+    def _about(self, resource: AclResource, name: str) -> Iterator[_Rules]:
+        find = self._rules.get
+        for literal in (name, EVERY_NAME) if name != EVERY_NAME else (name,):
+            rules = find(Pattern(resource, AclPattern.LITERAL, literal))
+            if rules is not None:
+                yield rules
+        for length in self._prefix_lengths.get(resource, ()):
+            if length <= len(name):
+                rules = find(Pattern(resource, AclPattern.PREFIXED, name[:length]))
+                if rules is not None:
+                    yield rules
+
+    def decide_for_any(self, who: str, host: str, operation: AclOperation, resource: AclResource) -> bool:
+        """Whether there can be a resource of the type with which they may do that."""
+        if who in self.super_users:
+            return True
+        wanted = (operation, AclOperation.ALL)
+        denied: dict[AclPattern, set[str]] = {AclPattern.LITERAL: set(), AclPattern.PREFIXED: set()}
+        allowed = []
+        for pattern, rules in self._rules.items():
+            if pattern.resource is resource:
+                if rules.speaks(AclPermission.DENY, who, host, wanted):
+                    denied[pattern.kind].add(pattern.name)
+                if rules.speaks(AclPermission.ALLOW, who, host, wanted):
+                    allowed.append(pattern)
+        if EVERY_NAME in denied[AclPattern.LITERAL]:
+            return False
+        return self.allow_without_rules or any(_is_left(pattern, denied) for pattern in allowed)
+
+
+def _is_left(allowed: Pattern, denied: Mapping[AclPattern, set[str]]) -> bool:
+    """Whether an Allow is not wholly taken back by the Denies."""
+    name = allowed.name
+    if allowed.kind is AclPattern.LITERAL:
+        if name == EVERY_NAME:
+            return True
+        if name in denied[AclPattern.LITERAL]:
+            return False
+    prefixes = denied[AclPattern.PREFIXED]
+    return not any(name[:length] in prefixes for length in range(1, len(name) + 1)) if prefixes else True
+
+
+_ALL_BITS = {resource: bits(operations) for resource, operations in OPERATIONS_OF.items()}
+
+
+class Everything:
+    """The authority of all where there is no authorizer."""
+
+    principal = ""
+    is_limited = False
+    """Whether there may be something that is not allowed."""
+
+    @property
+    def version(self) -> int:
+        """Of the rules: what was allowed in another may not be in this."""
+        return 0
+
+    def may(
+        self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "", times: int = 1
+    ) -> bool:
+        """Whether that is allowed; `times` is how often the request of this API names the resource."""
+        return True
+
+    def could(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "") -> bool:
+        """Whether that would be allowed: asked to choose what to show, so that a refusal is no news."""
+        return True
+
+    def may_with_any(self, operation: AclOperation, resource: AclResource, api: str = "") -> bool:
+        """Whether that is allowed with some resource of the type."""
+        return True
+
+    def operations(self, resource: AclResource, name: str = CLUSTER_NAME) -> int:
+        """Return what is allowed, a bit per operation."""
+        return _ALL_BITS[resource]
+
+
+EVERYTHING = Everything()
+
+
+class Authority(Everything):
+    """What one principal may do from one address."""
+
+    def __init__(self, authorizer: Authorizer, principal: str, address: str) -> None:
+        self.principal = principal
+        self.host = java_address(address)
+        self.is_limited = principal not in authorizer.super_users
+        self._authorizer = authorizer
+        self._version = authorizer.version
+        self._known: dict[tuple[int, int, str | None], bool] = {}
+
+    @property
+    def version(self) -> int:
+        """See Everything."""
+        return self._authorizer.version
+
+    def may(
+        self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "", times: int = 1
+    ) -> bool:
+        """See Everything; the audit log is told."""
+        is_allowed = self._decide(operation, resource, name)
+        level = logging.DEBUG if is_allowed else logging.INFO
+        if audit.isEnabledFor(level):
+            self._tell(level, is_allowed, operation, resource, name, api, times)
+        return is_allowed
+
+    def could(self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "") -> bool:
+        """See Everything."""
+        is_allowed = self._decide(operation, resource, name)
+        level = logging.DEBUG if is_allowed else TRACE
+        if audit.isEnabledFor(level):
+            self._tell(level, is_allowed, operation, resource, name, api, 1)
+        return is_allowed
+
+    def may_with_any(self, operation: AclOperation, resource: AclResource, api: str = "") -> bool:
+        """See Everything."""
+        is_allowed = self._decide(operation, resource, None)
+        level = logging.DEBUG if is_allowed else logging.INFO
+        if audit.isEnabledFor(level):
+            self._tell(level, is_allowed, operation, resource, "ANY", api, 1)
+        return is_allowed
+
+    def operations(self, resource: AclResource, name: str = CLUSTER_NAME) -> int:
+        """See Everything."""
+        return bits(code for code in OPERATIONS_OF[resource] if self._decide(AclOperation(code), resource, name))
+
+    def _decide(self, operation: AclOperation, resource: AclResource, name: str | None) -> bool:
+        if self._version != self._authorizer.version or len(self._known) > MOST_REMEMBERED:
+            self._known.clear()
+            self._version = self._authorizer.version
+        key = operation, resource, name
+        known = self._known.get(key)
+        if known is None:
+            if name is None:
+                known = self._authorizer.decide_for_any(self.principal, self.host, operation, resource)
+            else:
+                known = self._authorizer.decide(self.principal, self.host, operation, resource, name)
+            self._known[key] = known
+        return known
+
+    def _tell(
+        self,
+        level: int,
+        is_allowed: bool,
+        operation: AclOperation,
+        resource: AclResource,
+        name: str,
+        api: str,
+        times: int,
+    ) -> None:
+        audit.log(
+            level,
+            "Principal = %s is %s Operation = %s from host = %s on resource = %s for request = %s with "
+            "resourceRefCount = %d",
+            self.principal,
+            "Allowed" if is_allowed else "Denied",
+            camel(operation),
+            self.host,
+            Pattern(resource, AclPattern.LITERAL, name),
+            api,
+            times,
+        )

@@ -1,0 +1,183 @@
+"""Decisions on access rules: those of Kafka's AclAuthorizer, one by one."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+import pytest
+
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, RuleFilter
+from kbroker.security.authorizer import EVERYTHING, Authorizer, audit
+
+READ, WRITE, ALL, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE
+ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
+LITERAL, PREFIXED = AclPattern.LITERAL, AclPattern.PREFIXED
+TOPIC, GROUP, CLUSTER = AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER
+
+Rule = tuple[str, AclPattern, AclPermission, AclOperation]
+
+
+def ruled(*rules: Rule, who: str = "User:a", host: str = "*", **options: bool) -> Authorizer:
+    """Rules about topics: (name, pattern, permission, operation)."""
+    authorizer = Authorizer(["User:root"], **options)  # type: ignore[arg-type]
+    for name, kind, permission, operation in rules:
+        pattern = Pattern(TOPIC, kind, name)
+        entry = Entry(who, host, operation, permission)
+        authorizer.replace(pattern, authorizer.entries(pattern) | {entry})
+    return authorizer
+
+
+def may(
+    authorizer: Authorizer, operation: AclOperation, name: str, who: str = "User:a", host: str = "10.0.0.1"
+) -> bool:
+    return authorizer.authority(who, host).may(operation, TOPIC, name)
+
+
+def test_what_no_rule_speaks_of_is_nobodys_or_everybodys() -> None:
+    assert not may(Authorizer(), READ, "t")
+    open_to_all = ruled(("u", LITERAL, ALLOW, READ), allow_without_rules=True)
+    assert may(open_to_all, READ, "t")
+    assert not may(open_to_all, WRITE, "u", who="User:b"), "a rule for anybody closes the resource for the others"
+
+
+def test_a_super_user_needs_no_rule_and_hears_no_denial() -> None:
+    assert may(ruled(("*", LITERAL, DENY, ALL), who="User:root"), WRITE, "t", who="User:root")
+    assert not ruled().authority("User:root", "h").is_limited
+    assert not may(ruled(), WRITE, "t", who="Group:root"), "type and name must be equal"
+
+
+def test_a_denial_goes_before_what_is_allowed_and_implies_nothing() -> None:
+    authorizer = ruled(("t", LITERAL, ALLOW, ALL), ("t", LITERAL, DENY, READ))
+    assert not may(authorizer, READ, "t")
+    assert may(authorizer, DESCRIBE, "t")
+    assert may(authorizer, WRITE, "t")
+    assert not may(ruled(("t", LITERAL, ALLOW, READ), ("t", LITERAL, DENY, DESCRIBE)), DESCRIBE, "t")
+
+
+@pytest.mark.parametrize("operation", [READ, WRITE, AclOperation.DELETE, AclOperation.ALTER])
+def test_who_may_do_something_with_a_topic_may_describe_it(operation: AclOperation) -> None:
+    authorizer = ruled(("t", LITERAL, ALLOW, operation))
+    assert may(authorizer, DESCRIBE, "t")
+    assert not may(authorizer, AclOperation.DESCRIBE_CONFIGS, "t")
+
+
+def test_who_may_alter_configurations_may_see_them() -> None:
+    authorizer = ruled(("t", LITERAL, ALLOW, AclOperation.ALTER_CONFIGS))
+    assert may(authorizer, AclOperation.DESCRIBE_CONFIGS, "t")
+    assert not may(authorizer, DESCRIBE, "t")
+
+
+def test_prefixes_and_the_star_speak_of_many() -> None:
+    authorizer = ruled(("pay-", PREFIXED, ALLOW, READ), ("p", PREFIXED, ALLOW, WRITE), ("*", PREFIXED, ALLOW, ALL))
+    assert may(authorizer, READ, "pay-1")
+    assert may(authorizer, READ, "pay-")
+    assert not may(authorizer, READ, "pay")
+    assert may(authorizer, WRITE, "pay-1")
+    assert may(authorizer, READ, "*x"), "a prefix * is that character"
+    assert may(ruled(("*", LITERAL, ALLOW, READ)), READ, "anything")
+    authorizer.replace(Pattern(TOPIC, PREFIXED, "pay-"), ())
+    assert not may(authorizer, READ, "pay-1"), "what was decided is decided anew"
+
+
+def test_rules_hold_for_a_principal_everybody_and_hosts() -> None:
+    assert may(ruled(("t", LITERAL, ALLOW, READ), who="User:*"), READ, "t", who="User:z")
+    here = ruled(("t", LITERAL, ALLOW, READ), host="10.0.0.1")
+    assert may(here, READ, "t")
+    assert not may(here, READ, "t", host="10.0.0.2")
+    assert not may(here, READ, "t", who="User:b")
+    mapped = ruled(("t", LITERAL, ALLOW, READ), host="0:0:0:0:0:0:0:1")
+    assert may(mapped, READ, "t", host="::1")
+
+
+def some_topic(authorizer: Authorizer) -> bool:
+    return authorizer.authority("User:a", "h").may_with_any(WRITE, TOPIC)
+
+
+def test_some_topic_is_one_whose_permission_no_denial_takes_back() -> None:
+    assert not some_topic(ruled())
+    assert some_topic(ruled(allow_without_rules=True))
+    assert some_topic(ruled(("t", LITERAL, ALLOW, WRITE)))
+    assert not some_topic(ruled(("t", LITERAL, ALLOW, READ)))
+    assert not some_topic(ruled(("t", LITERAL, ALLOW, WRITE), ("t", LITERAL, DENY, WRITE)))
+    assert not some_topic(ruled(("tt", LITERAL, ALLOW, WRITE), ("t", PREFIXED, DENY, WRITE)))
+    assert not some_topic(ruled(("tt", PREFIXED, ALLOW, WRITE), ("t", PREFIXED, DENY, ALL)))
+    assert some_topic(ruled(("t", PREFIXED, ALLOW, WRITE), ("tt", PREFIXED, DENY, WRITE)))
+    assert some_topic(ruled(("*", LITERAL, ALLOW, WRITE), ("t", PREFIXED, DENY, WRITE)))
+    assert not some_topic(ruled(("t", LITERAL, ALLOW, WRITE), ("*", LITERAL, DENY, WRITE), allow_without_rules=True))
+
+
+def test_the_bits_of_what_is_allowed_are_kafkas() -> None:
+    assert [EVERYTHING.operations(each) for each in (TOPIC, GROUP, CLUSTER)] == [3576, 328, 8096]
+    authority = ruled(("t", LITERAL, ALLOW, READ), ("u", LITERAL, ALLOW, ALL)).authority("User:a", "h")
+    assert authority.operations(TOPIC, "t") == 1 << READ | 1 << DESCRIBE
+    assert authority.operations(TOPIC, "u") == 3576
+    assert authority.operations(GROUP, "g") == 0
+
+
+def test_each_answer_is_a_line_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    authority = ruled(("t", LITERAL, ALLOW, READ)).authority("User:a", "10.0.0.1")
+    with caplog.at_level(logging.INFO, audit.name):
+        assert authority.may(READ, TOPIC, "t", "Fetch")
+        assert not authority.may(WRITE, TOPIC, "t", "Produce", 2)
+        assert not authority.may(WRITE, TOPIC, "t", "Produce", 2)
+        assert not authority.could(WRITE, TOPIC, "t", "Metadata")
+    line = (
+        "Principal = User:a is Denied Operation = Write from host = 10.0.0.1 on resource = Topic:LITERAL:t "
+        "for request = Produce with resourceRefCount = 2"
+    )
+    assert caplog.messages == [line, line]
+    caplog.clear()
+    with caplog.at_level(logging.DEBUG, audit.name):
+        assert authority.may(READ, TOPIC, "t", "Fetch")
+    assert "is Allowed Operation = Read" in caplog.text
+
+
+def test_rules_are_found_by_filters() -> None:
+    authorizer = ruled(("a", LITERAL, ALLOW, READ), ("a", LITERAL, ALLOW, WRITE), ("a", PREFIXED, DENY, READ))
+    found = authorizer.matching(RuleFilter(TOPIC, "ab", AclPattern.MATCH))
+    assert list(found) == [Pattern(TOPIC, PREFIXED, "a")]
+    found = authorizer.matching(RuleFilter(TOPIC, "a", LITERAL, operation=WRITE))
+    assert [entry.operation for entries in found.values() for entry in entries] == [WRITE]
+    assert len(authorizer.matching(RuleFilter())) == len(authorizer.patterns()) == 2
+
+
+def slow_decision(rules: dict[Pattern, set[Entry]], who: str, host: str, operation: AclOperation, name: str) -> bool:
+    """The rules in the order of Kafka's text, without any index."""
+    about = [
+        entry
+        for pattern, entries in rules.items()
+        for entry in entries
+        if (pattern.kind is LITERAL and pattern.name in (name, "*"))
+        or (pattern.kind is PREFIXED and name.startswith(pattern.name))
+    ]
+    mine = [entry for entry in about if entry.principal in (who, "User:*") and entry.host in (host, "*")]
+    if any(entry.permission is DENY and entry.operation in (operation, ALL) for entry in mine):
+        return False
+    enough = {operation, ALL} | ({READ, WRITE} if operation is DESCRIBE else set())
+    return any(entry.permission is ALLOW and entry.operation in enough for entry in mine)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_index_decides_as_the_rules_read_one_by_one(seed: int) -> None:
+    rng = random.Random(seed)
+    authorizer = Authorizer()
+    rules: dict[Pattern, set[Entry]] = {}
+    names, people, hosts = ("a", "ab", "abc", "b", "*"), ("User:a", "User:b", "User:*"), ("h", "i", "*")
+    for _ in range(300):
+        pattern = Pattern(TOPIC, rng.choice((LITERAL, PREFIXED)), rng.choice(names))
+        entries = {
+            Entry(
+                rng.choice(people),
+                rng.choice(hosts),
+                rng.choice((READ, WRITE, ALL, DESCRIBE)),
+                rng.choice(list(AclPermission)[1:]),
+            )
+            for _ in range(rng.randrange(3))
+        }
+        rules[pattern] = entries
+        authorizer.replace(pattern, entries)
+        who, host, name = rng.choice(people[:2]), rng.choice(hosts[:2]), rng.choice(("a", "abc", "b", "c"))
+        operation = rng.choice((READ, WRITE, DESCRIBE))
+        decided = authorizer.authority(who, host).may(operation, TOPIC, name)
+        assert decided is slow_decision(rules, who, host, operation, name)
