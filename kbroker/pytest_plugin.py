@@ -4,6 +4,7 @@
         with Producer(kbroker_cluster.bootstrap) as producer:
             producer.send(kbroker_topic, value=b"…")
 
+After each test the faults that it left in `kbroker_cluster.faults` are healed.
 pytest loads this module in every run of everybody who installed kbroker: so nothing is imported before it is needed.
 """
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kbroker.testing import Cluster
+
+_CLUSTER: pytest.StashKey[Cluster] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,7 +46,16 @@ def kbroker_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     config = request.config
     wanted = config.getoption("--kbroker-brokers") or int(config.getini("kbroker_brokers"))
     with Cluster(brokers=wanted, properties=_properties(config.getini("kbroker_properties"))) as cluster:
+        config.stash[_CLUSTER] = cluster
         yield cluster
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Heal what a test has left broken, before its own fixtures are taken down."""
+    cluster = item.config.stash.get(_CLUSTER, None)
+    if cluster is not None:
+        cluster.heal()
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@
         producer = Producer(cluster.bootstrap)
 
 Everything runs in child processes and in a temporary folder, and is gone at the end. The fixtures of
-`kbroker.pytest_plugin` are made of this.
+`kbroker.pytest_plugin` are made of this. `cluster.faults` breaks links to clients that use `cluster.faults.bootstrap`;
+`Faults(bootstrap)` does the same before any cluster.
 """
 
 import shutil
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.cluster import DevCluster
+from kbroker.verify.proxy.injection import Faults as Faults
 
 TEST_PROPERTIES = {
     # Tests write old timestamps, and would wonder where their records are after the next retention check.
@@ -52,6 +54,19 @@ class Cluster:
             properties={**TEST_PROPERTIES, **(properties or {})},
             timeout=timeout,
         )
+        self._faults: Faults | None = None
+
+    @property
+    def faults(self) -> Faults:
+        """What happens to the clients that use `faults.bootstrap`, and to no others; nothing runs before it is used."""
+        if self._faults is None:
+            self._faults = Faults(self.bootstrap)
+        return self._faults
+
+    def heal(self) -> None:
+        """End all faults; nothing is started for it."""
+        if self._faults is not None:
+            self._faults.heal()
 
     @property
     def bootstrap(self) -> str:
@@ -79,6 +94,9 @@ class Cluster:
 
     def stop(self) -> None:
         """End everything: in order when the data stays, at once when it goes."""
+        faults, self._faults = self._faults, None
+        if faults is not None:
+            faults.stop()
         if self._is_temporary:
             self._cluster.kill()
         else:

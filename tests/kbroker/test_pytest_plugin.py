@@ -31,6 +31,13 @@ def test_each_test_has_a_topic_of_its_own(kbroker_cluster, kbroker_topic):
         assert kbroker_topic in admin.list_topics()
         admin.delete_topic(kbroker_topic)
 
+def test_a_fault_that_is_left_behind(kbroker_cluster):
+    kbroker_cluster.faults.refuse()
+
+def test_meets_no_test_after_it(kbroker_cluster):
+    with Admin(kbroker_cluster.faults.bootstrap, request_timeout_ms=30000) as admin:
+        admin.list_topics()
+
 @pytest.mark.kbroker_topic(partitions=3, configs={"retention.ms": "1234567"})
 def test_a_marker_says_how_the_topic_is_made(kbroker_cluster, kbroker_topic):
     with Admin(kbroker_cluster.bootstrap) as admin:
@@ -59,7 +66,9 @@ def run_pytest(folder: Path, *arguments: str, plugins: bool) -> "subprocess.Comp
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     (tmp_path / "test_users.py").write_text(USERS_TESTS)
-    (tmp_path / "test_docs.py").write_text(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0])
+    snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (tmp_path / "test_docs.py").write_text(snippets[0])
+    (tmp_path / "test_faults.py").write_text(snippets[2])
     (tmp_path / "pytest.ini").write_text("[pytest]\nkbroker_properties =\n    message.max.bytes = 12345\n")
     return tmp_path
 
@@ -68,7 +77,7 @@ def test_a_users_test_has_a_cluster_and_a_fresh_topic(project: Path) -> None:
     skip_without_embedded_zookeeper()
     done = run_pytest(project, "--strict-markers", "-p", "kbroker.pytest_plugin", plugins=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "7 passed" in done.stdout
 
 
 def test_the_installed_package_brings_the_plugin(project: Path) -> None:

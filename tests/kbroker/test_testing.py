@@ -20,6 +20,9 @@ def test_a_cluster_serves_and_leaves_nothing_behind() -> None:
         assert cluster.bootstrap == broker.bootstrap
         assert known_brokers("127.0.0.1", broker.port) == {1}
         assert cluster.directory.exists()
+        cluster.heal()
+        assert cluster.faults.bootstrap != cluster.bootstrap
+        cluster.heal()
     assert not broker.is_running
     assert not cluster.directory.exists()
 
