@@ -86,6 +86,9 @@ class Mode(IntEnum):
     PERSISTENT_SEQUENTIAL = 2
     EPHEMERAL_SEQUENTIAL = 3
     CONTAINER = 4
+    PERSISTENT_WITH_TTL = 5
+    PERSISTENT_SEQUENTIAL_WITH_TTL = 6
+    UNKNOWN = 7
 
     @property
     def is_ephemeral(self) -> bool:
@@ -96,6 +99,11 @@ class Mode(IntEnum):
     def is_sequential(self) -> bool:
         """Whether the parent's counter is appended to the name."""
         return self in (Mode.PERSISTENT_SEQUENTIAL, Mode.EPHEMERAL_SEQUENTIAL)
+
+    @property
+    def has_ttl(self) -> bool:
+        """Whether the node goes when nothing has happened to it for some time."""
+        return self in (Mode.PERSISTENT_WITH_TTL, Mode.PERSISTENT_SEQUENTIAL_WITH_TTL)
 
 
 class Create(NamedTuple):

@@ -234,6 +234,11 @@ class Tree:
         return DataSet(path, operation.data) if isinstance(operation, SetData) else None
 
     def _decide_create(self, operation: Create, client: Client) -> Created:
+        if operation.mode is Mode.UNKNOWN:
+            raise Refused(Code.BAD_ARGUMENTS, operation.path)
+        if operation.mode.has_ttl:
+            # A real ZooKeeper knows these only when it is told so (extendedTypesEnabled).
+            raise Refused(Code.UNIMPLEMENTED, operation.path)
         parent_path = parent_of(operation.path)
         acl = access.resolved(operation.acl, client.identities, operation.path)
         parent = self._node(parent_path)
@@ -325,6 +330,14 @@ class Tree:
             self._apply(change, transaction.zxid, transaction.time_ms)
         self.zxid = transaction.zxid
         self._forget_news()
+
+    def restore(self, path: str, node: Node) -> None:
+        """Bring in a node as it was, after its session and its parent; nobody is told of it."""
+        if path in self.nodes:  # the root, and the system's
+            node.children = self.nodes[path].children
+            self.nodes[path] = node
+        else:
+            self._add(path, node)
 
     def _carry_out(self, changes: Sequence[Change], now_ms: int) -> None:
         self.zxid += 1

@@ -12,6 +12,7 @@ from typing import Protocol
 from kbroker.dev.stand_in.operations import Acl, Event, EventType
 
 STANDARD, PERSISTENT, RECURSIVE = 1, 2, 4
+ANY = STANDARD | PERSISTENT | RECURSIVE
 """Bits: a watcher may have a path watched in several ways."""
 
 
@@ -28,6 +29,8 @@ class WatcherKind(IntEnum):
     CHILDREN = 1
     DATA = 2
     ANY = 3
+    PERSISTENT = 4
+    PERSISTENT_RECURSIVE = 5
 
 
 class WatchTable:
@@ -46,41 +49,38 @@ class WatchTable:
         watchers[watcher] = modes | mode
         self._paths.setdefault(watcher, {})[path] = None
 
-    def has(self, path: str, watcher: Watcher) -> bool:
-        """Whether the watcher would hear of the path."""
-        return watcher in self._watchers.get(path, ())
+    def has(self, path: str, watcher: Watcher, modes: int = ANY) -> bool:
+        """Whether the watcher watches the path in one of the ways."""
+        return bool(self._watchers.get(path, {}).get(watcher, 0) & modes)
 
-    def remove(self, path: str, watcher: Watcher) -> bool:
-        """Forget all of the watcher's watches of that path; whether there were any."""
-        if not self.has(path, watcher):
+    def remove(self, path: str, watcher: Watcher, modes: int = ANY) -> bool:
+        """Let the watcher no longer watch the path in these ways; whether it did in one of them."""
+        if not self.has(path, watcher, modes):
             return False
-        self._forget(path, watcher)
-        paths = self._paths[watcher]
-        del paths[path]
-        if not paths:
-            del self._paths[watcher]
+        watchers = self._watchers[path]
+        before = watchers[watcher]
+        self._recursive -= bool(before & modes & RECURSIVE)
+        watchers[watcher] = before & ~modes
+        if not watchers[watcher]:
+            del watchers[watcher]
+            del self._paths[watcher][path]
+            if not watchers:
+                del self._watchers[path]
+            if not self._paths[watcher]:
+                del self._paths[watcher]
         return True
 
     def forget(self, watcher: Watcher) -> None:
         """Forget all of the watcher's watches."""
-        for path in self._paths.pop(watcher, ()):
-            self._forget(path, watcher)
-
-    def _forget(self, path: str, watcher: Watcher) -> None:
-        watchers = self._watchers[path]
-        self._recursive -= bool(watchers.pop(watcher) & RECURSIVE)
-        if not watchers:
-            del self._watchers[path]
+        for path in list(self._paths.get(watcher, ())):
+            self.remove(path, watcher)
 
     def trigger(self, path: str) -> list[Watcher]:
         """Return who is to be told of the path; one-shot watches are used up."""
         found: dict[Watcher, None] = {}
-        for watcher, modes in list(self._watchers.get(path, {}).items()):
+        for watcher in list(self._watchers.get(path, ())):
             found[watcher] = None
-            if modes & ~STANDARD:
-                self._watchers[path][watcher] = modes & ~STANDARD
-            else:
-                self.remove(path, watcher)
+            self.remove(path, watcher, STANDARD)
         if self._recursive:
             for above in _above(path):
                 for watcher, modes in self._watchers.get(above, {}).items():
@@ -129,11 +129,13 @@ class Watches:
 
     def has(self, path: str, watcher: Watcher, kind: WatcherKind) -> bool:
         """Whether there is such a watch."""
-        return any(table.has(path, watcher) for table in self._tables(kind))
+        tables, modes = self._tables(kind)
+        return any(table.has(path, watcher, modes) for table in tables)
 
     def remove(self, path: str, watcher: Watcher, kind: WatcherKind) -> bool:
         """Remove such watches; whether there were any."""
-        removed = [table.remove(path, watcher) for table in self._tables(kind)]
+        tables, modes = self._tables(kind)
+        removed = [table.remove(path, watcher, modes) for table in tables]
         return any(removed)
 
     def forget(self, watcher: Watcher) -> None:
@@ -141,9 +143,14 @@ class Watches:
         self.data.forget(watcher)
         self.children.forget(watcher)
 
-    def _tables(self, kind: WatcherKind) -> list[WatchTable]:
-        tables = {WatcherKind.CHILDREN: [self.children], WatcherKind.DATA: [self.data]}
-        return tables.get(kind, [self.data, self.children])
+    def _tables(self, kind: WatcherKind) -> tuple[list[WatchTable], int]:
+        if kind is WatcherKind.CHILDREN:
+            return [self.children], STANDARD
+        if kind is WatcherKind.DATA:
+            return [self.data], STANDARD
+        if kind is WatcherKind.PERSISTENT:
+            return [self.data, self.children], PERSISTENT
+        return [self.data, self.children], RECURSIVE if kind is WatcherKind.PERSISTENT_RECURSIVE else ANY
 
     def __len__(self) -> int:
         return len(self.data) + len(self.children)

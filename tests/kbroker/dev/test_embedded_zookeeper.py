@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from kbroker.dev import embedded_zookeeper
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError, find_jars
+from kbroker.dev.stand_in_zookeeper import StandInZooKeeper
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
 pytestmark = pytest.mark.slow
@@ -37,7 +38,7 @@ def _has_jars_and_java() -> None:
     skip_without_embedded_zookeeper()
 
 
-def run_in_session(server: EmbeddedZooKeeper, action: Callable[[KazooClient], object]) -> object:
+def run_in_session(server: EmbeddedZooKeeper | StandInZooKeeper, action: Callable[[KazooClient], object]) -> object:
     client = KazooClient(hosts=server.connect_string)
     client.start(timeout=10)
     try:

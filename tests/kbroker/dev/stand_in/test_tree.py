@@ -122,6 +122,8 @@ def test_what_cannot_be_is_refused_and_changes_nothing(tree: Tree) -> None:
     assert refusal(tree, Create("/a/../b")) is Code.NO_NODE
     assert refusal(tree, Create("/", mode=Mode.EPHEMERAL)) is Code.NODE_EXISTS
     assert refusal(tree, Create("/y", acl=())) is Code.INVALID_ACL
+    assert refusal(tree, Create("/y", mode=Mode.UNKNOWN)) is Code.BAD_ARGUMENTS
+    assert refusal(tree, Create("/y", mode=Mode.PERSISTENT_WITH_TTL)) is Code.UNIMPLEMENTED
     assert refusal(tree, Delete("/a")) is Code.NOT_EMPTY
     assert refusal(tree, Delete("/a/b", 1)) is Code.BAD_VERSION
     assert refusal(tree, Delete("/nowhere")) is Code.NO_NODE
@@ -248,11 +250,11 @@ def test_a_version_never_becomes_the_one_that_means_any(tree: Tree) -> None:
 
 
 def drawn(rng: random.Random) -> Operation:
-    path = "/" + "/".join(rng.choices("abc", k=rng.randint(1, 3)))
+    path = "/" + "/".join(rng.choices("abc", k=rng.choice([1, 1, 1, 2, 2, 3])))
     version = rng.choice([-1, -1, -1, 0, 1])
     return rng.choice(
         [
-            Create(path, rng.choice([None, b"", b"x"]), rng.choice(list(Mode))),
+            Create(path, rng.choice([None, b"", b"x"]), rng.choice(list(Mode)[:5])),
             Create(path, b"x"),
             Delete(path, version),
             SetData(path, bytes([rng.randint(0, 9)]), version),
@@ -284,4 +286,4 @@ def test_whatever_happens_a_refusal_leaves_no_trace_and_a_replay_gives_the_same_
         again.replay(transaction)
     again.check()
     assert state(again) == state(tree)
-    assert len(tree.nodes) > 6
+    assert len(told) > 10

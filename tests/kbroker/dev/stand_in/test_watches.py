@@ -1,7 +1,7 @@
 """Who is told of what, how often, in which order."""
 
 from kbroker.dev.stand_in.operations import OPEN_ACL, Acl, Event, EventType
-from kbroker.dev.stand_in.watches import PERSISTENT, WatcherKind, Watches
+from kbroker.dev.stand_in.watches import WatcherKind, Watches
 
 CREATED, DELETED = EventType.CREATED, EventType.DELETED
 CHANGED, CHILDREN = EventType.DATA_CHANGED, EventType.CHILDREN_CHANGED
@@ -88,12 +88,17 @@ def test_watches_are_removed_by_kind_and_with_their_watcher() -> None:
     watches, ann, bob = Watches(), Heard(), Heard()
     for watcher in (ann, bob):
         watches.data.add("/a", watcher)
-        watches.children.add("/a", watcher, PERSISTENT)
-    assert watches.has("/a", ann, WatcherKind.DATA)
-    assert watches.remove("/a", ann, WatcherKind.DATA)
-    assert not watches.remove("/a", ann, WatcherKind.DATA)
-    assert not watches.has("/a", ann, WatcherKind.DATA)
-    assert watches.has("/a", ann, WatcherKind.CHILDREN)
-    assert watches.remove("/a", ann, WatcherKind.ANY)
+        watches.children.add("/a", watcher)
+        watches.add_persistent("/a", watcher, recursive=False)
+        watches.add_persistent("/a", watcher, recursive=True)
+    for kind in (WatcherKind.DATA, WatcherKind.CHILDREN, WatcherKind.PERSISTENT, WatcherKind.PERSISTENT_RECURSIVE):
+        assert watches.has("/a", ann, kind)
+        assert watches.remove("/a", ann, kind)
+        assert not watches.has("/a", ann, kind)
+        assert not watches.remove("/a", ann, kind)
+    assert not watches.has("/a", ann, WatcherKind.ANY)
+    assert watches.has("/a", bob, WatcherKind.ANY)
     watches.forget(bob)
     assert len(watches) == 0
+    watches.data_changed("/a", 1, OPEN_ACL)
+    assert ann.events == bob.events == []
