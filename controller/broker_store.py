@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kbroker.controller import znodes
+from kbroker.controller.change_notifications import ChangeNotifications
 from kbroker.controller.multi_codec import BYTES_PER_MULTI, encoded_size
 from kbroker.controller.znode_operations import (
     BadVersion,
@@ -41,8 +42,6 @@ from kbroker.controller.znodes import (
 
 log = logging.getLogger(__name__)
 
-CONFIG_CHANGE_EXPIRY_MS = 15 * 60 * 1000
-
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
@@ -60,8 +59,6 @@ class BrokerStore(Znodes):
     def __init__(self) -> None:
         self._registered: tuple[int, int] | None = None
         """Session and epoch of our registration."""
-        self._last_config_change = -1
-        self._config_reader = asyncio.Lock()
 
     # --- start-up ---
 
@@ -381,45 +378,10 @@ class BrokerStore(Znodes):
         are to be read anew then.
         """
 
-        def look_again(_path: str) -> None:
-            task = asyncio.ensure_future(self._read_config_changes(callback))
-            task.add_done_callback(_log_failure)
+        def tell(change: tuple[str, str]) -> Awaitable[None] | None:
+            return callback(*change)
 
-        self.watch(znodes.CONFIG_CHANGES, look_again)
-        await self._read_config_changes(callback)
-
-    async def _read_config_changes(self, callback: Callable[[str, str], Awaitable[None] | None]) -> None:
-        async with self._config_reader:
-            names = await self.children(znodes.CONFIG_CHANGES, watch=True)
-            new = [name for name in names if _sequence(name) > self._last_config_change]
-            for name in new:
-                path = f"{znodes.CONFIG_CHANGES}/{name}"
-                try:
-                    data, _ = await self.get(path)
-                    change = znodes.decode_config_change(data, path)
-                except (NoNode, znodes.MalformedZnode) as error:
-                    log.warning("configuration change skipped: %s", error)
-                    change = None
-                self._last_config_change = _sequence(name)
-                if change is not None:
-                    answer = callback(*change)
-                    if answer is not None:
-                        await answer
-            if new:
-                await self._purge_config_changes(names)
-
-    async def _purge_config_changes(self, names: Sequence[str]) -> None:
-        """Remove notifications that every broker has had the time to read."""
-        now_ms = time.time() * 1000
-        for name in names:
-            path = f"{znodes.CONFIG_CHANGES}/{name}"
-            stat = await self.exists(path)
-            if stat is None or stat.ctime_ms + CONFIG_CHANGE_EXPIRY_MS > now_ms:
-                continue
-            try:
-                await self.delete(path)
-            except NoNode:
-                continue
+        await ChangeNotifications(self, znodes.CONFIG_CHANGES, znodes.decode_config_change, tell).watch()
 
     # --- small things ---
 
@@ -454,15 +416,3 @@ class BrokerStore(Znodes):
         except NoNode:
             return None
         return data, stat.version
-
-
-def _sequence(name: str) -> int:
-    """The number ZooKeeper appended to a sequential node; -1 for a name of another kind."""
-    digits = name[-10:]
-    return int(digits) if digits.isdigit() else -1
-
-
-def _log_failure(task: asyncio.Future[None]) -> None:
-    """An expired session needs no word: the listing is read again when the next one stands."""
-    if not task.cancelled() and (error := task.exception()) is not None:
-        log.warning("configuration changes not read: %s", error)

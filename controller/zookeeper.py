@@ -39,6 +39,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import OPEN_ACL_UNSAFE
 
 from kbroker.controller import multi_codec
+from kbroker.controller.acl_store import AclStore
 from kbroker.controller.broker_store import BrokerStore
 from kbroker.controller.controller_store import ControllerStore
 from kbroker.controller.znode_operations import (
@@ -135,7 +136,7 @@ class _Handover:
             function(argument)
 
 
-class ZooKeeper(BrokerStore, ControllerStore):
+class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     """Everything the broker and its controller ask of ZooKeeper.
 
     `connect` is Kafka's `zookeeper.connect`: `host:port,host:port/chroot`. To be made and used on the running loop.

@@ -19,6 +19,7 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from kbroker import handlers
+from kbroker.cluster.access_rules import AccessRules, open_access_rules
 from kbroker.cluster.broker_channels import BrokerChannels
 from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
@@ -116,6 +117,7 @@ class Broker:
         """Of its own, so that changes of ISRs do not wait for a controlled shutdown."""
         self._verifier: TransactionVerifier | None = None
         self._producer_ids: ProducerIdManager | None = None
+        self._rules: AccessRules | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._logs_open = False
@@ -157,6 +159,7 @@ class Broker:
         finally:
             patience.cancel()
         await self.zookeeper.ensure_top_level_paths()
+        self._rules = await open_access_rules(config, self.zookeeper)
 
     async def _open_logs(self) -> None:
         """Settle cluster id and broker id, lock the directories, recover the logs."""
@@ -261,6 +264,7 @@ class Broker:
             transactions=self._transactions,
             feature_epoch=await self._read_feature_epoch(),
             workers=self._workers,
+            rules=self._rules,
         )
         await self._bind()
 
@@ -274,7 +278,7 @@ class Broker:
         handlers.load_all()
         limits = server_limits(config)
         limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
-        self.server = Server(Dispatcher(self.services), limits)
+        self.server = Server(Dispatcher(self.services, self._rules.authorizer if self._rules else None), limits)
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
 
@@ -539,6 +543,8 @@ class Broker:
         for channel in (self._channels, self._to_controller, self._isr_channel, self._verifier):
             if channel is not None:
                 await channel.close()
+        if self._rules is not None:
+            await self._rules.close()
         if hasattr(self, "zookeeper"):
             await self.zookeeper.close()
 

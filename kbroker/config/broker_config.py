@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from kbroker.config.keys_authorizer import AuthorizerKeys
 from kbroker.config.keys_coordinators import GroupKeys, TransactionKeys
 from kbroker.config.keys_general import GeneralKeys, NetworkKeys, ZooKeeperKeys
 from kbroker.config.keys_log import CleanerKeys, LogKeys
@@ -55,6 +56,7 @@ class BrokerConfig(
     TransactionKeys,
     QuotaKeys,
     SecurityKeys,
+    AuthorizerKeys,
     TokenKeys,
 ):
     """All keys as attributes, dots as underscores. Nobody changes one; dynamic changes make a new configuration."""
@@ -262,6 +264,7 @@ def documentation() -> str:
         "Broker: transactions": TransactionKeys,
         "Broker: quotas and metrics": QuotaKeys,
         "Broker: security": SecurityKeys,
+        "Broker: access rules": AuthorizerKeys,
         "Broker: delegation tokens and stored passwords": TokenKeys,
         "Topic": LogConfig,
     }

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from kbroker.config.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, BrokerConfig
+from kbroker.config.keys_authorizer import ACL_AUTHORIZER
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.security_protocol import SecurityProtocol
 
@@ -38,8 +39,11 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
         if protocol in SECURITY_PROTOCOLS and protocol not in SPOKEN_PROTOCOLS:
             spoken = ", ".join(SPOKEN_PROTOCOLS)
             yield f"listener {listener.name} uses {protocol}, which is not supported yet: only {spoken} listeners are"
-    if config.authorizer_class_name:
-        yield f"authorizer.class.name={config.authorizer_class_name} is not supported yet: clients may do everything"
+    if config.authorizer_class_name not in ("", ACL_AUTHORIZER):
+        yield f"authorizer.class.name={config.authorizer_class_name} is not known here: only {ACL_AUTHORIZER} is"
+    for name in config.super_user_names:
+        if ":" not in name:
+            yield f"super.users={config.super_users}: '{name}' is not Type:name"
     if config.zookeeper_ssl_client_enable:
         yield "zookeeper.ssl.client.enable=true is not supported yet: ZooKeeper is reached without TLS"
     if config.zookeeper_set_acl:

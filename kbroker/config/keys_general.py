@@ -78,7 +78,6 @@ class GeneralKeys:
         default=30000,
         doc="Upper end of the connection set-up time-out, which grows with each failure.",
     )
-    authorizer_class_name: str = key("authorizer.class.name", default="", doc="Authorizer; empty for none.")
     early_start_listeners: str | None = key(
         "early.start.listeners",
         default=None,

@@ -3,6 +3,7 @@
 from importlib import import_module
 
 FAMILIES = (
+    "acls",
     "api_versions",
     "cluster",
     "committed_offsets",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kbroker.cluster.access_rules import AccessRules
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.producer_id_manager import ProducerIdManager
     from kbroker.config.broker_config import BrokerConfig
@@ -40,6 +41,8 @@ class Services:
     """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
     workers: Workers
     """For slow blocking work: `await loop.run_in_executor(services.workers.upkeep, function)`."""
+    rules: AccessRules | None = None
+    """None where everybody may do everything."""
 
 
 class RequestContext:

@@ -319,6 +319,18 @@ def _alter_partition_reassignments(
     return blank(response, error_code=code, error_message=message, responses=topics)
 
 
+def _create_acls(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.AclCreationResult
+    return blank(response, results=[blank(made, error_code=code, error_message=message) for _ in request.creations])
+
+
+def _delete_acls(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    made = response.DeleteAclsFilterResult
+    return blank(
+        response, filter_results=[blank(made, error_code=code, error_message=message) for _ in request.filters]
+    )
+
+
 def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     if version >= 8:
         made = response.OffsetFetchResponseGroup
@@ -404,6 +416,8 @@ _PER_ITEM: dict[int, Refuse] = {
     24: _add_partitions_to_txn,
     27: _write_txn_markers,
     28: _txn_offset_commit,
+    30: _create_acls,
+    31: _delete_acls,
     32: _describe_configs,
     33: _alter_configs,
     34: _alter_replica_log_dirs,

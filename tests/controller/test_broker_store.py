@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import time
 from dataclasses import replace
 
 import pytest
 
 from kbroker.controller import znodes
-from kbroker.controller.broker_store import CONFIG_CHANGE_EXPIRY_MS, NewTopic
+from kbroker.controller.broker_store import NewTopic
 from kbroker.controller.znode_operations import BadVersion, BrokerIdTaken, ControllerMoved, NodeExists, NoNode, TooLarge
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
@@ -181,15 +180,6 @@ async def test_every_configuration_change_is_told_once_and_in_order(connect: Con
         await writer.notify_config_change("topics", f"t{number}")
     await until(lambda: len(told) == 21)
     assert told[1:] == [("topics", f"t{number}") for number in range(20)]
-
-
-async def test_old_configuration_changes_are_removed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    session = await connect()
-    await session.notify_config_change("topics", "t")
-    later = time.time() + CONFIG_CHANGE_EXPIRY_MS / 1000 + 60
-    monkeypatch.setattr(time, "time", lambda: later)
-    await session.watch_config_changes(lambda _type, _entity: None)
-    assert await session.children("/config/changes") == []
 
 
 async def test_producer_id_blocks_follow_each_other_whoever_asks(connect: Connect) -> None:

@@ -36,8 +36,10 @@ MISSING = "nothing"
 class Talk:
     """One connection (made anew when the broker closes it) and what was said on it."""
 
-    def __init__(self, port: int, prefix: str) -> None:
+    def __init__(self, port: int, prefix: str, source: str = "127.0.0.1") -> None:
         self.port = port
+        self.source = source
+        """The address it comes from."""
         self.prefix = prefix
         """Of the names of this conversation's topics."""
         self.lines: list[tuple[str, Any]] = []
@@ -68,7 +70,9 @@ class Talk:
 
     def _exchange(self, request: Any, version: int) -> Any:
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_S)
+            self._socket = socket.create_connection(
+                ("127.0.0.1", self.port), timeout=TIMEOUT_S, source_address=(self.source, 0)
+            )
         self._count += 1
         parts: list[Any] = encode_request(request, version, self._count, "parity")
         self._socket.sendall(b"".join(bytes(part) for part in parts))

@@ -56,7 +56,7 @@ def test_keys_that_contradict_each_other_are_named(properties: dict[str, str], s
         ("process.roles", "broker"),
         ("zookeeper.metadata.migration.enable", "true"),
         ("remote.log.storage.system.enable", "true"),
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer"),
+        ("authorizer.class.name", "com.example.Mine"),
         ("zookeeper.ssl.client.enable", "true"),
         ("zookeeper.set.acl", "true"),
         ("create.topic.policy.class.name", "a.B"),

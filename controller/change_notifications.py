@@ -1,0 +1,94 @@
+"""Notifications that every broker reads: sequential nodes below one path, each saying what has changed.
+
+Who changes something writes it first and then a notification; who watches reads anew what a notification names.
+Changes are told in order, one at a time, each once; those of before a lost connection too. Whoever comes by removes
+those that are so old that every broker has had the time to read them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from kbroker.controller.znode_operations import NoNode, Znodes
+from kbroker.controller.znodes import MalformedZnode
+
+log = logging.getLogger(__name__)
+
+EXPIRY_MS = 15 * 60 * 1000
+
+Change = TypeVar("Change")
+
+
+class ChangeNotifications(Generic[Change]):
+    """Reads the notifications below a path; `decode` gives what one of them says, None for what nobody knows."""
+
+    def __init__(
+        self,
+        znodes: Znodes,
+        path: str,
+        decode: Callable[[bytes | None, str], Change | None],
+        callback: Callable[[Change], Awaitable[None] | None],
+    ) -> None:
+        self._znodes = znodes
+        self._path = path
+        self._decode = decode
+        self._callback = callback
+        self._last = -1
+        self._reading = asyncio.Lock()
+
+    async def watch(self) -> None:
+        """Call back for every change from now on, and once for each still listed."""
+
+        def look_again(_path: str) -> None:
+            task = asyncio.ensure_future(self._read())
+            task.add_done_callback(self._log_failure)
+
+        self._znodes.watch(self._path, look_again)
+        await self._read()
+
+    async def _read(self) -> None:
+        async with self._reading:
+            names = await self._znodes.children(self._path, watch=True)
+            new = [name for name in names if _sequence(name) > self._last]
+            for name in new:
+                path = f"{self._path}/{name}"
+                try:
+                    data, _ = await self._znodes.get(path)
+                    change = self._decode(data, path)
+                except (NoNode, MalformedZnode) as error:
+                    log.warning("change skipped: %s", error)
+                    change = None
+                self._last = _sequence(name)
+                if change is not None:
+                    answer = self._callback(change)
+                    if answer is not None:
+                        await answer
+            if new:
+                await self._purge(names)
+
+    async def _purge(self, names: Sequence[str]) -> None:
+        now_ms = time.time() * 1000
+        for name in names:
+            path = f"{self._path}/{name}"
+            stat = await self._znodes.exists(path)
+            if stat is None or stat.ctime_ms + EXPIRY_MS > now_ms:
+                continue
+            try:
+                await self._znodes.delete(path)
+            except NoNode:
+                continue
+
+    def _log_failure(self, task: asyncio.Future[None]) -> None:
+        """An expired session needs no word: the listing is read again when the next one stands."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("changes below %s not read: %s", self._path, error)
+
+
+def _sequence(name: str) -> int:
+    """The number ZooKeeper appended to a sequential node; -1 for a name of another kind."""
+    digits = name[-10:]
+    return int(digits) if digits.isdigit() else -1

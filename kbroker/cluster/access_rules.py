@@ -1,0 +1,98 @@
+"""The access rules of the cluster, kept up to date from ZooKeeper: what Kafka's AclAuthorizer does.
+
+Each broker reads all rules when it starts and follows the notifications of changes. Whoever changes rules writes them
+to ZooKeeper, at any broker; that broker judges by them at once, the others a moment later.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from kbroker.config.broker_config import BrokerConfig
+from kbroker.controller.znodes import MalformedZnode
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.security.acls import Entry, Pattern, RuleFilter
+from kbroker.security.authorizer import Authorizer
+
+log = logging.getLogger(__name__)
+
+
+async def open_access_rules(config: BrokerConfig, zookeeper: ZooKeeper) -> AccessRules | None:
+    """Read and follow the rules, where there is an authorizer: from the broker's ZooKeeper or from one of their own."""
+    if not config.authorizer_class_name:
+        return None
+    authorizer = Authorizer(config.super_user_names, config.allow_everyone_if_no_acl_found)
+    url = config.authorizer_zookeeper_url
+    if url:
+        session_ms = config.authorizer_zookeeper_session_timeout_ms or config.zookeeper_session_timeout_ms
+        connection_ms = config.authorizer_zookeeper_connection_timeout_ms or session_ms
+        zookeeper = ZooKeeper(url, session_ms, connection_ms, config.authorizer_zookeeper_max_in_flight_requests)
+        await zookeeper.connect()
+    rules = AccessRules(zookeeper, authorizer, owns_zookeeper=bool(url))
+    try:
+        await rules.start()
+    except BaseException:
+        await rules.close()
+        raise
+    return rules
+
+
+class AccessRules:
+    """The rules in ZooKeeper and their index."""
+
+    def __init__(self, zookeeper: ZooKeeper, authorizer: Authorizer, owns_zookeeper: bool = False) -> None:
+        self.authorizer = authorizer
+        self._zookeeper = zookeeper
+        self._owns_zookeeper = owns_zookeeper
+
+    async def close(self) -> None:
+        """End the session, if it is one of the rules' own."""
+        if self._owns_zookeeper:
+            await self._zookeeper.close()
+
+    async def start(self) -> None:
+        """Read all rules and follow their changes; raises MalformedZnode for rules that cannot be read."""
+        await self._zookeeper.ensure_acl_paths()
+        await self._zookeeper.watch_acl_changes(self._read_again)
+        for pattern, entries in (await self._zookeeper.read_all_acls()).items():
+            self.authorizer.replace(pattern, entries)
+        log.info("access rules about %d resource patterns hold", len(self.authorizer.patterns()))
+
+    async def _read_again(self, pattern: Pattern) -> None:
+        try:
+            entries, _ = await self._zookeeper.read_acls(pattern)
+        except MalformedZnode as error:
+            log.error("access rules about %s stay as they are: %s", pattern, error)
+            return
+        self.authorizer.replace(pattern, entries)
+
+    async def add(self, pattern: Pattern, entries: Iterable[Entry]) -> None:
+        """Add rules about a pattern; those that are there already are fine."""
+        new = frozenset(entries)
+        before, after = await self._zookeeper.change_acls(pattern, lambda present: present | new)
+        self.authorizer.replace(pattern, after)
+        for entry in sorted(after - before):
+            log.info("access rule added: %s %s", pattern, entry)
+
+    async def remove(self, pattern: Pattern, filters: Iterable[RuleFilter]) -> frozenset[Entry]:
+        """Remove the rules about a pattern that one of the filters means; returns them."""
+        wanted = tuple(filters)
+
+        def rest(present: frozenset[Entry]) -> frozenset[Entry]:
+            return frozenset(entry for entry in present if not any(each.takes_entry(entry) for each in wanted))
+
+        before, after = await self._zookeeper.change_acls(pattern, rest)
+        self.authorizer.replace(pattern, after)
+        for entry in sorted(before - after):
+            log.info("access rule removed: %s %s", pattern, entry)
+        return before - after
+
+    def patterns_of(self, filters: Iterable[RuleFilter]) -> list[Pattern]:
+        """Return the patterns that filters may mean: those known here, and those which a filter names outright."""
+        wanted = tuple(filters)
+        found = dict.fromkeys(
+            pattern for pattern in self.authorizer.patterns() if any(each.takes(pattern) for each in wanted)
+        )
+        found |= dict.fromkeys(each.only for each in wanted if each.only is not None)
+        return list(found)

@@ -1,0 +1,216 @@
+"""DescribeAcls, CreateAcls, DeleteAcls: the rules by which the authorizer decides. Any broker takes them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from kbroker.cluster.access_rules import AccessRules
+from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znodes import MalformedZnode
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import ALTER, DESCRIBE, on_cluster
+from kbroker.handlers.registry import CloseConnection, handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.security import (
+    CreateAclsRequest,
+    CreateAclsResponse,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+)
+from kbroker.security.acls import (
+    CLUSTER_NAME,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+    Entry,
+    Pattern,
+    RuleFilter,
+)
+
+log = logging.getLogger(__name__)
+
+UNKNOWN, ANY = 0, 1
+
+Matching = DeleteAclsResponse.DeleteAclsMatchingAcl
+FilterResult = DeleteAclsResponse.DeleteAclsFilterResult
+
+
+def _rules(services: Services) -> AccessRules:
+    if services.rules is None:
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured on the broker")
+    return services.rules
+
+
+def _refuse_unknown(*codes: int) -> None:
+    """What says of itself that it knows not what it says cannot be parsed by Kafka, either."""
+    if UNKNOWN in codes:
+        raise CloseConnection("its access rules contain unknown elements")
+
+
+# --- DescribeAcls -------------------------------------------------------------------------------------------------
+
+
+@handles(DescribeAclsRequest, on_cluster(DESCRIBE))
+def describe_acls(services: Services, ctx: RequestContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    """Tell the rules that match, as this broker knows them."""
+    wanted = _filter(request)
+    found = {} if wanted is None else _rules(services).authorizer.matching(wanted)
+    return DescribeAclsResponse(
+        error_code=ErrorCode.NONE,
+        resources=[
+            DescribeAclsResponse.DescribeAclsResource(
+                resource_type=pattern.resource,
+                resource_name=pattern.name,
+                pattern_type=pattern.kind,
+                acls=[
+                    DescribeAclsResponse.AclDescription(
+                        principal=entry.principal,
+                        host=entry.host,
+                        operation=entry.operation,
+                        permission_type=entry.permission,
+                    )
+                    for entry in entries
+                ],
+            )
+            for pattern, entries in found.items()
+        ],
+    )
+
+
+def _filter(asked: Any) -> RuleFilter | None:
+    """What a request asks for; None for codes that nobody knows: there are no such rules."""
+    codes = asked.resource_type_filter, asked.pattern_type_filter, asked.operation, asked.permission_type
+    _refuse_unknown(*codes)
+    try:
+        return RuleFilter(
+            AclResource(codes[0]),
+            asked.resource_name_filter,
+            AclPattern(codes[1]),
+            asked.principal_filter,
+            asked.host_filter,
+            AclOperation(codes[2]),
+            AclPermission(codes[3]),
+        )
+    except ValueError:
+        return None
+
+
+# --- CreateAcls ---------------------------------------------------------------------------------------------------
+
+
+@handles(CreateAclsRequest, on_cluster(ALTER))
+async def create_acls(services: Services, ctx: RequestContext, request: CreateAclsRequest) -> CreateAclsResponse:
+    """Add rules; those that are there already are fine."""
+    rules = _rules(services)
+    for creation in request.creations:
+        codes = _codes(creation)
+        _refuse_unknown(*codes)
+        if ANY in codes or creation.resource_pattern_type == AclPattern.MATCH:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR)
+    errors: dict[int, KafkaError] = {}
+    wanted: dict[Pattern, dict[int, Entry]] = {}
+    for number, creation in enumerate(request.creations):
+        try:
+            pattern, entry = _rule(creation)
+            wanted.setdefault(pattern, {})[number] = entry
+        except KafkaError as refusal:
+            errors[number] = refusal
+    for pattern, entries in wanted.items():
+        error = await _add(rules, pattern, list(entries.values()))
+        if error is not None:
+            errors |= dict.fromkeys(entries, error)
+    return CreateAclsResponse(results=[_created(errors.get(number)) for number in range(len(request.creations))])
+
+
+def _codes(creation: CreateAclsRequest.AclCreation) -> tuple[int, int, int, int]:
+    return (
+        creation.resource_type,
+        creation.resource_pattern_type,
+        creation.operation,
+        creation.permission_type,
+    )
+
+
+def _rule(creation: CreateAclsRequest.AclCreation) -> tuple[Pattern, Entry]:
+    name = creation.resource_name
+    if creation.resource_type == AclResource.CLUSTER and name != CLUSTER_NAME:
+        text = f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
+    if not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid empty resource name")
+    try:
+        pattern = Pattern(AclResource(creation.resource_type), AclPattern(creation.resource_pattern_type), name)
+        operation, permission = AclOperation(creation.operation), AclPermission(creation.permission_type)
+    except ValueError:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "ACL binding contains unknown elements") from None
+    if "/" in name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"ACL binding contains invalid resource name: {name}")
+    return pattern, Entry(creation.principal, creation.host, operation, permission)
+
+
+async def _add(rules: AccessRules, pattern: Pattern, entries: Sequence[Entry]) -> KafkaError | None:
+    """One principal that is none fails all rules about its resources, as in Kafka."""
+    if any(":" not in entry.principal for entry in entries):
+        text = "expected a string in format principalType:principalName"
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, text)
+    try:
+        await rules.add(pattern, entries)
+    except (ZooKeeperError, MalformedZnode) as error:
+        return _not_written(pattern, error)
+    return None
+
+
+def _not_written(pattern: Pattern, error: Exception) -> KafkaError:
+    log.error("access rules about %s not changed: %r", pattern, error)
+    return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"Failed to update the ACLs of {pattern}")
+
+
+def _created(error: KafkaError | None) -> CreateAclsResponse.AclCreationResult:
+    if error is None:
+        return CreateAclsResponse.AclCreationResult(error_code=ErrorCode.NONE)
+    return CreateAclsResponse.AclCreationResult(error_code=error.code, error_message=error.message or None)
+
+
+# --- DeleteAcls ---------------------------------------------------------------------------------------------------
+
+
+@handles(DeleteAclsRequest, on_cluster(ALTER))
+async def delete_acls(services: Services, ctx: RequestContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    """Remove the rules that match a filter; one that several match is listed under the first of them."""
+    rules = _rules(services)
+    filters = [_filter(each) for each in request.filters]
+    removed_by: list[list[Matching]] = [[] for _ in filters]
+    known = [each for each in filters if each is not None]
+    for pattern in rules.patterns_of(known):
+        about = {number: each for number, each in enumerate(filters) if each is not None and each.takes(pattern)}
+        error = None
+        try:
+            removed = await rules.remove(pattern, about.values())
+        except (ZooKeeperError, MalformedZnode) as failure:
+            error = _not_written(pattern, failure)
+            removed = rules.authorizer.entries(pattern)
+        for entry in sorted(removed):
+            first = next((number for number, each in about.items() if each.takes_entry(entry)), None)
+            if first is not None:
+                removed_by[first].append(_deleted(pattern, entry, error))
+    results = [FilterResult(error_code=ErrorCode.NONE, matching_acls=removed) for removed in removed_by]
+    return DeleteAclsResponse(filter_results=results)
+
+
+def _deleted(pattern: Pattern, entry: Entry, error: KafkaError | None) -> Matching:
+    return Matching(
+        error_code=ErrorCode.NONE if error is None else error.code,
+        error_message=None if error is None else error.message,
+        resource_type=pattern.resource,
+        resource_name=pattern.name,
+        pattern_type=pattern.kind,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
+    )

@@ -1,0 +1,48 @@
+"""Notifications that every broker reads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from kbroker.controller.change_notifications import EXPIRY_MS, ChangeNotifications
+from kbroker.controller.znodes import MalformedZnode
+from tests.controller.conftest import Connect, until
+
+PATH = "/some-changes"
+
+
+def decode(data: bytes | None, path: str) -> str | None:
+    if data == b"nonsense":
+        raise MalformedZnode(path)
+    return None if data == b"of the future" else (data or b"").decode()
+
+
+async def test_changes_are_told_once_and_in_order_without_those_that_nobody_can_read(connect: Connect) -> None:
+    writer, reader = await connect(), await connect()
+    await writer.create(PATH, None)
+    await writer.create(f"{PATH}/c_", b"before", sequential=True)
+    told: list[str] = []
+
+    async def take(change: str) -> None:
+        await asyncio.sleep(0)
+        told.append(change)
+
+    await ChangeNotifications(reader, PATH, decode, take).watch()
+    assert told == ["before"]
+    for data in (b"nonsense", b"of the future", *(b"%d" % number for number in range(10))):
+        await writer.create(f"{PATH}/c_", data, sequential=True)
+    await until(lambda: len(told) == 11)
+    assert told[1:] == [str(number) for number in range(10)]
+
+
+async def test_old_changes_are_removed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = await connect()
+    await session.create(PATH, None)
+    await session.create(f"{PATH}/c_", b"old", sequential=True)
+    later = time.time() + EXPIRY_MS / 1000 + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    await ChangeNotifications(session, PATH, decode, lambda change: None).watch()
+    assert await session.children(PATH) == []

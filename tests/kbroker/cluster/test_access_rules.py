@@ -1,0 +1,89 @@
+"""The access rules of a cluster, seen by two brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from kbroker.cluster.access_rules import AccessRules, open_access_rules
+from kbroker.config.broker_config import read_broker_config
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, RuleFilter
+from tests.fixtures.zookeeper import ZooKeeperAddress
+
+TOPIC = Pattern(AclResource.TOPIC, AclPattern.LITERAL, "t")
+READ = Entry("User:a", "*", AclOperation.READ, AclPermission.ALLOW)
+WRITE = READ._replace(operation=AclOperation.WRITE)
+
+
+def properties(address: ZooKeeperAddress, **more: str) -> dict[str, str]:
+    authorizer = "kafka.security.authorizer.AclAuthorizer"
+    return {"broker.id": "1", "zookeeper.connect": address.connect_string, "authorizer.class.name": authorizer, **more}
+
+
+@pytest.fixture
+async def sessions(zookeeper: ZooKeeperAddress) -> AsyncIterator[list[ZooKeeper]]:
+    made = [ZooKeeper(zookeeper.connect_string) for _ in range(2)]
+    for each in made:
+        await each.connect()
+    yield made
+    for each in made:
+        await each.close()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def may_read(rules: AccessRules) -> bool:
+    return rules.authorizer.authority("User:a", "h").may(AclOperation.READ, AclResource.TOPIC, "t")
+
+
+async def opened(config: dict[str, str], zookeeper: ZooKeeper) -> AccessRules:
+    rules = await open_access_rules(read_broker_config(config), zookeeper)
+    assert rules is not None
+    return rules
+
+
+async def test_a_rule_holds_at_once_where_it_is_made_and_soon_elsewhere(
+    zookeeper: ZooKeeperAddress, sessions: list[ZooKeeper]
+) -> None:
+    one, other = [await opened(properties(zookeeper), session) for session in sessions]
+    assert not may_read(one)
+    await one.add(TOPIC, [READ, WRITE])
+    assert may_read(one)
+    await until(lambda: may_read(other))
+    assert other.patterns_of([RuleFilter(AclResource.TOPIC)]) == [TOPIC]
+    assert await other.remove(TOPIC, [RuleFilter(operation=AclOperation.READ)]) == {READ}
+    assert not may_read(other)
+    await until(lambda: not may_read(one))
+    assert one.authorizer.entries(TOPIC) == {WRITE}
+
+
+async def test_rules_are_read_at_start_by_whoever_super_users_are(
+    zookeeper: ZooKeeperAddress, sessions: list[ZooKeeper]
+) -> None:
+    await (await opened(properties(zookeeper), sessions[0])).add(TOPIC, [WRITE])
+    more = {"super.users": " User:a ; User:CN=x,OU=y", "authorizer.zookeeper.url": zookeeper.connect_string}
+    later = await opened(properties(zookeeper, **more), sessions[1])
+    assert later.authorizer.super_users == {"User:a", "User:CN=x,OU=y"}
+    assert later.authorizer.entries(TOPIC) == {WRITE}
+    await later.close()
+    assert sessions[1].is_connected, "only its own session is closed"
+
+
+async def test_what_nobody_knows_here_is_found_by_its_whole_name(
+    zookeeper: ZooKeeperAddress, sessions: list[ZooKeeper]
+) -> None:
+    rules = await opened(properties(zookeeper), sessions[0])
+    unknown = RuleFilter(AclResource.TOPIC, "new", AclPattern.LITERAL)
+    assert rules.patterns_of([unknown]) == [TOPIC._replace(name="new")]
+
+
+async def test_without_an_authorizer_there_are_no_rules(zookeeper: ZooKeeperAddress, sessions: list[ZooKeeper]) -> None:
+    config = read_broker_config(properties(zookeeper) | {"authorizer.class.name": ""})
+    assert await open_access_rules(config, sessions[0]) is None

@@ -1,0 +1,179 @@
+"""Every API asked by somebody who may do nothing, and by somebody who may do everything: what each demands.
+
+Both are anonymous and come from addresses of their own, which the rules name: so the broker, too, needs rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.free_ports import free_ports
+from kbroker.handlers import load_all
+from kbroker.handlers.registry import HANDLERS
+from kbroker.protocol.apis import API_BY_KEY, api_of
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.schema import Struct, schema_of
+from kbroker.security.acls import ANONYMOUS, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
+from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
+from tests.fixtures.zookeeper import fresh_chroot, remove_chroot
+from tests.parity.access_requests import in_version, requests_for, versions_to_ask
+from tests.parity.transcript import Talk
+
+HOST, GUEST = "127.0.0.1", "127.0.0.2"
+AUTHORIZER = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+TOPIC_REFUSED, GROUP_REFUSED = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED
+CLUSTER_REFUSED = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+ID_REFUSED = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+REFUSALS = {TOPIC_REFUSED, GROUP_REFUSED, CLUSTER_REFUSED, ID_REFUSED}
+
+REFUSED_WITH = {
+    name: codes
+    for codes, names in (
+        (
+            {TOPIC_REFUSED},
+            "Fetch ListOffsets OffsetForLeaderEpoch DeleteRecords DescribeProducers CreateTopics CreatePartitions "
+            "DeleteTopics",
+        ),
+        (
+            {GROUP_REFUSED},
+            "JoinGroup SyncGroup Heartbeat LeaveGroup OffsetCommit OffsetFetch DescribeGroups OffsetDelete "
+            "DeleteGroups ConsumerGroupHeartbeat ConsumerGroupDescribe",
+        ),
+        ({ID_REFUSED}, "AddOffsetsToTxn EndTxn TxnOffsetCommit DescribeTransactions"),
+        (
+            {CLUSTER_REFUSED},
+            "LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown AlterPartition AllocateProducerIds "
+            "WriteTxnMarkers ElectLeaders AlterPartitionReassignments ListPartitionReassignments AlterReplicaLogDirs "
+            "DescribeLogDirs CreateAcls DescribeAcls DeleteAcls AddPartitionsToTxn",
+        ),
+        ({TOPIC_REFUSED, CLUSTER_REFUSED}, "DescribeConfigs AlterConfigs IncrementalAlterConfigs"),
+        (set(), "ListGroups ListTransactions DescribeCluster"),
+    )
+    for name in names.split()
+}
+"""What the newest version of each API says to somebody who may do nothing; of the others `refusals` knows."""
+OF_OTHER_TESTS = {17, 18, 36, 38, 39, 40, 41, 48, 49, 50, 51}
+"""APIs before anybody is known, of delegation tokens, credentials and quotas."""
+
+
+def codes_in(value: Any) -> set[ErrorCode]:
+    """All errors in an answer."""
+    if isinstance(value, ErrorCode):
+        return {value}
+    if isinstance(value, Struct):
+        fields = (getattr(value, field.name) for field in schema_of(type(value)).fields)
+        return {code for each in fields for code in codes_in(each)}
+    if isinstance(value, list):
+        return {code for each in value for code in codes_in(each)}
+    return set()
+
+
+async def write_rules(connect: str, rules: Sequence[tuple[Pattern, Entry]]) -> None:
+    """Write rules into ZooKeeper, as before the first broker starts."""
+    zookeeper = ZooKeeper(connect)
+    await zookeeper.connect()
+    try:
+        await zookeeper.ensure_acl_paths()
+        for pattern, entry in rules:
+            await zookeeper.change_acls(pattern, lambda present, new=entry: present | {new})  # type: ignore[misc]
+    finally:
+        await zookeeper.close()
+
+
+def everything_from(host: str) -> list[tuple[Pattern, Entry]]:
+    """Rules by which who comes from an address may do all."""
+    names = {AclResource.CLUSTER: "kafka-cluster"}
+    kinds = (AclResource.TOPIC, AclResource.GROUP, AclResource.CLUSTER, AclResource.TRANSACTIONAL_ID)
+    allowed = Entry(ANONYMOUS, host, AclOperation.ALL, AclPermission.ALLOW)
+    return [(Pattern(kind, AclPattern.LITERAL, names.get(kind, "*")), allowed) for kind in kinds]
+
+
+@pytest.fixture(scope="module")
+def guarded(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """A broker where everything is allowed from HOST and nothing from elsewhere."""
+    address = fresh_chroot(zookeeper_server)
+    asyncio.run(write_rules(address.connect_string, everything_from(HOST)))
+    properties = broker_properties(address.connect_string, AUTHORIZER)
+    process = BrokerProcess(1, tmp_path_factory.mktemp("guarded"), free_ports(1)[0], properties)
+    try:
+        yield process.start().wait_until_ready(START_TIMEOUT)
+    finally:
+        forget(process)
+        remove_chroot(address)
+
+
+def test_all_apis_are_asked() -> None:
+    load_all()
+    asked = {api_of(type(request)).key for request in requests_for(["a"])}
+    missing = {API_BY_KEY[key].name for key in HANDLERS.keys() - asked - OF_OTHER_TESTS}
+    assert not missing, "they need a request in tests/parity/access_requests.py and a line in the table"
+
+
+def refusals(request: Any) -> set[ErrorCode]:
+    """What the newest version says to somebody who may do nothing."""
+    name = api_of(type(request)).name
+    if name == "Produce":
+        return {ID_REFUSED if request.transactional_id is not None else TOPIC_REFUSED}
+    if name == "FindCoordinator":
+        return {ID_REFUSED if request.key_type == 1 else GROUP_REFUSED}
+    if name == "InitProducerId":
+        return {CLUSTER_REFUSED if request.transactional_id is None else ID_REFUSED}
+    if name == "Metadata":
+        return set() if request.topics is None else {TOPIC_REFUSED}
+    return REFUSED_WITH[name]
+
+
+def test_who_may_do_nothing_is_refused_everywhere(guarded: BrokerProcess) -> None:
+    wrong = []
+    with contextlib.closing(Talk(guarded.port, "x", GUEST)) as talk:
+        for request in requests_for(["secret", "more"]):
+            version = versions_to_ask(request)[-1]
+            found = codes_in(talk.ask("guest", in_version(request, version), version)) - {ErrorCode.NONE}
+            if found != refusals(request):
+                wrong.append(f"{api_of(type(request)).name}: {found} instead of {refusals(request)}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_who_may_do_everything_is_refused_nowhere(guarded: BrokerProcess) -> None:
+    wrong = []
+    with contextlib.closing(Talk(guarded.port, "x", HOST)) as talk:
+        for request in requests_for(["open"]):
+            for version in versions_to_ask(request):
+                refused = codes_in(talk.ask("host", in_version(request, version), version)) & REFUSALS
+                if refused:
+                    wrong.append(f"{api_of(type(request)).name} v{version}: {refused}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_topic_that_may_not_be_described_looks_as_if_there_were_none(guarded: BrokerProcess) -> None:
+    with (
+        contextlib.closing(Talk(guarded.port, "x", HOST)) as host,
+        contextlib.closing(Talk(guarded.port, "x", GUEST)) as guest,
+    ):
+        compare_what_is_seen(host, guest)
+
+
+def compare_what_is_seen(host: Talk, guest: Talk) -> None:
+    topic = MetadataRequest.MetadataRequestTopic
+    wanted = [topic(name="there"), topic(name="nowhere")]
+    seen = host.ask("made", MetadataRequest(topics=wanted[:1], allow_auto_topic_creation=True), 12).topics[0]
+    answer = guest.ask("hidden", MetadataRequest(topics=wanted, allow_auto_topic_creation=True), 12)
+    for told in answer.topics:
+        assert (told.error_code, told.topic_id, told.is_internal) == (TOPIC_REFUSED, bytes(16), False)
+        assert not told.partitions
+    assert {told.name for told in answer.topics} == {"there", "nowhere"}
+    by_id = guest.ask("by id", MetadataRequest(topics=[topic(name=None, topic_id=seen.topic_id)]), 12)
+    if seen.topic_id != bytes(16):
+        (told,) = by_id.topics
+        assert (told.error_code, told.name, told.topic_id) == (TOPIC_REFUSED, None, seen.topic_id)
+    names = {each.name for each in host.ask("all", MetadataRequest(topics=None), 12).topics}
+    assert "nowhere" not in names, "who may not describe it does not create it"
+    assert not guest.ask("all", MetadataRequest(topics=None), 12).topics
