@@ -62,8 +62,8 @@ soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), t
 mutants: setup  ## break each line that keeps a promise, one at a time: some test must notice (ten minutes)
 	@$(BIN)/python -m tests.promises
 
-compat: setup compat-spark  ## clusters of Kafka's brokers and ours, the move from one to the other, Spark 4.1 (needs mvn; half an hour)
-	@$(BIN)/python -m pytest -m compat tests/mixed
+compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams and Connect under kills, Spark 4.1 (needs mvn; half an hour)
+	@$(BIN)/python -m pytest -m compat
 
 compat-spark: setup $(OLDEST_SPARK)/.installed  ## Spark's tests on the oldest Spark that is supported
 	@# PySpark 4.1 leaves its sockets to the garbage collector, which warns.
