@@ -366,6 +366,19 @@ class BrokerStore(Znodes):
         except NoNode:
             return
 
+    async def write_user_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """Replace a user's overrides; a user that has none and no clients with any has no node. Raises as above."""
+        if not config and not await self._has_children(znodes.config_path("users", entity)):
+            await self.delete_config("users", entity)
+        else:
+            await self.write_config("users", entity, config)
+
+    async def _has_children(self, path: str) -> bool:
+        try:
+            return bool(await self.children(path))
+        except NoNode:
+            return False
+
     async def notify_config_change(self, entity_type: str, entity: str) -> None:
         """Tell every broker that an entity's overrides changed."""
         data = znodes.encode_config_change(entity_type, entity)

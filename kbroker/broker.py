@@ -19,17 +19,20 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from kbroker import handlers
+from kbroker.client.security import Security
 from kbroker.cluster.access_rules import AccessRules, open_access_rules
 from kbroker.cluster.broker_channels import BrokerChannels
 from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.producer_id_manager import ProducerIdManager
+from kbroker.cluster.scram_users import USERS, ScramUsers
 from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.config.sasl import inter_broker_login, sasl_listeners
 from kbroker.config.shares import controller_settings, settings_of
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
@@ -42,6 +45,7 @@ from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import Services
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
+from kbroker.network.logins import Logins
 from kbroker.network.server import Listener, Server
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -120,6 +124,7 @@ class Broker:
         self._rules: AccessRules | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self._logins: Logins | None = None
         self._logs_open = False
         self._registered = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -262,6 +267,7 @@ class Broker:
             producer_ids=self._producer_ids,
             groups=self._groups,
             transactions=self._transactions,
+            users=ScramUsers(self.zookeeper),
             feature_epoch=await self._read_feature_epoch(),
             workers=self._workers,
             rules=self._rules,
@@ -271,7 +277,13 @@ class Broker:
     def _connection_setup(self) -> ConnectionSetup:
         """How this broker connects to the others."""
         config = self.config
-        return ConnectionSetup(config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms)
+        protocol = config.security_protocols[config.inter_broker_listener]
+        login = inter_broker_login(config, sasl_listeners(config))
+        return ConnectionSetup(
+            config.socket_connection_setup_timeout_ms,
+            config.socket_connection_setup_timeout_max_ms,
+            Security(security_protocol=protocol, **login),
+        )
 
     async def _bind(self) -> None:
         config = self.config
@@ -279,6 +291,11 @@ class Broker:
         limits = server_limits(config)
         limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
         self.server = Server(Dispatcher(self.services, self._rules.authorizer if self._rules else None), limits)
+        users = self.services.users
+        await users.load()
+        self.configs.followers[USERS] = users.refresh
+        self._logins = Logins(config, users)
+        self.server.sasl = await self._logins.listeners()
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
 
@@ -519,6 +536,8 @@ class Broker:
             await self.server.stop(DRAIN_S if controlled else 0.1)
         for task in list(self._tasks):
             task.cancel()
+        if self._logins is not None:
+            await self._logins.close()
         if self._producer_ids is not None:
             await self._producer_ids.close()
         await self._leave_cluster()

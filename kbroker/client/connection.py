@@ -18,7 +18,7 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.authentication import authenticate
+from kbroker.client.authentication import authenticate, authenticate_again
 from kbroker.client.errors import LoginFailed, NotConnected, TimedOut, error_for
 from kbroker.client.security import PLAINTEXT, Security, tls_arguments, tls_failure
 from kbroker.client.session import DEFAULT_MAX_FRAME, Session
@@ -51,6 +51,9 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._closed = self._loop.create_future()
         self._failure: Exception | None = None
+        self._held: list[Sequence[Any]] | None = None
+        """What waits while the client logs in again: nothing else may be sent then."""
+        self._next_login: asyncio.TimerHandle | None = None
 
     @classmethod
     async def open(
@@ -84,10 +87,41 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _log_in(self, security: Security) -> None:
         try:
-            await authenticate(self, security)
+            again_s = await authenticate(self, security)
         except BaseException:
             self.abort()
             raise
+        self._log_in_later(security, again_s)
+
+    def _log_in_later(self, security: Security, pause_s: float) -> None:
+        if pause_s and self._failure is None:
+            self._next_login = self._loop.call_later(pause_s, self._begin_login, security)
+
+    def _begin_login(self, security: Security) -> None:
+        self._login = self._loop.create_task(self._log_in_again(security))
+
+    async def _log_in_again(self, security: Security) -> None:
+        """Log in before the login is over (KIP-368); requests wait meanwhile. Failing, the connection ends."""
+        self._held = []
+        try:
+            async with asyncio.timeout(DEFAULT_TIMEOUT_S):
+                again_s = await authenticate_again(self, security)
+        except (OSError, KafkaError) as error:
+            self._end(error if isinstance(error, LoginFailed) else NotConnected(f"{self.address}: no login: {error}"))
+            return
+        held, self._held = self._held, None
+        for parts in held:
+            self._write(parts)
+        self._log_in_later(security, again_s)
+
+    async def ask_first(self, message: Message, version: int) -> Any:
+        """Send a request of a login, past those that wait for its end, and return the answer."""
+        held, self._held = self._held, None
+        try:
+            answer = self.send(message, version)
+        finally:
+            self._held = held
+        return await answer
 
     @property
     def is_closed(self) -> bool:
@@ -158,6 +192,9 @@ class Connection(asyncio.BufferedProtocol):
         return self.session.version_for(request_type, highest)
 
     def _write(self, parts: Sequence[Any]) -> None:
+        if self._held is not None:
+            self._held.append(parts)
+            return
         transport = self._transport
         assert transport is not None
         if len(parts) > 1 and self._descriptor >= 0 and _is_free(transport):
@@ -197,6 +234,8 @@ class Connection(asyncio.BufferedProtocol):
         """Fail what waits; the first reason stays."""
         if self._failure is None:
             self._failure = error
+        if self._next_login is not None:
+            self._next_login.cancel()
         if self._transport is not None:
             self._transport.abort()
         waiting, self._waiting = self._waiting, {}

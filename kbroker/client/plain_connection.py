@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections import deque
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.authentication import authenticate_plainly
@@ -45,6 +46,9 @@ class PlainConnection:
         self._timeout = timeout
         self._session = Session(client_id, max_frame, pool)
         self._arrived: deque[Response] = deque()
+        self._security = security
+        self._login_ends = inf
+        """When to log in again."""
         context = security.tls_context
         try:
             self._socket = socket.create_connection((host, port), connect_timeout or timeout)
@@ -55,9 +59,28 @@ class PlainConnection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
             if security.protocol.has_sasl:
-                authenticate_plainly(self, security)
+                self._negotiate()
+                self._log_in()
             self._socket.settimeout(timeout)
             self._negotiate()
+        except BaseException:
+            self.close()
+            raise
+
+    def _log_in(self) -> None:
+        """Log in, for the first time or anew (KIP-368); what is in flight is answered before, and kept."""
+        deadline = time.monotonic() + self._timeout
+        while self._session.in_flight:
+            self._receive_more(deadline)
+        early, self._arrived = self._arrived, deque()
+        self._login_ends = inf
+        pause_s = authenticate_plainly(self, self._security)
+        self._login_ends = time.monotonic() + pause_s if pause_s else inf
+        self._arrived = early
+
+    def _log_in_again(self) -> None:
+        try:
+            self._log_in()
         except BaseException:
             self.close()
             raise
@@ -79,6 +102,8 @@ class PlainConnection:
 
     def send(self, message: Message, version: int | None = None) -> None:
         """Send a request without waiting; `version` None: the newest both sides have."""
+        if time.monotonic() > self._login_ends:
+            self._log_in_again()
         _, parts = self._session.send(message, self.version_for(type(message)) if version is None else version)
         try:
             self._socket.sendall(b"".join(parts))  # type: ignore[arg-type]  # requests have no part in a file
@@ -99,24 +124,28 @@ class PlainConnection:
     def _next_answer(self) -> Any:
         deadline = time.monotonic() + self._timeout
         while not self._arrived:
-            if time.monotonic() > deadline:
-                raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s")
-            try:
-                count = self._socket.recv_into(self._session.buffer())
-            except TimeoutError:
-                raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s") from None
-            except OSError as error:
-                raise self._failure(error, f"{self.address} ended the connection") from error
-            if count == 0:
-                raise NotConnected(f"{self.address} closed the connection")
-            try:
-                self._arrived.extend(self._session.received(count))
-            except (FrameError, KafkaError) as error:
-                raise NotConnected(f"{self.address} sent what is no answer: {error}") from error
+            self._receive_more(deadline)
         response = self._arrived.popleft()
         if response.error is not None:
             raise NotConnected(f"{self.address} sent what is no answer: {response.error}")
         return response.message
+
+    def _receive_more(self, deadline: float) -> None:
+        """Wait for bytes, and keep the answers that they complete."""
+        if time.monotonic() > deadline:
+            raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s")
+        try:
+            count = self._socket.recv_into(self._session.buffer())
+        except TimeoutError:
+            raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s") from None
+        except OSError as error:
+            raise self._failure(error, f"{self.address} ended the connection") from error
+        if count == 0:
+            raise NotConnected(f"{self.address} closed the connection")
+        try:
+            self._arrived.extend(self._session.received(count))
+        except (FrameError, KafkaError) as error:
+            raise NotConnected(f"{self.address} sent what is no answer: {error}") from error
 
     def _failure(self, error: OSError, what: str) -> Exception:
         """Return what is raised: TlsFailed where TLS itself failed."""

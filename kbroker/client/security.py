@@ -9,17 +9,15 @@ A broker that connects to others is a client, too: it makes one of its listener'
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from kbroker.client.errors import ConfigurationError, TlsFailed
+from kbroker.client.login import Login, TokenProvider, login_of
 from kbroker.client.settings import check_settings, setting
 from kbroker.protocol.config_def import one_of
 from kbroker.security.security_protocol import SecurityProtocol
-
-TokenProvider = Callable[[], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +39,14 @@ class Security:
     ssl_password: str | None = setting(None, "The password of that key, where it is encrypted.", is_secret=True)
     ssl_check_hostname: bool = setting(True, "Whether a broker's certificate must carry the name it is reached by.")
     ssl_ciphers: str | None = setting(None, "OpenSSL's names of the ciphers for TLS 1.2 that are allowed.")
-    sasl_mechanism: str | None = setting(None, "How the client logs in.")
+    sasl_mechanism: str | None = setting(
+        None, "How the client logs in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER."
+    )
     sasl_username: str | None = setting(None, "The name it logs in with.")
     sasl_password: str | None = setting(None, "The password.", is_secret=True)
+    sasl_jaas_config: str | None = setting(
+        None, "Name and password in Java's notation, instead of the two before.", is_secret=True
+    )
     sasl_oauth_token_provider: TokenProvider | None = setting(
         None, "For OAUTHBEARER: a function without arguments that returns a token.", is_secret=True
     )
@@ -52,12 +55,23 @@ class Security:
         object.__setattr__(self, "security_protocol", self.security_protocol.upper())
         check_settings(self)
         if self.protocol.has_sasl:
-            raise ConfigurationError(f"security_protocol={self.security_protocol!r}: SASL is not there yet")
+            _ = self.login
 
     @property
     def protocol(self) -> SecurityProtocol:
         """What is spoken."""
         return SecurityProtocol(self.security_protocol)
+
+    @cached_property
+    def login(self) -> Login:
+        """As whom the client logs in; raises ConfigurationError that names the setting."""
+        return login_of(
+            self.sasl_mechanism,
+            self.sasl_username,
+            self.sasl_password,
+            self.sasl_jaas_config,
+            self.sasl_oauth_token_provider,
+        )
 
     @cached_property
     def tls_context(self) -> ssl.SSLContext | None:

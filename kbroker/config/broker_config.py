@@ -31,7 +31,25 @@ log = logging.getLogger(__name__)
 SECURITY_PROTOCOLS = tuple(SecurityProtocol)
 WILDCARD_HOSTS = ("0.0.0.0", "::", "0:0:0:0:0:0:0:0")
 _LISTENER = re.compile(r"([A-Za-z0-9_]+)://(\[[0-9a-fA-F:.%]*\]|[^:\[\]]*):(-?\d+)")
-LISTENER_KEYS = (".max.connections", ".max.connection.creation.rate")
+LISTENER_KEYS = (
+    ".max.connections",
+    ".max.connection.creation.rate",
+    ".connections.max.reauth.ms",
+    ".sasl.enabled.mechanisms",
+    ".sasl.jaas.config",
+    ".sasl.login.callback.handler.class",
+    ".sasl.server.callback.handler.class",
+    ".sasl.oauthbearer.clock.skew.seconds",
+    ".sasl.oauthbearer.expected.audience",
+    ".sasl.oauthbearer.expected.issuer",
+    ".sasl.oauthbearer.jwks.endpoint.refresh.ms",
+    ".sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
+    ".sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
+    ".sasl.oauthbearer.jwks.endpoint.url",
+    ".sasl.oauthbearer.scope.claim.name",
+    ".sasl.oauthbearer.sub.claim.name",
+    ".sasl.oauthbearer.token.endpoint.url",
+)
 """Ends of what may be set for one listener, listener.name.<listener>.<key>, and has an effect."""
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 

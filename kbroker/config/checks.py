@@ -7,13 +7,14 @@ from urllib.parse import urlsplit
 
 from kbroker.config.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, BrokerConfig
 from kbroker.config.keys_authorizer import ACL_AUTHORIZER
+from kbroker.config.sasl import inter_broker_login, sasl_listeners
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.security_protocol import SecurityProtocol
 
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 REPLICA_SELECTORS = (RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
-SPOKEN_PROTOCOLS = (SecurityProtocol.PLAINTEXT,)
+SPOKEN_PROTOCOLS = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
 """Those that listeners can speak."""
 OLDEST_INTER_BROKER_PROTOCOL = (3, 4)
 NEWEST_INTER_BROKER_PROTOCOL = (3, 9)
@@ -70,6 +71,7 @@ def check_broker_config(config: BrokerConfig) -> None:
     """Raise ConfigError for the first rule across keys that does not hold."""
     for problem in (*_identity(config), *_listeners(config), *_times_and_sizes(config)):
         raise ConfigError(problem)
+    inter_broker_login(config, sasl_listeners(config))
 
 
 def _identity(config: BrokerConfig) -> Iterator[str]:

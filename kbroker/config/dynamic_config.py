@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.broker_config import (
@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LISTENER_PREFIX = re.compile(r"^listener\.name\.[^.]+\.")
-"""Before a key that is set for one listener only."""
+_LISTENER_PREFIX = re.compile(
+    r"^listener\.name\.[^.]+\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?"
+)
+"""Before a key that is set for one listener only, or for one mechanism of it."""
 
 TOPICS, BROKERS, DEFAULT_ENTITY = "topics", "brokers", "<default>"
 
@@ -61,6 +63,8 @@ class DynamicConfig:
         self.topic_overrides: dict[str, dict[str, str]] = {}
         self.on_topic_change: Callable[[str], None] = lambda topic: None
         self.on_broker_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
+        self.followers: dict[str, Callable[[str], Awaitable[None]]] = {}
+        """Who else wants to know of changes: type of entity -> what is called with its name."""
         self._zookeeper = zookeeper
         self._broker_id = broker_id
         self._defaults: dict[str, Any] | None = None
@@ -99,6 +103,8 @@ class DynamicConfig:
             self._resolve_broker()
             log.info("broker %s: dynamic configuration changed", entity)
             self.on_broker_change(before, self.broker)
+        elif entity_type in self.followers:
+            await self.followers[entity_type](entity)
 
     async def load_topics(self, topics: Iterable[str]) -> None:
         """Read the overrides of topics whose logs are about to be made: nobody is notified of new topics."""

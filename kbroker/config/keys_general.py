@@ -258,7 +258,6 @@ class NetworkKeys:
         "connection.failed.authentication.delay.ms",
         default=100,
         check=at_least(0),
-        effect=False,
         doc="Pause before the connection of a client that failed to authenticate is closed.",
     )
     queued_max_requests: Int = key(

@@ -14,11 +14,10 @@ class SecurityKeys:
     connections_max_reauth_ms: Long = key(
         "connections.max.reauth.ms",
         default=0,
-        effect=False,
         doc="Time after which a SASL client has to authenticate again; 0: never.",
     )
     sasl_server_max_receive_size: Int = key(
-        "sasl.server.max.receive.size", default=524_288, effect=False, doc="Largest message of a SASL handshake."
+        "sasl.server.max.receive.size", default=524_288, doc="Largest message of a SASL handshake."
     )
     security_providers: str | None = key(
         "security.providers", default=None, effect=False, doc="Java security providers."
@@ -155,18 +154,16 @@ class SecurityKeys:
         "sasl.mechanism.inter.broker.protocol",
         default="GSSAPI",
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="SASL mechanism between brokers.",
     )
     sasl_enabled_mechanisms: List = key(
         "sasl.enabled.mechanisms",
         default=("GSSAPI",),
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="SASL mechanisms that clients may use.",
     )
     sasl_server_callback_handler_class: Class | None = key(
-        "sasl.server.callback.handler.class", default=None, effect=False, doc="Java class for the server side of SASL."
+        "sasl.server.callback.handler.class", default=None, doc="For OAUTHBEARER, Kafka's class for signed tokens."
     )
     sasl_kerberos_principal_to_local_rules: List = key(
         "sasl.kerberos.principal.to.local.rules",
@@ -179,15 +176,14 @@ class SecurityKeys:
         "sasl.jaas.config",
         default=None,
         scope=Scope.PER_BROKER,
-        effect=False,
-        doc="Login settings of a SASL mechanism in JAAS form.",
+        doc="Users, or the own login, of a SASL mechanism in JAAS form; only as listener.name.<listener>.<mechanism>.…",
     )
     sasl_client_callback_handler_class: Class | None = key(
         "sasl.client.callback.handler.class", default=None, effect=False, doc="Java class for the client side of SASL."
     )
     sasl_login_class: Class | None = key("sasl.login.class", default=None, effect=False, doc="Java class for logins.")
     sasl_login_callback_handler_class: Class | None = key(
-        "sasl.login.callback.handler.class", default=None, effect=False, doc="Java class for logins' callbacks."
+        "sasl.login.callback.handler.class", default=None, doc="For OAUTHBEARER, Kafka's class for a token endpoint."
     )
     sasl_kerberos_service_name: str | None = key(
         "sasl.kerberos.service.name",
@@ -264,43 +260,40 @@ class SecurityKeys:
         "sasl.login.retry.backoff.ms", default=100, effect=False, doc="First pause between two tries of a login."
     )
     sasl_oauthbearer_scope_claim_name: str = key(
-        "sasl.oauthbearer.scope.claim.name", default="scope", effect=False, doc="Claim that holds the scope."
+        "sasl.oauthbearer.scope.claim.name", default="scope", doc="Claim that holds the scope."
     )
     sasl_oauthbearer_sub_claim_name: str = key(
-        "sasl.oauthbearer.sub.claim.name", default="sub", effect=False, doc="Claim that holds the subject."
+        "sasl.oauthbearer.sub.claim.name", default="sub", doc="Claim that holds the subject."
     )
     sasl_oauthbearer_token_endpoint_url: str | None = key(
-        "sasl.oauthbearer.token.endpoint.url", default=None, effect=False, doc="Where tokens are issued."
+        "sasl.oauthbearer.token.endpoint.url", default=None, doc="Where tokens are issued."
     )
     sasl_oauthbearer_jwks_endpoint_url: str | None = key(
-        "sasl.oauthbearer.jwks.endpoint.url", default=None, effect=False, doc="Where the keys of the issuer are found."
+        "sasl.oauthbearer.jwks.endpoint.url", default=None, doc="Where the keys of the issuer are found."
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms: Long = key(
         "sasl.oauthbearer.jwks.endpoint.refresh.ms",
         default=3_600_000,
-        effect=False,
         doc="How often the issuer's keys are read anew.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: Long = key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
         default=100,
-        effect=False,
         doc="First pause between two tries to read the issuer's keys.",
     )
     sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: Long = key(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         default=10000,
-        effect=False,
         doc="Longest pause between two tries to read the issuer's keys.",
     )
     sasl_oauthbearer_clock_skew_seconds: Int = key(
-        "sasl.oauthbearer.clock.skew.seconds", default=30, effect=False, doc="Difference of clocks that is tolerated."
+        "sasl.oauthbearer.clock.skew.seconds", default=30, doc="Difference of clocks that is tolerated."
     )
     sasl_oauthbearer_expected_audience: List | None = key(
-        "sasl.oauthbearer.expected.audience", default=None, effect=False, doc="Audiences a token may be meant for."
+        "sasl.oauthbearer.expected.audience", default=None, doc="Audiences a token may be meant for."
     )
     sasl_oauthbearer_expected_issuer: str | None = key(
-        "sasl.oauthbearer.expected.issuer", default=None, effect=False, doc="Issuer a token has to come from."
+        "sasl.oauthbearer.expected.issuer", default=None, doc="Issuer a token has to come from."
     )
 
 

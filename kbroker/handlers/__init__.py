@@ -21,6 +21,8 @@ FAMILIES = (
     "producer_states",
     "reassignments",
     "replication",
+    "sasl",
+    "scram_users",
     "topics",
     "transactional_ids",
     "transactional_offsets",

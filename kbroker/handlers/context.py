@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.access_rules import AccessRules
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.producer_id_manager import ProducerIdManager
+    from kbroker.cluster.scram_users import ScramUsers
     from kbroker.config.broker_config import BrokerConfig
     from kbroker.config.dynamic_config import DynamicConfig
     from kbroker.controller.runner import ControllerRunner
@@ -37,6 +38,7 @@ class Services:
     producer_ids: ProducerIdManager
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    users: ScramUsers
     feature_epoch: int
     """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
     workers: Workers

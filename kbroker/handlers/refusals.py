@@ -392,6 +392,14 @@ def _add_partitions_to_txn(response: Any, request: Any, version: int, code: Erro
     return response(results_by_topic_v3_and_below=topics)
 
 
+def _alter_user_scram_credentials(
+    response: Any, request: Any, version: int, code: ErrorCode, message: str | None
+) -> Any:
+    users = dict.fromkeys(each.name for each in (*request.deletions, *request.upsertions))
+    result = response.AlterUserScramCredentialsResult
+    return response(results=[result(user=user, error_code=code, error_message=message) for user in users])
+
+
 def _describe_transactions(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     states = [
         blank(response.TransactionState, transactional_id=transactional_id, error_code=code)
@@ -428,6 +436,7 @@ _PER_ITEM: dict[int, Refuse] = {
     44: _alter_configs,
     45: _alter_partition_reassignments,
     47: _offset_delete,
+    51: _alter_user_scram_credentials,
     61: _describe_producers,
     65: _describe_transactions,
     69: _consumer_group_describe,

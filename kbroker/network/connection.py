@@ -21,7 +21,7 @@ import logging
 from collections import deque
 from struct import Struct
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING, LateAnswer
@@ -34,11 +34,14 @@ from kbroker.security.authorizer import EVERYTHING
 if TYPE_CHECKING:
     import asyncio
 
+    from kbroker.network.authentication import Authentication
     from kbroker.network.buffers import Buffer
     from kbroker.network.channel import Channel
-    from kbroker.network.server import Listener, Server
+    from kbroker.network.limits import ServerLimits
+    from kbroker.network.server import Dispatch, Listener, Server
     from kbroker.replica.reply import Reply
     from kbroker.security.authorizer import Everything
+    from kbroker.security.exchange import Identity
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ _read_size = Struct(">i").unpack_from
 _read_key = Struct(">h").unpack_from
 
 
-def explain_size(first_bytes: bytes, size: int, limit: int) -> str:
+def explain_size(first_bytes: bytes, size: int, limit: int, key: str = "socket.request.max.bytes") -> str:
     """Say in one line why a frame of this announced size is refused, and what was probably meant."""
     if first_bytes[:2] == b"\x16\x03":
         return "it speaks TLS, but this listener is PLAINTEXT"
@@ -63,7 +66,7 @@ def explain_size(first_bytes: bytes, size: int, limit: int) -> str:
         return "it speaks HTTP, but this is a Kafka listener"
     if size < 0:
         return f"it announced a frame of negative size {size}"
-    return f"it announced a frame of {size} bytes, more than socket.request.max.bytes={limit}"
+    return f"it announced a frame of {size} bytes, more than {key}={limit}"
 
 
 def explain_request_size(api_key: int, size: int, limit: int) -> str:
@@ -78,6 +81,7 @@ class Connection:
     __slots__ = (
         "_cancelled_when_closed",
         "_channel",
+        "_dispatch",
         "_expected",
         "_frame",
         "_frame_end",
@@ -87,6 +91,7 @@ class Connection:
         "_in_work",
         "_late",
         "_late_scheduled",
+        "_login_limits",
         "_out",
         "_out_index",
         "_out_offset",
@@ -102,6 +107,7 @@ class Connection:
         "client_software_name",
         "client_software_version",
         "host",
+        "is_by_token",
         "last_active",
         "listener",
         "port",
@@ -125,8 +131,13 @@ class Connection:
         """What the principal may do; dispatch keeps it up to date."""
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
+        self.is_by_token = False
+        """Whether a delegation token was the password: then no tokens are given out."""
         self.state = READING
         self.last_active = monotonic()
+        self._dispatch: Dispatch = server.dispatch
+        self._login_limits: ServerLimits | None = None
+        """What holds before the login, in place of the server's limits."""
         self._paused = False
         self._partial: bytearray | None = None
         """The first bytes of a frame: too few to know its size, or whether its API may be as large."""
@@ -156,6 +167,17 @@ class Connection:
         self._out_index = 0
         self._out_offset = 0
         server.loop.add_reader(channel.fileno(), self._on_readable)
+
+    def log_in_first(self, login: Authentication, limits: ServerLimits) -> None:
+        """Nothing is served before the login, and nothing large is read."""
+        self._dispatch, self._login_limits = login, limits
+
+    def logged_in(self, identity: Identity, login: Authentication | None) -> None:
+        """Serve whoever it is; `login`: what watches over a login that ends some day."""
+        self.principal = f"User:{identity.name}"
+        self.is_by_token = identity.is_token
+        self._login_limits = None
+        self._dispatch = self._server.dispatch if login is None else login
 
     def __repr__(self) -> str:
         return f"{self.host}:{self.port} on {self.listener}"
@@ -225,9 +247,10 @@ class Connection:
             self._server.buffers.give_back(buffer)
             self.close("the client closed it", logging.DEBUG)
             return
-        if count > 4 and self._server.limits.queued_max_bytes <= 0:
+        limits = self._login_limits or self._server.limits
+        if count > 4 and limits.queued_max_bytes <= 0:
             end = 4 + _read_size(buffer)[0]
-            if count < end <= len(buffer) and end - 4 <= self._server.limits.small_request_max_bytes:
+            if count < end <= len(buffer) and end - 4 <= limits.small_request_max_bytes:
                 self.last_active = monotonic()
                 self._frame, self._frame_start, self._frame_filled, self._frame_end = buffer, 4, count, end
                 return
@@ -261,7 +284,7 @@ class Connection:
         Returns the buffer of a frame that is to be filled.
         """
         start = 0
-        limits = self._server.limits
+        limits = self._login_limits or self._server.limits
         limited = limits.queued_max_bytes > 0
         while end - start >= 4:
             (size,) = _read_size(buffer, start)
@@ -270,7 +293,7 @@ class Connection:
                     break
                 reason = self._refusal_of_size(buffer, start, size)
                 if reason:
-                    self.close(reason, logging.WARNING)
+                    self._refuse_size(reason)
                     return None
             if (
                 size > LARGE_FRAME
@@ -304,13 +327,20 @@ class Connection:
 
     def _refusal_of_size(self, buffer: Buffer, start: int, size: int) -> str | None:
         """Say why a frame that is not small is refused; None when its API may be as large."""
-        limits = self._server.limits
+        limits = self._login_limits or self._server.limits
         if not 0 <= size <= limits.request_max_bytes:
-            return explain_size(bytes(buffer[start : start + 8]), size, limits.request_max_bytes)
+            key = "socket.request.max.bytes" if self._login_limits is None else "sasl.server.max.receive.size"
+            return explain_size(bytes(buffer[start : start + 8]), size, limits.request_max_bytes, key)
         (api_key,) = _read_key(buffer, start + 4)
         if api_key in LARGE_REQUESTS and (self.takes_brokers or api_key not in BROKER_REQUESTS):
             return None
         return explain_request_size(api_key, size, limits.small_request_max_bytes)
+
+    def _refuse_size(self, reason: str) -> None:
+        if self._login_limits is None:
+            self.close(reason, logging.WARNING)
+        else:
+            cast("Authentication", self._dispatch).refuse_size(self, reason)
 
     def _begin_frame(self, buffer: Buffer, start: int, end: int, size: int) -> Buffer | None:
         try:
@@ -355,7 +385,7 @@ class Connection:
             return False
         self.last_active = monotonic()
         try:
-            answer = self._server.dispatch(self, frame)
+            answer = self._dispatch(self, frame)
         except CloseConnection as error:
             self.close(str(error), logging.WARNING)
             return False
@@ -537,6 +567,16 @@ class Connection:
             self._go_on()
 
     # -- the end ------------------------------------------------------------------------------------------------------
+
+    def close_later(self, delay_s: float, parts: list[Any] | None, reason: str, level: int) -> None:
+        """Read nothing more; after the delay send the parts (None: nothing) and close."""
+        self.state, self._pending = WORKING, True
+        self._server.loop.call_later(delay_s, self._close_now, parts, reason, level)
+
+    def _close_now(self, parts: list[Any] | None, reason: str, level: int) -> None:
+        if parts is not None and self.state is not CLOSED:
+            self._send(parts)  # a few bytes on a line where nothing waits: if they do not go out now, they never do
+        self.close(reason, level)
 
     def close(self, reason: str, level: int = logging.INFO) -> None:
         """Close the socket now; what was not sent is lost."""

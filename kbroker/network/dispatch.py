@@ -33,6 +33,7 @@ from kbroker.replica.turns import finished, in_turns
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
     from kbroker.network.connection import Connection
+    from kbroker.protocol.headers import RequestHeader
     from kbroker.protocol.schema import Message
     from kbroker.security.authorizer import Authorizer
 
@@ -269,6 +270,13 @@ class Dispatcher:
         entry = response.ApiVersion(api_key=API_VERSIONS, min_version=api.min_version, max_version=api.max_version)
         answer = response(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[entry])
         return encode_response(answer, 0, correlation_id)
+
+    def refuse(self, header: RequestHeader, request: Message, code: ErrorCode, text: str) -> list[Any] | None:
+        """Return the parts of the API's response for a request that no handler is to see; None where there is none."""
+        if header.api_key == PRODUCE and getattr(request, "acks", -1) == 0:
+            return None
+        answer = refusal(header.api_key, request, header.api_version, code, text)
+        return encode_response(answer, header.api_version, header.correlation_id)
 
     def _refuse(self, ctx: RequestContext, request: Any, error: BaseException) -> Message:
         """Return the API's response for a request that failed as a whole."""

@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Any
 
 from kbroker.network.admission import Admission
+from kbroker.network.authentication import Authentication, SaslListener
 from kbroker.network.buffers import BufferPool, Scratch
 from kbroker.network.channel import PlainChannel
 from kbroker.network.connection import Connection
@@ -73,6 +74,8 @@ class Server:
         self.ports: dict[str, int] = {}
         """Listener name -> the port really bound (port 0 picks one)."""
         self.bytes_in_flight = 0
+        self.sasl: dict[str, SaslListener] = {}
+        """Listeners whose clients log in first, and how; set before `start`."""
         self._listeners: dict[str, Listener] = {}
         self._sockets: dict[str, socket.socket] = {}
         self._admission = Admission(self.limits)
@@ -173,7 +176,11 @@ class Server:
             client.close()
             return
         there_is_room = self._admission.enter(name, host)
-        self.connections.add(Connection(self, PlainChannel(client), self._listeners[name], host, address[1]))
+        connection = Connection(self, PlainChannel(client), self._listeners[name], host, address[1])
+        self.connections.add(connection)
+        sasl = self.sasl.get(name)
+        if sasl is not None:
+            connection.log_in_first(Authentication(sasl, self.dispatch), sasl.limits(self.limits))
         if not there_is_room:
             self._make_room()
 

@@ -29,7 +29,7 @@ LINKS = ("segment", "controller", "protocol", "spark_connector")
 
 
 def is_declaration(file: Path) -> bool:
-    return file.parent.name == "config" and file.stem not in ("broker_config", "checks", "shares")
+    return file.parent.name == "config" and file.stem not in ("broker_config", "checks", "sasl", "shares")
 
 
 def read_names(tree: ast.AST) -> Iterator[str]:

@@ -1,0 +1,75 @@
+"""Where OAUTHBEARER's tokens come from when no function of the user's gives them: an OAuth server, or nobody's.
+
+    TokenEndpoint("https://idp/token", "id", "secret", "kafka")()      a client's own grant (RFC 6749, 4.4)
+    UnsecuredTokens({"unsecuredLoginStringClaim_sub": "alice"})()       without a signature, for development
+
+Each call returns a new token; it may wait, and is made outside of an event loop.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kbroker.security.tokens import unsecured_claims, unsecured_token
+
+TIMEOUT_S = 10.0
+LARGEST_ANSWER = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEndpoint:
+    """Asks an OAuth server with an id and a secret; raises OSError, which holds neither."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+
+    def __call__(self) -> str:
+        """Return a new token."""
+        form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
+        secret = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
+        headers = {
+            "Authorization": f"Basic {secret}",
+            "Accept": "application/json",
+            "Content-Type": "application/x-www-form-urlencoded",
+        }
+        if urllib.parse.urlsplit(self.url).scheme not in ("http", "https"):
+            raise OSError(f"the token endpoint {self.url} is no http or https address")
+        request = urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                answer: Any = json.loads(response.read(LARGEST_ANSWER))
+        except urllib.error.HTTPError as error:
+            error.close()
+            raise OSError(f"the token endpoint {self.url} answers {error.code} {error.reason}") from None
+        except (urllib.error.URLError, TimeoutError) as error:
+            raise OSError(f"the token endpoint {self.url} does not answer: {error}") from None
+        except ValueError:
+            raise OSError(f"the token endpoint {self.url} answers no JSON") from None
+        token = answer.get("access_token") if isinstance(answer, dict) else None
+        if not isinstance(token, str) or not token:
+            raise OSError(f"the token endpoint {self.url} gives no access_token")
+        return token
+
+
+@dataclass(frozen=True, slots=True)
+class UnsecuredTokens:
+    """Makes tokens of the unsecuredLogin… options of a log-in module."""
+
+    options: Mapping[str, str] = field(repr=False)
+
+    def __call__(self) -> str:
+        """Return a new token; raises ValueError when the options name nobody."""
+        claims = unsecured_claims(self.options, int(time.time() * 1000))
+        if claims is None:
+            raise ValueError("unsecuredLoginStringClaim_sub is missing: it names whom the token stands for")
+        return unsecured_token(claims)

@@ -1,0 +1,137 @@
+"""DescribeUserScramCredentials and AlterUserScramCredentials: who may log in by SCRAM (KIP-554).
+
+Clients send salt and salted password; what is kept is derived of them, and lets nobody log in elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
+from kbroker.handlers.context import RequestContext, Services
+from kbroker.handlers.demands import ALTER, DESCRIBE, controller_first, on_cluster
+from kbroker.handlers.registry import handles
+from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.security import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from kbroker.security.exchange import SCRAM_SHA_256, SCRAM_SHA_512
+from kbroker.security.scram import (
+    MINIMUM_ITERATIONS,
+    ScramCredential,
+    credential_of,
+    encode_credential,
+)
+
+log = logging.getLogger(__name__)
+
+MECHANISMS = {1: SCRAM_SHA_256, 2: SCRAM_SHA_512}
+"""As the wire numbers them."""
+NUMBERS = {name: number for number, name in MECHANISMS.items()}
+LARGEST_ITERATIONS = 16384
+Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
+Described = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
+
+
+# -- DescribeUserScramCredentials -------------------------------------------------------------------------------------
+
+
+@handles(DescribeUserScramCredentialsRequest, on_cluster(DESCRIBE))
+async def describe_user_scram_credentials(
+    services: Services, ctx: RequestContext, request: DescribeUserScramCredentialsRequest
+) -> DescribeUserScramCredentialsResponse:
+    """List mechanisms and iterations of the users asked for, or of all, as they stand in ZooKeeper now."""
+    asked = Counter(each.name for each in request.users or ())
+    known = await services.users.read(asked or None)
+    names = sorted(known) if not asked else list(asked)
+    results = [_described(name, asked[name], known.get(name, {})) for name in names]
+    return DescribeUserScramCredentialsResponse(error_code=ErrorCode.NONE, results=results)
+
+
+def _described(name: str, times: int, credentials: Mapping[str, ScramCredential]) -> Described:
+    code, message = ErrorCode.NONE, None
+    if times > 1:
+        code, message = (
+            ErrorCode.DUPLICATE_RESOURCE,
+            f"Cannot describe SCRAM credentials for the same user twice: {name}",
+        )
+    elif not credentials:
+        code, message = (
+            ErrorCode.RESOURCE_NOT_FOUND,
+            f"Attempt to describe a user credential that does not exist: {name}",
+        )
+    infos = [
+        DescribeUserScramCredentialsResponse.CredentialInfo(mechanism=NUMBERS[mechanism], iterations=each.iterations)
+        for mechanism, each in sorted(credentials.items())
+        if code is ErrorCode.NONE
+    ]
+    return Described(user=name, error_code=code, error_message=message, credential_infos=infos)
+
+
+# -- AlterUserScramCredentials ----------------------------------------------------------------------------------------
+
+
+@handles(AlterUserScramCredentialsRequest, controller_first, on_cluster(ALTER))
+async def alter_user_scram_credentials(
+    services: Services, ctx: RequestContext, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    """Set and delete credentials; what is wrong with one of a user leaves all of that user's alone."""
+    changes: dict[str, list[Any]] = {}
+    every: list[Any] = [*request.deletions, *request.upsertions]
+    for change in every:
+        changes.setdefault(change.name, []).append(change)
+    results = []
+    for user, of_user in changes.items():
+        error = await _change(services, user, of_user)
+        code = ErrorCode.NONE if error is None else error.code
+        results.append(Result(user=user, error_code=code, error_message=None if error is None else error.message))
+    return AlterUserScramCredentialsResponse(results=results)
+
+
+async def _change(services: Services, user: str, changes: list[Any]) -> KafkaError | None:
+    """Change one user's credentials; returns what is wrong, if anything is."""
+    try:
+        wanted = {MECHANISMS[change.mechanism]: _wanted(change) for change in _checked(user, changes)}
+        await services.users.change(user, wanted)
+    except KafkaError as error:
+        return error
+    except KeyError:
+        return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist")
+    except ControllerMoved as error:
+        return KafkaError(ErrorCode.NOT_CONTROLLER, str(error))
+    except ZooKeeperError as error:
+        return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"ZooKeeper: {error}")
+    log.info("SCRAM credentials of user %s changed: %s", user, ", ".join(wanted))
+    return None
+
+
+def _checked(user: str, changes: list[Any]) -> list[Any]:
+    """Return the changes if each of them can be made; raises KafkaError."""
+    if not user:
+        raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
+    for change in changes:
+        if change.mechanism not in MECHANISMS:
+            raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+        iterations = getattr(change, "iterations", MINIMUM_ITERATIONS)
+        if iterations < MINIMUM_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations")
+        if iterations > LARGEST_ITERATIONS:
+            raise KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too many iterations")
+    if len({change.mechanism for change in changes}) < len(changes):
+        text = "A user credential cannot be altered twice in the same request"
+        raise KafkaError(ErrorCode.DUPLICATE_RESOURCE, text)
+    return changes
+
+
+def _wanted(change: Any) -> str | None:
+    """Return the text that is kept of an upsertion, None for a deletion."""
+    if isinstance(change, AlterUserScramCredentialsRequest.ScramCredentialDeletion):
+        return None
+    salted, salt = bytes(change.salted_password), bytes(change.salt)
+    return encode_credential(credential_of(MECHANISMS[change.mechanism], salted, salt, change.iterations))

@@ -1,0 +1,64 @@
+"""What a client's settings say of SASL."""
+
+from typing import Any
+
+import pytest
+
+from kbroker.client.client_config import ConsumerConfig
+from kbroker.client.errors import ConfigurationError
+from kbroker.client.login import Login, login_of
+from kbroker.client.security import Security
+from kbroker.security.jaas import SCRAM_MODULE
+
+BY_TOKEN = f'{SCRAM_MODULE} required username="id" password="hunter2" tokenauth="true";'
+
+
+def test_kafka_pythons_librdkafkas_and_javas_names_say_the_same() -> None:
+    common = {"bootstrap.servers": "b:1", "security.protocol": "sasl_plaintext"}
+    spellings: list[dict[str, Any]] = [
+        {"sasl_mechanism": "scram-sha-256", "sasl_plain_username": "alice", "sasl_plain_password": "hunter2"},
+        {"sasl.mechanisms": "SCRAM-SHA-256", "sasl.username": "alice", "sasl.password": "hunter2"},
+        {
+            "kafka.sasl.mechanism": "SCRAM-SHA-256",
+            "kafka.sasl.jaas.config": f'{SCRAM_MODULE} required username="alice" password="hunter2";',
+        },
+    ]
+    for options in spellings:
+        config = ConsumerConfig.read({**common, **options})
+        assert config.login == Login("SCRAM-SHA-256", "alice", "hunter2")
+        assert "hunter2" not in repr(config)
+        assert "hunter2" not in repr(config.login)
+
+
+def test_a_delegation_token_is_told_by_its_option() -> None:
+    assert login_of("SCRAM-SHA-512", None, None, BY_TOKEN, None) == Login("SCRAM-SHA-512", "id", "hunter2", True)
+
+
+def test_a_function_gives_tokens_or_options_describe_them() -> None:
+    assert login_of("OAUTHBEARER", None, None, None, lambda: "token").token_provider() == "token"
+    jaas = 'a.B required unsecuredLoginStringClaim_sub="alice" extension_traceId="7";'
+    login = login_of("OAUTHBEARER", None, None, jaas, None)
+    assert login.token_provider().count(".") == 2
+    assert login.extensions == {"traceId": "7"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "sasl_mechanism is missing"),
+        ({"sasl_mechanism": "GSSAPI"}, "no Kerberos"),
+        ({"sasl_mechanism": "MAGIC"}, "allowed is PLAIN"),
+        ({"sasl_mechanism": "PLAIN"}, "sasl_username is missing"),
+        ({"sasl_mechanism": "PLAIN", "sasl_username": "a"}, "sasl_password is missing"),
+        ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": 'a.B required password="hunter2"'}, "sasl_jaas_config"),
+        ({"sasl_mechanism": "OAUTHBEARER"}, "sasl_oauth_token_provider is missing"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named_without_its_value(settings: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as caught:
+        Security(security_protocol="SASL_PLAINTEXT", **settings)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_without_sasl_nothing_is_needed() -> None:
+    assert not Security(security_protocol="PLAINTEXT").protocol.has_sasl

@@ -1,0 +1,84 @@
+"""Who may log in by SCRAM, on a real broker: what each mistake is answered."""
+
+from typing import Any
+
+import pytest
+
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.security import (
+    AlterUserScramCredentialsRequest,
+    DescribeUserScramCredentialsRequest,
+)
+from kbroker.security.exchange import SCRAM_SHA_256
+from kbroker.security.scram import salted_password
+from tests.kbroker.asking import Ask
+
+SALT = b"0123456789"
+Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
+Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
+
+
+def upsertion(name: str, mechanism: int = 1, iterations: int = 4096) -> Any:
+    salted = salted_password(SCRAM_SHA_256, "secret", SALT, 4096)
+    return Upsertion(name=name, mechanism=mechanism, iterations=iterations, salt=SALT, salted_password=salted)
+
+
+async def alter(ask: Ask, *changes: Any) -> dict[str, tuple[ErrorCode, str | None]]:
+    deletions = [each for each in changes if isinstance(each, Deletion)]
+    upsertions = [each for each in changes if isinstance(each, Upsertion)]
+    answer = await ask(AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions))
+    return {each.user: (each.error_code, each.error_message) for each in answer.results}
+
+
+async def describe(ask: Ask, *names: str) -> dict[str, Any]:
+    users = [DescribeUserScramCredentialsRequest.UserName(name=name) for name in names]
+    answer = await ask(DescribeUserScramCredentialsRequest(users=users or None))
+    assert answer.error_code is ErrorCode.NONE
+    return {
+        each.user: [(info.mechanism, info.iterations) for info in each.credential_infos] or each.error_code
+        for each in answer.results
+    }
+
+
+async def test_credentials_are_set_shown_changed_and_deleted(ask: Ask, topic_name: str) -> None:
+    user = f"{topic_name} ü/=,"
+    fine = (ErrorCode.NONE, None)
+    assert await alter(ask, upsertion(user), upsertion(user, 2, 5_000)) == {user: fine}
+    assert await describe(ask, user) == {user: [(1, 4096), (2, 5_000)]}
+    assert (await describe(ask))[user] == [(1, 4096), (2, 5_000)]
+    assert await alter(ask, Deletion(name=user, mechanism=2), upsertion(user, 1, 8_192)) == {user: fine}
+    assert await describe(ask, user) == {user: [(1, 8_192)]}
+    assert await alter(ask, Deletion(name=user, mechanism=1)) == {user: fine}
+    assert user not in await describe(ask)
+
+
+async def test_one_mistake_leaves_all_of_that_user_alone_and_others_go_on(ask: Ask, topic_name: str) -> None:
+    good, bad = f"{topic_name}-good", f"{topic_name}-bad"
+    answer = await alter(ask, upsertion(bad), upsertion(bad, 2, 4_095), upsertion(good))
+    assert answer == {bad: (ErrorCode.UNACCEPTABLE_CREDENTIAL, "Too few iterations"), good: (ErrorCode.NONE, None)}
+    assert await describe(ask, bad) == {bad: ErrorCode.RESOURCE_NOT_FOUND}
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ([upsertion("")], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([upsertion("x", 1, 16_385)], ErrorCode.UNACCEPTABLE_CREDENTIAL),
+        ([upsertion("x", 3)], ErrorCode.UNSUPPORTED_SASL_MECHANISM),
+        ([upsertion("x"), upsertion("x")], ErrorCode.DUPLICATE_RESOURCE),
+        ([upsertion("x"), Deletion(name="x", mechanism=1)], ErrorCode.DUPLICATE_RESOURCE),
+        ([Deletion(name="nobody", mechanism=1)], ErrorCode.RESOURCE_NOT_FOUND),
+    ],
+)
+async def test_each_mistake_has_kafkas_code(ask: Ask, changes: list[Any], code: ErrorCode) -> None:
+    ((answer, text),) = (await alter(ask, *changes)).values()
+    assert answer is code
+    assert text
+
+
+async def test_whoever_is_asked_for_twice_or_is_unknown_gets_an_error_of_its_own(ask: Ask) -> None:
+    assert await describe(ask, "nobody", "", "twice", "twice") == {
+        "nobody": ErrorCode.RESOURCE_NOT_FOUND,
+        "": ErrorCode.RESOURCE_NOT_FOUND,
+        "twice": ErrorCode.DUPLICATE_RESOURCE,
+    }

@@ -1,0 +1,111 @@
+"""The keys of an identity provider: a file, an address, and one that is not there."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
+
+from kbroker.config.sasl import JwksSettings
+from kbroker.network.jwks import UNKNOWN_KEY_PAUSE_S, Jwks, fetch
+from kbroker.protocol.config_def import ConfigError
+from kbroker.security.oauthbearer import TokenRefused
+from kbroker.security.signed_tokens import SignedValidator
+
+OLD, NEW = (ECKey.generate_key("P-256", {"kid": name}) for name in ("old", "new"))
+
+
+def document(*keys: Any) -> str:
+    return json.dumps({"keys": [key.as_dict(private=False) for key in keys]})
+
+
+def token(key: Any) -> str:
+    now = int(time.time())
+    return jwt.encode({"alg": "ES256", "kid": key.kid}, {"sub": "alice", "iat": now, "exp": now + 600}, key)
+
+
+class Provider:
+    """Answers over http with whatever keys it has; None: it is broken."""
+
+    def __init__(self) -> None:
+        self.document: str | None = document(OLD)
+        self.asked = 0
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        self.asked += 1
+        body = (self.document or "").encode()
+        status = b"200 OK" if self.document is not None else b"503 Busy"
+        writer.write(b"HTTP/1.0 " + status + b"\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        writer.close()
+
+
+async def until(condition: Any) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+
+
+async def test_a_new_key_is_found_when_a_token_names_it() -> None:
+    provider = Provider()
+    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        jwks = Jwks(JwksSettings(url, 3_600_000, 10, 20))
+        await jwks.start()
+        try:
+            assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
+            provider.document = document(OLD, NEW)
+            with pytest.raises(TokenRefused, match="not known"):
+                jwks.validate(SignedValidator(), token(NEW))
+            await until(lambda: len(jwks.keys) == 2)
+            assert jwks.validate(SignedValidator(), token(NEW)).principal == "alice"
+        finally:
+            await jwks.close()
+
+
+async def test_a_provider_that_breaks_leaves_the_keys_of_before_and_is_asked_again() -> None:
+    provider = Provider()
+    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        jwks = Jwks(JwksSettings(url, 20, 10, 20))
+        await jwks.start()
+        try:
+            provider.document = None
+            await until(lambda: provider.asked >= 4)
+            assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
+            provider.document = document(NEW)
+            await until(lambda: jwks.keys[0].kid == "new")
+        finally:
+            await jwks.close()
+
+
+async def test_a_broker_does_not_start_without_the_keys(tmp_path: Path) -> None:
+    for url in ((tmp_path / "none").as_uri(), "ftp://x/keys", "http://127.0.0.1:1/keys"):
+        with pytest.raises(ConfigError, match="the keys cannot be read"):
+            await Jwks(JwksSettings(url, 1_000, 10, 20)).start()
+
+
+async def test_keys_in_a_file_are_read_once(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(document(OLD))
+    jwks = Jwks(JwksSettings(file.as_uri(), 1, 1, 1))
+    await jwks.start()
+    assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
+    assert jwks._task is None
+    assert fetch(file.as_uri()) == json.loads(document(OLD))
+
+
+async def test_one_unknown_name_asks_the_provider_once_a_minute() -> None:
+    jwks = Jwks(JwksSettings("http://127.0.0.1:1/", 1_000, 10, 20))
+    jwks._note_unknown("k", 100.0)
+    assert jwks._again.is_set()
+    jwks._again.clear()
+    jwks._note_unknown("k", 101.0)
+    assert not jwks._again.is_set()
+    jwks._note_unknown("k", 100.0 + UNKNOWN_KEY_PAUSE_S)
+    assert jwks._again.is_set()
