@@ -14,12 +14,13 @@ from kbroker.verify.columns import Columns
 from kbroker.verify.compaction import check_compaction
 from kbroker.verify.cycles import check_cycles
 from kbroker.verify.groups import check_groups
-from kbroker.verify.history import HISTORY_FILE, settings_of
+from kbroker.verify.history import HISTORY_FILE, STALLED, settings_of
 from kbroker.verify.order import check_order
 from kbroker.verify.reading import read_columns
 from kbroker.verify.versions import Versions, find_versions
 from kbroker.verify.visibility import check_visibility
 
+COMPLETE = "complete"
 VALID, ANOMALY, UNKNOWN = "valid", "anomaly", "unknown"
 EXIT_STATUS = {VALID: 0, ANOMALY: 1, UNKNOWN: 2}
 
@@ -30,10 +31,13 @@ class Settings:
 
     workload: str = "append"
     isolation: str = "read_committed"
-    is_read_to_the_end: bool = True
-    """Whether the last phase read each partition to its end: only then what is missing there is missing."""
-    why_not: str = ""
-    """Why it did not."""
+    final_phase: str = COMPLETE
+    """`complete`: each partition was read to its end; else why it was not."""
+
+    @property
+    def is_read_to_the_end(self) -> bool:
+        """Whether what nobody has read by now is missing: also where nothing more came, though nothing failed."""
+        return self.final_phase == COMPLETE or self.final_phase.startswith(STALLED)
 
     @classmethod
     def of(cls, known: Mapping[str, Any]) -> Settings:
@@ -41,8 +45,7 @@ class Settings:
         return cls(
             workload=str(known.get("workload", "append")),
             isolation=str(known.get("isolation", "read_committed")),
-            is_read_to_the_end=known.get("final_phase", "complete") == "complete",
-            why_not=str(known.get("final_phase", "complete")),
+            final_phase=str(known.get("final_phase", COMPLETE)),
         )
 
 
@@ -93,6 +96,6 @@ def _verdict(columns: Columns, versions: Versions, settings: Settings, anomalies
         return UNKNOWN, "nothing was acknowledged"
     if not len(columns.reads):
         return UNKNOWN, "nothing was read"
-    if not settings.is_read_to_the_end:
-        return UNKNOWN, f"partitions were not read to their ends: {settings.why_not}"
+    if settings.final_phase != COMPLETE:
+        return UNKNOWN, f"partitions were not read to their ends: {settings.final_phase}"
     return VALID, "nothing was found that Kafka does not allow"

@@ -37,6 +37,9 @@ from typing import IO, Any
 INVOKE, OK, FAIL, INFO = "invoke", "ok", "fail", "info"
 NEMESIS = "nemesis"
 HISTORY_FILE = "history.jsonl"
+SETTINGS_FILE = "test.json"
+STALLED = "stalled"
+"""The last phase could read no further, though nothing failed."""
 
 
 class DamagedHistory(Exception):
@@ -147,7 +150,7 @@ def completions(events: Iterable[Event]) -> Iterator[tuple[Event, Event | None]]
 
 def settings_of(folder: Path) -> Mapping[str, Any]:
     """What was asked for when the history was recorded; empty where nobody wrote it down."""
-    path = folder / "test.json"
+    path = folder / SETTINGS_FILE
     if not path.exists():
         return {}
     found = json.loads(path.read_text())

@@ -57,5 +57,5 @@ def test_nothing_is_known_where_nothing_was_acknowledged_or_read() -> None:
     assert judge(columns_of([]), Settings()).reason == "nothing was acknowledged"
     events = [event for event in healthy(1, "append") if event.f == "send"]
     assert judge(columns_of(events), Settings()).verdict in (ANOMALY, UNKNOWN)
-    judgement = judge(columns_of(healthy(1, "append")), Settings(is_read_to_the_end=False, why_not="no time"))
+    judgement = judge(columns_of(healthy(1, "append")), Settings(final_phase="no time"))
     assert (judgement.verdict, judgement.reason) == (UNKNOWN, "partitions were not read to their ends: no time")

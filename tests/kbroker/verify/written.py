@@ -40,7 +40,9 @@ class Written:
 
     def findings(self, workload: str = "append", *, is_read_to_the_end: bool = True) -> dict[str, Finding]:
         """All that is found, what is allowed included."""
-        judgement = judge(self.columns, Settings(workload, is_read_to_the_end=is_read_to_the_end))
+        judgement = judge(
+            self.columns, Settings(workload, final_phase="complete" if is_read_to_the_end else "cut short")
+        )
         return {each.name: each for each in (*judgement.anomalies, *judgement.allowed)}
 
 

@@ -1,0 +1,157 @@
+"""`kbroker verify`: run a workload against any Kafka cluster under faults, and judge what it did."""
+
+import random
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+
+app = typer.Typer(rich_markup_mode=None)
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
+Edn = Annotated[bool, typer.Option("--edn", help="Write the history as EDN too, for Jepsen's checkers.")]
+UNKNOWN_STATUS = 2
+
+
+@app.callback(invoke_without_command=True)
+def run(
+    context: typer.Context,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    workload: Annotated[
+        Literal["append", "queue", "txn", "group", "compact"], typer.Option(help="What the processes do.")
+    ] = "append",
+    duration: Annotated[str, typer.Option("--for", metavar="10m", help="How long: a number and s, m or h.")] = "1m",
+    seed: Annotated[
+        int | None, typer.Option(help="Draws all that is random; default: a new one, which is said.")
+    ] = None,
+    nemesis: Annotated[
+        str, typer.Option(metavar="none|proxy|FILE", help="What breaks: nothing, links, or what a YAML file says.")
+    ] = "none",
+    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the history and the report go.")] = None,
+    client: Annotated[Literal["confluent", "kbroker"], typer.Option(help="Whose clients.")] = "confluent",
+    processes: Annotated[int, typer.Option(min=2, help="How many at the same time.")] = 8,
+    topics: Annotated[int, typer.Option(min=1)] = 2,
+    partitions: Annotated[int, typer.Option(min=1, help="Of each topic.")] = 3,
+    replicas: Annotated[int, typer.Option(min=0, help="Of each partition; default: 3, or all brokers.")] = 0,
+    fault_seconds: Annotated[float, typer.Option(min=0.1, help="About how long each fault and each pause is.")] = 5.0,
+    final_seconds: Annotated[
+        float, typer.Option(min=1, help="How long the last phase goes on when it reads nothing new.")
+    ] = 60.0,
+    keep_topics: Annotated[bool, typer.Option("--keep-topics", help="Do not delete the topics at the end.")] = False,
+    setting: ClientSetting = None,
+    edn: Edn = False,
+) -> None:
+    """Run a workload under faults, and judge its history; exit 0: valid, 1: an anomaly, 2: nobody knows.
+
+    \b
+    kbroker verify -b broker:9092 --workload txn --for 10m --nemesis proxy --out results
+    kbroker verify check results       # judge it again, without a cluster
+    """
+    if context.invoked_subcommand is not None:
+        return
+    import time
+
+    _need_numpy()
+    from kbroker.cli.errors import CommandFailed
+    from kbroker.verify.clients import ClientProblem, LibraryMissing
+    from kbroker.verify.hooks import HookFailed
+    from kbroker.verify.runner import Plan, TrialFailed, run_test
+
+    chosen = random.randrange(1_000_000) if seed is None else seed
+    plan = Plan(
+        bootstrap,
+        workload,
+        seconds_of(duration),
+        chosen,
+        nemesis,
+        client,
+        processes,
+        topics,
+        partitions,
+        replicas,
+        fault_seconds,
+        final_seconds,
+        keep_topics,
+        parse_settings(setting, "-X"),
+    )
+    folder = out or Path(f"verify-{workload}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        run_test(plan, folder, lambda text: print(text, file=sys.stderr, flush=True))
+    except (ClientProblem, HookFailed, LibraryMissing, TrialFailed) as error:
+        print(f"kbroker: {error}", file=sys.stderr)
+        raise typer.Exit(UNKNOWN_STATUS) from error
+    except OSError as error:
+        raise CommandFailed(f"{folder}: {error.strerror}") from error
+    _judge(folder, edn)
+
+
+@app.command()
+def check(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with a history.jsonl.")], edn: Edn = False
+) -> None:
+    """Judge a recorded history again, without a cluster."""
+    _need_numpy()
+    _judge(folder, edn)
+
+
+def seconds_of(text: str) -> float:
+    """Seconds of `90s`, `10m`, `1.5h`, or of a bare number."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    try:
+        found = float(number) * UNITS[unit]
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 366 * 86_400:
+        raise typer.BadParameter(f"{text!r} is not a time as 90s, 10m or 1h", param_hint="--for")
+    return found
+
+
+def _need_numpy() -> None:
+    from kbroker.cli.errors import CommandFailed
+
+    try:
+        import numpy  # noqa: F401
+    except ImportError as error:
+        raise CommandFailed("numpy is not installed: pip install 'kbroker[verify]'") from error
+
+
+def _judge(folder: Path, edn: bool) -> None:
+    from kbroker.verify.checker import EXIT_STATUS, judge_folder
+    from kbroker.verify.history import DamagedHistory
+    from kbroker.verify.report import report_text
+
+    try:
+        judgement = judge_folder(folder)
+    except (DamagedHistory, OSError) as error:
+        print(f"kbroker: {folder}: {error}", file=sys.stderr)
+        raise typer.Exit(UNKNOWN_STATUS) from error
+    text = report_text(judgement)
+    (folder / "report.txt").write_text(text)
+    _write_page(folder, judgement)
+    if edn:
+        _write_edn(folder)
+    print(text, end="")
+    raise typer.Exit(EXIT_STATUS[judgement.verdict])
+
+
+def _write_page(folder: Path, judgement: Any) -> None:
+    from kbroker.verify.picture import draw_picture, make_page
+
+    try:
+        picture = draw_picture(judgement.availability.timeline)
+    except ImportError:
+        print("matplotlib is not installed: no picture (pip install 'kbroker[verify]')", file=sys.stderr)
+        return
+    (folder / "timeline.png").write_bytes(picture)
+    (folder / "report.html").write_text(make_page(judgement, picture))
+
+
+def _write_edn(folder: Path) -> None:
+    from kbroker.verify.edn import edn_lines
+    from kbroker.verify.history import HISTORY_FILE, read_history
+
+    with (folder / "history.edn").open("w") as file:
+        file.writelines(f"{line}\n" for line in edn_lines(read_history(folder / HISTORY_FILE)))

@@ -1,0 +1,62 @@
+"""Tests for kbroker.cli.verify: a recorded history is judged, and the exit status says how."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import typer
+
+from kbroker.cli.verify import seconds_of
+from kbroker.verify.history import write_history
+from tests.kbroker.cli.commands import kbroker
+from tests.kbroker.verify.edits import EDITS
+from tests.kbroker.verify.simulated import healthy
+
+
+def test_a_healthy_history_is_valid_and_its_report_is_written(tmp_path: Path) -> None:
+    write_history(tmp_path / "history.jsonl", healthy(1, "append"))
+    done = kbroker("verify", "check", str(tmp_path), "--edn")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("VALID: ")
+    assert (tmp_path / "report.txt").read_text() == done.stdout
+    assert (tmp_path / "timeline.png").stat().st_size > 0
+    assert "data:image/png" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "history.edn").read_text().startswith("{:index 0")
+
+
+def test_an_anomaly_and_what_nobody_knows_have_their_own_status(tmp_path: Path) -> None:
+    events = healthy(1, "append")
+    assert EDITS["lost-write"][0](events, random.Random(1))
+    write_history(tmp_path / "history.jsonl", events)
+    done = kbroker("verify", "check", str(tmp_path))
+    assert done.returncode == 1, done.stderr
+    assert "lost-write" in done.stdout.splitlines()[0]
+
+    write_history(tmp_path / "history.jsonl", healthy(1, "append"))
+    (tmp_path / "test.json").write_text(json.dumps({"final_phase": "a broker was away"}))
+    done = kbroker("verify", "check", str(tmp_path))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        2,
+        "UNKNOWN: partitions were not read to their ends: a broker was away",
+    )
+
+
+def test_what_is_no_history_is_named_and_its_status_is_that_nobody_knows(tmp_path: Path) -> None:
+    done = kbroker("verify", "check", str(tmp_path))
+    assert done.returncode == 2
+    assert "history.jsonl" in done.stderr
+    (tmp_path / "history.jsonl").write_text("{}\n")
+    done = kbroker("verify", "check", str(tmp_path))
+    assert done.returncode == 2
+    assert "line 1 is no event of a history" in done.stderr
+    done = kbroker("verify", "--nemesis", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"))
+    assert done.returncode == 2
+    assert "the nemesis is none, proxy or a YAML file" in done.stderr
+
+
+def test_times_have_units() -> None:
+    assert [seconds_of(text) for text in ("90s", "10m", "1.5h", "7")] == [90, 600, 5400, 7]
+    for text in ("", "m", "x", "-1s", "0", "nan", "inf"):
+        with pytest.raises(typer.BadParameter, match="is not a time"):
+            seconds_of(text)

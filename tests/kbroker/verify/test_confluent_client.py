@@ -1,0 +1,87 @@
+"""Tests for kbroker.verify.confluent_client against a broker; what both libraries must do is asked of both."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.verify.clients import Incoming, Library, Outgoing, Reader, make_library
+
+LIBRARIES = ("confluent", "kbroker")
+PATIENCE_S = 30.0
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest, broker: BrokerProcess) -> Library:
+    return make_library(request.param, broker.bootstrap, {})
+
+
+def read_to_the_end(reader: Reader, keys: list[str]) -> list[Incoming]:
+    """Read until the markers at the end have been passed."""
+    ends = reader.ends(keys)
+    found: list[Incoming] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while any(reader.reached().get(key, 0) < ends[key] for key in keys):
+        assert time.monotonic() < deadline, (reader.reached(), ends)
+        found += reader.poll(0.1)
+    return found
+
+
+def test_records_are_sent_read_and_committed(library: Library, topic_name: str) -> None:
+    library.create_topic(topic_name, 2, 1, {"retention.ms": "-1"})
+    assert library.topics()[topic_name] == 2
+    assert library.brokers() == 1
+    keys = [f"{topic_name}:0", f"{topic_name}:1"]
+    sender = library.sender()
+    outcomes = sender.send([Outgoing(keys[0], 5, 7), Outgoing(keys[0], 6), Outgoing(keys[1], 8)])
+    assert [each.offset for each in outcomes] == [0, 1, 0]
+    sender.crash()
+
+    reader = library.reader(f"{topic_name}-group")
+    reader.assign(dict.fromkeys(keys))
+    found = {(each.key, each.offset): (each.value, each.record_key) for each in read_to_the_end(reader, keys)}
+    assert found == {(keys[0], 0): (b"5", b"7"), (keys[0], 1): (b"6", None), (keys[1], 0): (b"8", None)}
+    reader.commit({keys[0]: 2})
+    assert reader.committed(keys) == {keys[0]: 2, keys[1]: -1}
+    reader.assign({keys[0]: 1})
+    assert [each.offset for each in read_to_the_end(reader, keys[:1])] == [1]
+    reader.crash()
+    library.delete_topics([topic_name])
+
+
+def test_only_committed_transactions_are_read_and_markers_are_passed(library: Library, topic_name: str) -> None:
+    library.create_topic(topic_name, 1, 1, {})
+    key = f"{topic_name}:0"
+    sender = library.sender(f"{topic_name}-id")
+    for value, end in ((1, sender.commit), (2, sender.abort), (3, sender.commit), (4, sender.abort)):
+        sender.begin()
+        (outcome,) = sender.send([Outgoing(key, value)])
+        assert outcome.error is None
+        end()
+    sender.crash()
+    reader = library.reader()
+    reader.assign({key: None})
+    assert [each.value for each in read_to_the_end(reader, [key])] == [b"1", b"3"]
+    assert reader.reached()[key] == 8
+    reader.crash()
+
+
+def test_a_member_tells_what_it_was_given(library: Library, topic_name: str) -> None:
+    library.create_topic(topic_name, 2, 1, {})
+    keys = [f"{topic_name}:0", f"{topic_name}:1"]
+    sender = library.sender()
+    sender.send([Outgoing(key, 1) for key in keys])
+    sender.crash()
+    reader = library.reader(f"{topic_name}-group")
+    reader.subscribe([topic_name])
+    found: list[Incoming] = []
+    changed: set[str] = set()
+    deadline = time.monotonic() + PATIENCE_S
+    while len(found) < 2:
+        assert time.monotonic() < deadline
+        found += reader.poll(0.2)
+        changed.update(reader.rebalances())
+    assert changed == {each.key for each in found} == set(keys)
+    reader.crash()

@@ -1,0 +1,78 @@
+"""Tests for kbroker.verify.runner: whole tests of a real broker, and of one of Apache Kafka's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.verify.checker import VALID, Judgement, judge_folder
+from kbroker.verify.history import read_history
+from kbroker.verify.runner import WORKLOADS, Plan, TrialFailed, run_test
+from tests.fixtures.kafka import JavaBroker
+
+
+def quick(bootstrap: str, workload: str, client: str = "confluent", nemesis: str = "none", seconds: float = 2) -> Plan:
+    return Plan(
+        bootstrap,
+        workload,
+        seconds,
+        seed=3,
+        nemesis=nemesis,
+        client=client,
+        processes=4,
+        topics=1,
+        partitions=2,
+        fault_seconds=0.2,
+        final_seconds=30,
+    )
+
+
+def assert_healthy(folder: Path) -> Judgement:
+    """Nothing is wrong; on a machine with no time for anything, nothing may have happened."""
+    judgement = judge_folder(folder)
+    assert not judgement.anomalies, judgement.anomalies
+    assert judgement.verdict == VALID or judgement.reason.startswith("nothing was "), judgement.reason
+    return judgement
+
+
+def test_transactions_on_a_healthy_broker_are_valid_and_faults_are_recorded(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    faults = tmp_path / "faults.yaml"
+    faults.write_text("faults: {touch: {do: 'echo $n >> done', undo: 'echo $n >> undone', choose: {n: [1, 2]}}}")
+    folder = tmp_path / "out"
+    said: list[str] = []
+    run_test(quick(broker.bootstrap, "txn", nemesis=str(faults)), folder, said.append)
+    assert_healthy(folder)
+    done, undone = ((tmp_path / name).read_text() for name in ("done", "undone"))
+    assert done == undone != ""
+    assert {event.f for event in read_history(folder / "history.jsonl") if event.process == "nemesis"} == {
+        "touch",
+        "heal",
+    }
+    assert json.loads((folder / "test.json").read_text())["final_phase"] == "complete"
+    assert any("touch n=" in line for line in said)
+
+
+def test_a_group_of_our_own_clients_is_valid_and_its_offsets_are_asked_for(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    run_test(quick(broker.bootstrap, "group", "kbroker"), tmp_path / "out", lambda _: None)
+    assert len(assert_healthy(tmp_path / "out").columns.fetches) == 2
+
+
+def test_a_folder_with_a_history_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "history.jsonl").write_text("")
+    with pytest.raises(TrialFailed, match="has a history already"):
+        run_test(quick("127.0.0.1:1", "append"), tmp_path, lambda _: None)
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("workload", WORKLOADS)
+def test_a_healthy_kafka_is_valid(kafka_broker: JavaBroker, tmp_path: Path, workload: str) -> None:
+    run_test(quick(kafka_broker.bootstrap, workload, seconds=10), tmp_path / "out", lambda _: None)
+    judgement = judge_folder(tmp_path / "out")
+    assert judgement.verdict == VALID, (judgement.reason, judgement.anomalies)

@@ -1,0 +1,32 @@
+"""Tests for kbroker.verify.workers: what a history says of what clients said."""
+
+from kbroker.verify.clients import Incoming, Outcome, Outgoing
+from kbroker.verify.history import FAIL, INFO, OK
+from kbroker.verify.workers import by_key, told, type_of
+
+
+def test_only_what_certainly_did_not_happen_has_failed() -> None:
+    fine, refused, unknown = Outcome(3), Outcome(error="too large", is_definite=True), Outcome(error="timed out")
+    assert type_of([fine, Outcome()]) == (OK, None)
+    assert type_of([refused, refused]) == (FAIL, "too large")
+    assert type_of([unknown]) == (INFO, "timed out")
+    assert type_of([fine, refused]) == (INFO, "too large")
+    assert type_of([refused, unknown]) == (INFO, "too large")
+
+
+def test_a_send_has_its_offset_only_where_the_client_was_told() -> None:
+    assert told(Outgoing("t:0", 5), Outcome(3)) == ["send", "t:0", [3, 5]]
+    assert told(Outgoing("t:0", 5), Outcome()) == ["send", "t:0", 5]
+    assert told(Outgoing("t:0", 5), Outcome(3, "no")) == ["send", "t:0", 5]
+    assert told(Outgoing("t:0", 5, 9), Outcome(3)) == ["send", "t:0", [3, 5, "9"]]
+    assert told(Outgoing("t:0", 5, 9), Outcome()) == ["send", "t:0", [None, 5, "9"]]
+
+
+def test_what_was_read_is_told_as_it_came_even_what_is_no_value_of_ours() -> None:
+    records = [
+        Incoming("t:0", 1, b"5", None),
+        Incoming("t:1", 0, b"7", b"9"),
+        Incoming("t:0", 2, "\u0663".encode(), None),
+        Incoming("t:0", 3, None, None),
+    ]
+    assert by_key(records) == {"t:0": [[1, 5], [2, "\u0663"], [3, ""]], "t:1": [[0, 7, "9"]]}
