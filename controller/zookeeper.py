@@ -63,6 +63,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+STAND_IN_NODE = "/zookeeper/stand-in"
 CLOSE_PATIENCE_S = 3.0
 """How long closing waits for a server that says nothing."""
 
@@ -330,6 +331,10 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
             raise TooLarge(
                 f"{request.path}: {size} bytes are more than ZooKeeper takes at once (jute.maxbuffer, 1 MiB by default)"
             )
+
+    async def is_stand_in(self) -> bool:
+        """Whether this is no ZooKeeper but kbroker's stand-in, which says so in a node that nothing else has."""
+        return await self._call(serialization.Exists(STAND_IN_NODE, None)) is not None
 
     def _path(self, path: str) -> str:
         return (self._chroot + path) if path != "/" else (self._chroot or "/")

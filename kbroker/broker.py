@@ -28,6 +28,7 @@ from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.producer_id_manager import ProducerIdManager
 from kbroker.cluster.scram_users import USERS, ScramUsers
 from kbroker.cluster.setup_timeout import ConnectionSetup
+from kbroker.cluster.stand_in_refusal import refuse_stand_in
 from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
@@ -163,6 +164,7 @@ class Broker:
             await self.zookeeper.connect()
         finally:
             patience.cancel()
+        refuse_stand_in(config, is_stand_in=await self.zookeeper.is_stand_in())
         await self.zookeeper.ensure_top_level_paths()
         self._rules = await open_access_rules(config, self.zookeeper)
 

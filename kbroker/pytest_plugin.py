@@ -24,9 +24,14 @@ _CLUSTER: pytest.StashKey[Cluster] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Offer `--kbroker-brokers`, and the ini keys kbroker_brokers and kbroker_properties."""
+    """Offer `--kbroker-brokers`, and the ini keys kbroker_brokers, kbroker_properties and kbroker_zookeeper."""
     parser.addoption("--kbroker-brokers", type=int, default=None, help="brokers of the kbroker_cluster fixture")
     parser.addini("kbroker_brokers", default="1", help="brokers of the kbroker_cluster fixture")
+    parser.addini(
+        "kbroker_zookeeper",
+        default="",
+        help="stand-in, embedded, or HOST:PORT/chroot of one that runs; default: what suits",
+    )
     parser.addini(
         "kbroker_properties", type="linelist", help="Kafka's broker keys of these brokers, a key=value a line"
     )
@@ -45,7 +50,9 @@ def kbroker_cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
     config = request.config
     wanted = config.getoption("--kbroker-brokers") or int(config.getini("kbroker_brokers"))
-    with Cluster(brokers=wanted, properties=_properties(config.getini("kbroker_properties"))) as cluster:
+    zookeeper = config.getini("kbroker_zookeeper") or None
+    properties = _properties(config.getini("kbroker_properties"))
+    with Cluster(brokers=wanted, properties=properties, zookeeper=zookeeper) as cluster:
         config.stash[_CLUSTER] = cluster
         yield cluster
 

@@ -42,8 +42,9 @@ class Cluster:
     ) -> None:
         """Describe the cluster; nothing runs yet.
 
-        `properties`: Kafka's broker keys, for each broker. `zookeeper`: connect string of one that runs, else an
-        embedded one. `directory`: where the data goes and stays; default: a temporary one.
+        `properties`: Kafka's broker keys, for each broker. `zookeeper`: connect string of one that runs, or which to
+        run: "stand-in", "embedded"; by itself a real one where a JVM and its jars are there. `directory`: where the
+        data goes and stays; default: a temporary one.
         """
         self._is_temporary = directory is None
         self.directory = directory if directory is not None else _new_directory()

@@ -7,6 +7,11 @@ import typer
 
 from kbroker.cli.options import Setting, parse_settings
 
+ZOOKEEPER_HELP = (
+    "HOST:PORT/chroot of a ZooKeeper that runs; or which to run: `embedded` (a real one, needs a JVM and PySpark's "
+    "jars), `stand-in` (needs nothing, is there at once). Default: a real one where it can run, else the stand-in."
+)
+
 
 def dev(
     brokers: Annotated[int, typer.Option(min=1, max=100, help="Number of brokers; their ids start at 1.")] = 1,
@@ -14,9 +19,7 @@ def dev(
         int, typer.Option(min=0, max=65_535, help="Port of the first broker, the others follow; 0: free ones.")
     ] = 9092,
     data: Annotated[Path, typer.Option(help="Directory that keeps all data.")] = Path("kbroker-data"),
-    zookeeper: Annotated[
-        str | None, typer.Option(help="HOST:PORT/chroot of a ZooKeeper that runs; default: an embedded one.")
-    ] = None,
+    zookeeper: Annotated[str | None, typer.Option(help=ZOOKEEPER_HELP)] = None,
     ready_file: Annotated[
         Path | None, typer.Option(help="JSON file to write when every broker serves: addresses, ports, pids.")
     ] = None,

@@ -28,9 +28,11 @@ def _known_errors() -> "Iterator[type[BaseException]]":
     from kbroker.client.errors import ConfigurationError
     from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
     from kbroker.dev.java import JavaNotFound
+    from kbroker.dev.stand_in_zookeeper import StandInError
 
     yield ConfigurationError
     yield EmbeddedZooKeeperError
+    yield StandInError
     yield JavaNotFound
 
 

@@ -291,6 +291,12 @@ class ZooKeeperKeys:
         default=None,
         doc="ZooKeeper servers as host:port,host:port, optionally with a /chroot at the end.",
     )
+    kbroker_allow_stand_in_zookeeper: bool = key(
+        "kbroker.allow.stand.in.zookeeper",
+        default=False,
+        doc="Whether zookeeper.connect may lead to kbroker's stand-in for ZooKeeper, which is for development and "
+        "tests only. `kbroker dev` sets it. Not one of Kafka's keys.",
+    )
     zookeeper_session_timeout_ms: Int = key(
         "zookeeper.session.timeout.ms",
         default=18000,

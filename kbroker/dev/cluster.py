@@ -1,7 +1,7 @@
-"""A whole cluster on one machine: ZooKeeper (embedded, or one that runs) and N brokers, each a child process.
+"""A whole cluster on one machine: ZooKeeper (a real one, the stand-in, or the user's) and N brokers, child processes.
 
     DIR/.lock                            held while the cluster runs
-    DIR/zookeeper/                       see embedded_zookeeper.py; absent with a ZooKeeper of the user's
+    DIR/zookeeper/                       see zookeepers.py; absent with a ZooKeeper of the user's
     DIR/broker-1/ … DIR/broker-N/        see broker_process.py
 
 `DevCluster` is the cluster as an object; run.py lives as `kbroker dev`.
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from kbroker.dev.broker_process import BrokerFailed, BrokerProcess
-from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from kbroker.dev.free_ports import free_ports, is_port_free
+from kbroker.dev.stand_in_zookeeper import StandInZooKeeper
+from kbroker.dev.zookeepers import EMBEDDED, KINDS, STAND_IN, OwnZooKeeper, own_zookeeper
 
 FIRST_BROKER_ID = 1
 POLL_SECONDS = 0.01
@@ -50,18 +51,20 @@ class DevCluster:
         """Describe the cluster; nothing runs yet.
 
         `port` is the first broker's, the others follow it; 0 picks free ones. `zookeeper` is the connect string of one
-        that runs. `properties` go to each broker and overrule what the cluster sets. `timeout`: for the start.
+        that runs, or which to run: "stand-in", "embedded"; None: the one that suits (zookeepers.py). `properties` go to
+        each broker and overrule what the cluster sets. `timeout`: for the start.
         """
         self.data_dir = Path(data_dir).absolute()
         self.timeout = timeout
-        self._external_zookeeper = zookeeper
+        self._wanted_zookeeper = zookeeper if zookeeper in KINDS else None
+        self._external_zookeeper = None if zookeeper in KINDS else zookeeper
         self._requested_port = port
         self._broker_count = brokers
         self._properties = dict(properties or {})
         self._stop_requested = False
         self._lock: IO[bytes] | None = None
-        self.zookeeper: EmbeddedZooKeeper | None = None
-        """The embedded ZooKeeper; None when the user gave one."""
+        self.zookeeper: OwnZooKeeper | None = None
+        """None when the user gave one, and before the start."""
         self.brokers: list[BrokerProcess] = []
 
     @property
@@ -77,6 +80,13 @@ class DevCluster:
         assert self.zookeeper is not None, "the cluster is not started"
         return self.zookeeper.connect_string
 
+    @property
+    def zookeeper_kind(self) -> str | None:
+        """Which ZooKeeper runs: "stand-in" or "embedded"; None for the user's own."""
+        if self.zookeeper is None:
+            return None
+        return STAND_IN if isinstance(self.zookeeper, StandInZooKeeper) else EMBEDDED
+
     def broker(self, broker_id: int) -> BrokerProcess:
         """The broker of that id; KeyError when there is none."""
         for broker in self.brokers:
@@ -87,17 +97,20 @@ class DevCluster:
     def start(self) -> "DevCluster":
         """Start everything; return when each broker serves and knows all others.
 
-        Raises DevClusterError, EmbeddedZooKeeperError or BrokerFailed, with nothing left running.
+        Raises DevClusterError, EmbeddedZooKeeperError, StandInError or BrokerFailed, with nothing left running.
         """
         deadline = time.monotonic() + self.timeout
         try:
             self._take_directory()
             ports = self._choose_ports()
             if self._external_zookeeper is None:
-                self.zookeeper = EmbeddedZooKeeper(self.data_dir / "zookeeper").start(self.timeout)
+                self.zookeeper = own_zookeeper(self.data_dir / "zookeeper", self._wanted_zookeeper)
+                self._begin_zookeeper(self.zookeeper)
             self.brokers = [self._make_broker(index, port) for index, port in enumerate(ports)]
             for broker in self.brokers:
                 broker.start()
+            if isinstance(self.zookeeper, StandInZooKeeper):
+                self.zookeeper.wait_until_serving(self.timeout)
             self._wait_until_ready(deadline)
         except BaseException:
             self.kill()
@@ -126,7 +139,7 @@ class DevCluster:
             if not broker.is_running:
                 return broker.why_it_ended()
         if self.zookeeper is not None and not self.zookeeper.is_running:
-            return f"the embedded ZooKeeper ended: see {self.zookeeper.log_file}"
+            return f"{self.zookeeper.name} ended: see {self.zookeeper.log_file}"
         return None
 
     def description(self) -> dict[str, Any]:
@@ -134,6 +147,7 @@ class DevCluster:
         return {
             "bootstrap": self.bootstrap,
             "zookeeper": self.zookeeper_connect,
+            "zookeeper_kind": self.zookeeper_kind,
             "brokers": [
                 {
                     "id": broker.broker_id,
@@ -163,6 +177,13 @@ class DevCluster:
         except OSError as error:
             raise DevClusterError(f"cannot write to the data directory {self.data_dir}: {error.strerror}") from None
 
+    def _begin_zookeeper(self, zookeeper: OwnZooKeeper) -> None:
+        """The brokers need not wait for the stand-in: who connects is served as soon as it can."""
+        if isinstance(zookeeper, StandInZooKeeper):
+            zookeeper.begin()
+        else:
+            zookeeper.start(self.timeout)
+
     def _choose_ports(self) -> list[int]:
         if self._requested_port == 0:
             return free_ports(self._broker_count)
@@ -190,6 +211,8 @@ class DevCluster:
             # After a kill -9 of the whole cluster, the next start waits for the dead brokers' sessions to end.
             "zookeeper.session.timeout.ms": "6000",
         }
+        if self.zookeeper_kind == STAND_IN:
+            properties["kbroker.allow.stand.in.zookeeper"] = "true"
         properties.update(self._properties)
         return BrokerProcess(broker_id, self.data_dir / f"broker-{broker_id}", port, properties)
 

@@ -96,6 +96,8 @@ class EmbeddedZooKeeperError(RuntimeError):
 class EmbeddedZooKeeper:
     """One ZooKeeper server on loopback, from `start` to `stop`; usable as a context manager."""
 
+    name = "the embedded ZooKeeper"
+
     def __init__(self, data_dir: Path | str, port: int = 0, *, tick_time_ms: int = 250) -> None:
         """Name the data directory (made when missing) and the port; 0 picks a free one at the first start."""
         self.data_dir = Path(data_dir).absolute()
@@ -131,6 +133,11 @@ class EmbeddedZooKeeper:
         A second start, after `stop` or `kill`, keeps the port and the data.
         """
         assert not self.is_running, "the embedded ZooKeeper runs already"
+        if (self.data_dir / "stand-in").exists():
+            raise EmbeddedZooKeeperError(
+                f"{self.data_dir} holds the data of the stand-in for ZooKeeper, which a real one cannot read: "
+                "run that (--zookeeper stand-in), or choose another directory"
+            )
         deadline = time.monotonic() + timeout
         try:
             command = [str(find_java()), *JVM_FLAGS]

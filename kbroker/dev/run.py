@@ -17,7 +17,10 @@ from types import FrameType
 from kbroker.dev.broker_process import BrokerFailed, BrokerProcess
 from kbroker.dev.cluster import DevCluster, DevClusterError, StopRequested
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
+from kbroker.dev.stand_in_zookeeper import StandInError
+from kbroker.dev.zookeepers import EMBEDDED, STAND_IN
 
+ZOOKEEPERS = {None: "ZooKeeper", EMBEDDED: "embedded ZooKeeper", STAND_IN: "stand-in for ZooKeeper"}
 WATCH_SECONDS = 0.2
 STOP_LIMIT_S = 20.0
 
@@ -34,14 +37,15 @@ def run(cluster: DevCluster, ready_file: Path | None = None) -> int:
                 write_atomically(ready_file, json.dumps(cluster.description()) + "\n")
         except StopRequested:
             return 0
-        except (DevClusterError, EmbeddedZooKeeperError, BrokerFailed) as error:
+        except (DevClusterError, EmbeddedZooKeeperError, StandInError, BrokerFailed) as error:
             return fail(str(error))
         except OSError as error:
             cluster.kill()
             return fail(f"cannot write {error.filename}: {error.strerror}")
         seconds = time.monotonic() - started_at
         print(
-            f"kbroker serves at {cluster.bootstrap} after {seconds:.1f} s; ZooKeeper at {cluster.zookeeper_connect}, "
+            f"kbroker serves at {cluster.bootstrap} after {seconds:.1f} s; "
+            f"{ZOOKEEPERS[cluster.zookeeper_kind]} at {cluster.zookeeper_connect}, "
             f"data in {cluster.data_dir}; Ctrl-C stops it",
             flush=True,
         )
@@ -68,7 +72,7 @@ class Watch:
         """Tell what has changed; return why the cluster cannot go on, None while it can."""
         cluster = self._cluster
         if cluster.zookeeper is not None and not cluster.zookeeper.is_running:
-            return f"the embedded ZooKeeper ended: see {cluster.zookeeper.log_file}"
+            return f"{cluster.zookeeper.name} ended: see {cluster.zookeeper.log_file}"
         for broker in cluster.brokers:
             if not broker.is_running:
                 self._look_at(broker)

@@ -21,7 +21,6 @@ BACKLOG = 1000
 START_ATTEMPTS = 5
 PROGRAM = "import sys; from kbroker.dev.stand_in.process import main; sys.exit(main(sys.argv[1:]))"
 READY = b"ready\n"
-ABOUT = "for development and tests only: one process, on loopback"
 
 
 class StandInError(RuntimeError):
@@ -31,19 +30,33 @@ class StandInError(RuntimeError):
 class StandInZooKeeper:
     """One stand-in on loopback, from `start` to `stop`; usable as a context manager."""
 
-    kind = "stand-in"
+    name = "the stand-in for ZooKeeper"
 
-    def __init__(self, data_dir: Path | str, port: int = 0, *, sync: bool = False, tick_time_ms: int = 250) -> None:
+    def __init__(
+        self,
+        data_dir: Path | str,
+        port: int = 0,
+        *,
+        sync: bool = False,
+        tick_time_ms: int = 250,
+        host: str = HOST,
+    ) -> None:
         """Name the data directory (made when missing) and the port; 0 picks a free one at the first start.
 
-        `sync`: everything is on the disk before it is acknowledged.
+        `sync`: everything is on the disk before it is acknowledged. `host`: no other than loopback is taken.
         """
+        if host not in (HOST, "localhost"):
+            raise StandInError(
+                f"the stand-in for ZooKeeper does not listen on {host}: it is for development and tests only, "
+                "one process on loopback"
+            )
         self.data_dir = Path(data_dir).absolute()
         self.port = port
         self._sync = sync
         self._tick_time_ms = tick_time_ms
         self._child: ChildProcess | None = None
-        self._ready = -1
+        self._ready: int | None = None
+        """A pipe in which the process says that it serves."""
 
     @property
     def connect_string(self) -> str:
@@ -87,11 +100,11 @@ class StandInZooKeeper:
 
     def wait_until_serving(self, timeout: float = 30.0) -> StandInZooKeeper:
         """Return once it serves; StandInError when it has ended, or takes longer."""
+        assert self._ready is not None, "the stand-in is not started"
         waiting = select.poll()
         waiting.register(self._ready, select.POLLIN)
-        is_told = waiting.poll(1000 * timeout)
-        answer = os.read(self._ready, len(READY)) if is_told else None
-        os.close(self._ready)
+        answer = os.read(self._ready, len(READY)) if waiting.poll(1000 * timeout) else None
+        self._close_ready()
         if answer == READY:
             return self
         if answer is None:
@@ -104,12 +117,14 @@ class StandInZooKeeper:
 
     def stop(self, timeout: float = 10.0) -> None:
         """End it (SIGTERM, then SIGKILL); its data stays. Harmless when it has ended."""
+        self._close_ready()
         child, self._child = self._child, None
         if child is not None:
             child.stop(timeout)
 
     def kill(self) -> None:
         """End it at once, as a crash would (SIGKILL)."""
+        self._close_ready()
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -128,6 +143,11 @@ class StandInZooKeeper:
 
     def __exit__(self, *exception: object) -> None:
         self.stop()
+
+    def _close_ready(self) -> None:
+        if self._ready is not None:
+            os.close(self._ready)
+            self._ready = None
 
     def _listener(self) -> socket.socket:
         """Return a listening socket; the port is ours from now on, nobody can take it."""
@@ -171,9 +191,3 @@ class StandInZooKeeper:
     def _last_words(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines()
         return f"the stand-in for ZooKeeper cannot run: {lines[-1] if lines else 'it wrote nothing'}"
-
-
-def loopback_only(host: str) -> None:
-    """Raise StandInError for any other address: there is nothing that keeps strangers out."""
-    if host not in (HOST, "localhost"):
-        raise StandInError(f"the stand-in for ZooKeeper does not listen on {host}: it is {ABOUT}")

@@ -76,7 +76,7 @@ class Journal:
         if os.path.exists(os.path.join(self._directory, FOLDER_OF_A_REAL_ONE)):
             raise JournalError(
                 f"{self._directory} holds the data of a real ZooKeeper, which the stand-in cannot read: "
-                "choose another directory, or run the real one"
+                "run that (--zookeeper embedded), or choose another directory"
             )
         os.makedirs(self._folder, exist_ok=True)
         self._tree = self._recovered()

@@ -15,11 +15,16 @@ from kbroker.dev.stand_in.server import Server, present
 from kbroker.dev.stand_in.service import PASSWORD_BYTES, Limits, Service
 
 READY = b"ready\n"
+LOOPBACK = "127.0.0.1"
 
 
 def main(arguments: list[str]) -> int:
     """Serve. The arguments: folder, listening socket, pipe to say READY in, "sync" or "no-sync", tick in ms."""
-    directory, listener, ready, sync, tick_ms = arguments
+    directory, descriptor, ready, sync, tick_ms = arguments
+    listener = socket.socket(fileno=int(descriptor))
+    if (host := listener.getsockname()[0]) != LOOPBACK:
+        _tell(f"it does not listen on {host}: it is for development and tests only, on {LOOPBACK}")
+        return 1
     journal = Journal(directory, sync=sync == "sync")
     try:
         now = present()
@@ -28,7 +33,7 @@ def main(arguments: list[str]) -> int:
             _tell(f"{journal.dropped_bytes} bytes of a write that a crash interrupted were cut off")
         limits = Limits(min_session_timeout_ms=2 * int(tick_ms))
         service = Service(tree, now, lambda: os.urandom(PASSWORD_BYTES), first_session_id(tree.zxid), limits)
-        server = Server(service, journal, socket.socket(fileno=int(listener)))
+        server = Server(service, journal, listener)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: server.stop())
         os.write(int(ready), READY)

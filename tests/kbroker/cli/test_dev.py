@@ -29,6 +29,14 @@ def test_every_argument_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp
     assert seen["ready_file"] == tmp_path / "ready.json"
 
 
+@pytest.mark.parametrize("kind", ["stand-in", "embedded"])
+def test_the_kind_of_zookeeper_is_no_connect_string(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr(dev, "run", lambda cluster, ready_file: seen.update(vars(cluster)) or 0)
+    assert kbroker("dev", "--data", str(tmp_path), "--zookeeper", kind).returncode == 0
+    assert (seen["_wanted_zookeeper"], seen["_external_zookeeper"]) == (kind, None)
+
+
 @pytest.mark.parametrize("arguments", [("--brokers", "0"), ("--port", "70000"), ("--set", "x"), ("unexpected",)])
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert kbroker("dev", *arguments).returncode == 2

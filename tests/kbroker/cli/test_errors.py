@@ -4,6 +4,7 @@ import pytest
 
 from kbroker.cli.errors import CommandFailed, one_line
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
+from kbroker.dev.stand_in_zookeeper import StandInError
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 
@@ -17,6 +18,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
         (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
         (TimeoutError(), "TimeoutError"),
         (EmbeddedZooKeeperError("no java"), "no java"),
+        (StandInError("port taken"), "port taken"),
     ],
 )
 def test_an_error_of_the_world_is_one_line(error: Exception, line: str) -> None:

@@ -1,4 +1,4 @@
-"""`kbroker zookeeper`: the embedded ZooKeeper by itself."""
+"""`kbroker zookeeper`: the embedded ZooKeeper, or the stand-in, by itself."""
 
 import signal
 import socket
@@ -6,17 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
+from tests.kbroker.cli.commands import kbroker
 
 
-def test_it_says_where_it_serves_and_a_signal_ends_it_with_0(tmp_path: Path) -> None:
-    skip_without_embedded_zookeeper()
-    command = [sys.executable, "-m", "kbroker", "zookeeper", "--port", "0", "--data", str(tmp_path / "data")]
+@pytest.mark.parametrize("options", [(), ("--stand-in",), ("--stand-in", "--sync")])
+def test_it_says_where_it_serves_and_a_signal_ends_it_with_0(tmp_path: Path, options: tuple[str, ...]) -> None:
+    if not options:
+        skip_without_embedded_zookeeper()
+    command = [sys.executable, "-m", "kbroker", "zookeeper", "--port", "0", "--data", str(tmp_path / "data"), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()
-            assert line.startswith("ZooKeeper serves at 127.0.0.1:")
+            name = "stand-in for ZooKeeper" if options else "ZooKeeper"
+            assert line.startswith(f"{name} serves at 127.0.0.1:")
             port = int(line.partition("127.0.0.1:")[2].partition(",")[0])
             with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
                 connection.sendall(b"ruok")
@@ -25,3 +31,12 @@ def test_it_says_where_it_serves_and_a_signal_ends_it_with_0(tmp_path: Path) -> 
             assert process.wait(20) == 0
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize("options", [(), ("--stand-in",)])
+def test_another_address_than_loopback_is_refused(tmp_path: Path, options: tuple[str, ...]) -> None:
+    done = kbroker("zookeeper", "--host", "0.0.0.0", "--data", str(tmp_path / "data"), *options)
+    assert done.returncode == 1
+    assert "does not listen on 0.0.0.0" in done.stderr
+    assert not (tmp_path / "data").exists()
+    assert kbroker("zookeeper", "--sync").returncode == 2

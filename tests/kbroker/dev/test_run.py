@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from kbroker.dev.cluster import known_brokers
+from kbroker.dev.stand_in_zookeeper import StandInZooKeeper
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
 pytestmark = pytest.mark.slow
@@ -84,6 +85,38 @@ def test_it_says_where_it_serves_and_a_signal_ends_all_of_it_with_0(tmp_path: Pa
         assert output.startswith(f"kbroker serves at {description['bootstrap']} ")
         assert output.count("\n") == 1
         assert wait_until_gone([broker["pid"]])
+
+
+def test_the_stand_in_runs_where_it_is_asked_for_and_on_its_own_data(tmp_path: Path) -> None:
+    ready_file = tmp_path / "ready.json"
+    for kind in ("stand-in", None):
+        asked = ("--zookeeper", kind) if kind is not None else ()
+        with kbroker_dev(tmp_path / "data", "--ready-file", str(ready_file), *asked) as process:
+            description = wait_for_ready_file(ready_file, process)
+            assert description["zookeeper_kind"] == "stand-in"
+            process.terminate()
+            output, errors = process.communicate(timeout=30)
+            assert process.returncode == 0, errors
+            assert f"; stand-in for ZooKeeper at {description['zookeeper']}, data in" in output
+        ready_file.unlink()
+
+
+def test_a_broker_started_by_hand_is_refused_by_the_stand_in(tmp_path: Path) -> None:
+    with StandInZooKeeper(tmp_path / "zookeeper") as server:
+        properties = tmp_path / "server.properties"
+        properties.write_text(
+            f"broker.id=1\nlisteners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path / 'data'}\n"
+            f"zookeeper.connect={server.connect_string}/chroot\n"
+        )
+        command = [sys.executable, "-m", "kbroker", "start", str(properties)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        assert "leads to kbroker's stand-in for ZooKeeper, which is for development and tests only" in done.stderr
+        command += ["--set", "kbroker.allow.stand.in.zookeeper=true", "--set", "listeners=PLAINTEXT://0.0.0.0:0"]
+        command += ["--set", "advertised.listeners=PLAINTEXT://127.0.0.1:9092"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 1
+        assert "0.0.0.0:0 is not on loopback" in done.stderr
 
 
 def test_a_second_run_on_the_same_data_serves_again(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from kbroker.dev.stand_in_zookeeper import StandInError, StandInZooKeeper, loopback_only
+from kbroker.dev.stand_in_zookeeper import PROGRAM, StandInError, StandInZooKeeper
 from tests.kbroker.dev.test_embedded_zookeeper import run_in_session, wait_until_gone
 
 PARENT_PROGRAM = """
@@ -118,8 +118,23 @@ def test_damaged_data_gives_one_line_that_names_the_file(tmp_path: Path) -> None
     assert "\n" not in str(raised.value)
 
 
-def test_another_address_than_loopback_is_refused() -> None:
-    loopback_only("127.0.0.1")
-    loopback_only("localhost")
+def test_another_address_than_loopback_is_refused(tmp_path: Path) -> None:
+    StandInZooKeeper(tmp_path, host="localhost")
     with pytest.raises(StandInError, match=r"does not listen on 0\.0\.0\.0: it is for development and tests only"):
-        loopback_only("0.0.0.0")
+        StandInZooKeeper(tmp_path, host="0.0.0.0")
+
+
+def test_its_process_takes_no_socket_on_another_address(tmp_path: Path) -> None:
+    with socket.create_server(("0.0.0.0", 0)) as listener:
+        descriptor = listener.fileno()
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(tmp_path / "data"), str(descriptor), "1", "no-sync", "250"],
+            pass_fds=[descriptor],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "it does not listen on 0.0.0.0: it is for development and tests only, on 127.0.0.1\n"
+    assert not (tmp_path / "data").exists()
