@@ -2,7 +2,7 @@
 
 No sockets: the dispatcher is called as the server would call it, on real logs in a temporary folder.
 
-    python bench/broker_path.py [--seconds 1]
+    python bench/broker_path.py [--seconds 1] [--rules 10000]
 """
 
 from __future__ import annotations
@@ -27,6 +27,17 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.replica.replica_manager import ReplicaManager
+from kbroker.security.acls import (
+    ANONYMOUS,
+    CLUSTER_NAME,
+    AclOperation,
+    AclPattern,
+    AclPermission,
+    AclResource,
+    Entry,
+    Pattern,
+)
+from kbroker.security.authorizer import EVERYTHING, Authorizer
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
 
@@ -37,9 +48,10 @@ HANDLERS = (produce_handler, fetch_handler)
 class Connection:
     """What the dispatcher needs of one."""
 
-    listener, host, principal = "PLAINTEXT", "127.0.0.1", "User:ANONYMOUS"
+    listener, host, principal, takes_brokers = "PLAINTEXT", "127.0.0.1", ANONYMOUS, True
 
     def __init__(self) -> None:
+        self.authority = EVERYTHING
         self.answered: asyncio.Event = asyncio.Event()
 
     def answer(self, parts: Any) -> None:
@@ -54,10 +66,24 @@ class Connection:
         self.answered.set()
 
 
+def authorizer_with(rules: int) -> Authorizer:
+    """So many access rules, two of which allow the bench's connections what they do."""
+    authorizer = Authorizer()
+    resources = AclResource.TOPIC, AclResource.GROUP
+    for number in range(rules - 2):
+        kind = AclPattern.PREFIXED if number % 3 == 0 else AclPattern.LITERAL
+        pattern = Pattern(resources[number % 2], kind, f"{number * 7919 % rules}-resource")
+        authorizer.replace(pattern, [Entry(f"User:u{number}", "*", AclOperation.READ, AclPermission.ALLOW)])
+    for resource, name in ((AclResource.TOPIC, TOPIC), (AclResource.CLUSTER, CLUSTER_NAME)):
+        allowed = Entry(ANONYMOUS, "*", AclOperation.ALL, AclPermission.ALLOW)
+        authorizer.replace(Pattern(resource, AclPattern.LITERAL, name), [allowed])
+    return authorizer
+
+
 class Bench:
     """A broker's data path on logs in a folder."""
 
-    def __init__(self, folder: Path, **topic_config: Any) -> None:
+    def __init__(self, folder: Path, rules: int = 0, **topic_config: Any) -> None:
         self.config = LogConfig(**topic_config)
         self.metadata = MetadataCache()
         self.logs = LogManager([folder], self.config)
@@ -66,7 +92,7 @@ class Bench:
         config = BrokerConfig()
         self.replicas = ReplicaManager(config, self.logs, self.metadata, 1, lambda: 1, lambda topic: self.config)
         services: Any = SimpleNamespace(config=config, replicas=self.replicas, metadata=self.metadata)
-        self.dispatch = Dispatcher(services)
+        self.dispatch = Dispatcher(services, authorizer_with(rules) if rules else None)
         self.connection: Any = Connection()
 
     async def warm_up(self, frame: bytes) -> None:
@@ -217,10 +243,10 @@ async def grouped_fsync(folder: Path, seconds: float, connections: int) -> None:
     bench.logs.abandon()
 
 
-async def run(seconds: float) -> None:
+async def run(seconds: float, rules: int) -> None:
     """All figures."""
     with tempfile.TemporaryDirectory() as place:
-        bench = Bench(Path(place) / "a")
+        bench = Bench(Path(place) / "a", rules)
         took = await bench.create(1000)
         print(f"1,000 partitions created and led in {took:.2f} s")
         measure("produce, 1 partition, 1 KB", seconds, call(bench, produce_frame(batch_of(1000), 1)))
@@ -295,4 +321,6 @@ async def idle_session(bench: Bench, partitions: int, seconds: float) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="per figure")
-    asyncio.run(run(parser.parse_args().seconds))
+    parser.add_argument("--rules", type=int, default=0, help="access rules; 0: no authorizer")
+    arguments = parser.parse_args()
+    asyncio.run(run(arguments.seconds, arguments.rules))

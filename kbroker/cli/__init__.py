@@ -32,6 +32,7 @@ COMMANDS = {
     "group": Command("kbroker.cli.group", "app", "Show, move and delete groups of consumers."),
     "transaction": Command("kbroker.cli.transaction", "app", "Show transactions, and end those that hang."),
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),
+    "acl": Command("kbroker.cli.acl", "app", "Show and change who may do what."),
     "cluster": Command("kbroker.cli.cluster", "app", "Show the brokers, elect leaders, move replicas."),
     "verify": Command("kbroker.cli.verify", "app", "Judge what any Kafka cluster does under faults."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),

@@ -15,7 +15,6 @@ from kbroker.handlers.demands import (
     GROUP,
     READ,
     TOPIC,
-    Asked,
     each,
     on_group,
     on_topics,
@@ -24,7 +23,7 @@ from kbroker.handlers.demands import (
 )
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
-from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -160,18 +159,9 @@ NOTHING = CommittedOffset(-1)
 Work = Generator[None, None, Any]
 
 
-def _may_read_group(asked: Asked) -> None:
-    """Before OffsetFetch was for many groups. Version 1 has no place for the error, and Kafka does not tell it."""
-    if not asked.may(DESCRIBE, GROUP, asked.request.group_id):
-        if asked.version < FIRST_TOP_LEVEL_ERROR:
-            asked.answer(OffsetFetchResponse(topics=[]))
-        else:
-            raise KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-
-
 @handles(
     OffsetFetchRequest,
-    when(since_version(FIRST_BATCHED_VERSION), each(GROUP, DESCRIBE, "groups", "group_id"), _may_read_group),
+    when(since_version(FIRST_BATCHED_VERSION), each(GROUP, DESCRIBE, "groups", "group_id"), on_group(DESCRIBE)),
 )
 def offset_fetch(
     services: Services, ctx: RequestContext, request: OffsetFetchRequest

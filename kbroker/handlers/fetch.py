@@ -60,6 +60,7 @@ def _limit(ctx: RequestContext, context: FetchContext, parameters: FetchParamete
         is_broker = authority.may(CLUSTER_ACTION, CLUSTER, api="Fetch")
         parameters.may_read = lambda topic: is_broker
     else:
+        parameters.readable = authority.granted(READ, TOPIC)
         parameters.may_read = lambda topic: authority.could(READ, TOPIC, topic, "Fetch")
     session = context.session
     if session is not None and session.rules_version != authority.version:
@@ -80,7 +81,7 @@ class _Builder:
         self._topics: dict[bytes | str, TopicResponse] = {}
         self._partitions: dict[bytes | str, list[FetchResponse.PartitionData]] = {}
         self._leaders: set[int] = set()
-        self._refused: Counter[str] = Counter()
+        self._refused: Counter[str] | None = None
         """Topics that may not be read: how many of their partitions were asked for."""
 
     def add(self, answers: Answers) -> None:
@@ -96,6 +97,7 @@ class _Builder:
             listed.append(answer)
             if answer.error_code is not ErrorCode.NONE:
                 if answer.error_code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                    self._refused = self._refused or Counter()
                     self._refused[target.topic or ""] += 1
                 if version >= FIRST_LEADER_HINT_VERSION:
                     self._leaders.add(answer.current_leader.leader_id)

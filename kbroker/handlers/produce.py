@@ -52,7 +52,15 @@ def _is_transactional(asked: Asked) -> bool:
     )
 
 
-@handles(ProduceRequest, when(_is_transactional, on_transactional_id(WRITE)), on_topics(WRITE, "topic_data"))
+@handles(
+    ProduceRequest,
+    when(
+        _is_transactional,
+        on_transactional_id(WRITE),
+        quick=lambda authority, request: request.transactional_id is None,
+    ),
+    on_topics(WRITE, "topic_data"),
+)
 def produce(
     services: Services, ctx: RequestContext, request: ProduceRequest
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:

@@ -376,6 +376,14 @@ def _delete_groups(response: Any, request: Any, version: int, code: ErrorCode, m
     )
 
 
+def _join_group(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(response, error_code=code, generation_id=-1, protocol_name=None if version >= 7 else "")
+
+
+def _init_producer_id(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    return blank(response, error_code=code, producer_id=-1, producer_epoch=-1)
+
+
 def _add_partitions_to_txn(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     if version >= FIRST_BATCHED_ADD_PARTITIONS:
         return response(error_code=code)
@@ -416,10 +424,12 @@ _PER_ITEM: dict[int, Refuse] = {
     8: _offset_commit,
     9: _offset_fetch,
     10: _find_coordinator,
+    11: _join_group,
     15: _describe_groups,
     19: _create_topics,
     20: _delete_topics,
     21: _delete_records,
+    22: _init_producer_id,
     23: _offset_for_leader_epoch,
     24: _add_partitions_to_txn,
     27: _write_txn_markers,

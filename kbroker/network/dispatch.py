@@ -19,7 +19,7 @@ from time import time_ns
 from typing import TYPE_CHECKING, Any
 
 from kbroker.handlers.context import RequestContext
-from kbroker.handlers.demands import Asked, Steps, together
+from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
@@ -75,6 +75,7 @@ class _Api:
         "min_version",
         "most_elements",
         "name",
+        "quick",
         "request_type",
     )
 
@@ -82,6 +83,7 @@ class _Api:
         api = API_BY_KEY[api_key]
         self.handler = handling.handler
         self.demand = together(handling.demands)
+        self.quick = quick_of(handling.demands)
         self.name = api.name
         self.request_type = api.request
         self.min_version = api.min_version
@@ -187,19 +189,20 @@ class Dispatcher:
             if api.is_from_broker is not None and api.is_from_broker(request) and not ctx.connection.takes_brokers:
                 raise _not_a_broker(api, ctx.connection)
             if self.authorizer is not None:
-                return self._handle_what_is_allowed(api, ctx, request, self.authorizer)
+                connection = ctx.connection
+                authority = connection.authority
+                if authority.principal != connection.principal:
+                    authority = self.authorizer.authority(connection.principal, connection.host)
+                    connection.authority = authority
+                if api.quick is None or not api.quick(authority, request):
+                    return self._handle_what_is_allowed(api, Asked(self.services, ctx, request, authority))
             return api.handler(self.services, ctx, request)
         except CloseConnection:
             raise
         except Exception as error:
             return self._refuse(ctx, request, error)
 
-    def _handle_what_is_allowed(self, api: _Api, ctx: RequestContext, request: Any, authorizer: Authorizer) -> Any:
-        connection = ctx.connection
-        authority = connection.authority
-        if authority.principal != connection.principal:
-            authority = connection.authority = authorizer.authority(connection.principal, connection.host)
-        asked = Asked(self.services, ctx, request, authority)
+    def _handle_what_is_allowed(self, api: _Api, asked: Asked) -> Any:
         steps = api.demand(asked)
         return self._handle_the_rest(api, asked) if steps is None else in_turns(self._judge(api, asked, steps))
 

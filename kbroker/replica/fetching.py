@@ -11,7 +11,7 @@ A partition of an incremental session that had nothing and has not changed since
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Container, Generator, Iterable
 from typing import Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -82,6 +82,7 @@ class FetchParameters:
         "min_bytes",
         "rack",
         "read_committed",
+        "readable",
         "received_at",
         "replica_epoch",
         "replica_id",
@@ -101,6 +102,8 @@ class FetchParameters:
         self.rack: str = request.rack_id
         self.listener = listener
         self.received_at = received_at
+        self.readable: Container[str] = ()
+        """Topics of which it is known that who asks may read them."""
         self.may_read: Callable[[str], bool] | None = None
         """Whether who asks may read a topic; None: every topic."""
 
@@ -345,14 +348,14 @@ class PartitionFetch:
             topic = target.topic = self._replicas.metadata.name_of(target.topic_id)
             if topic is None:
                 return ErrorCode.UNKNOWN_TOPIC_ID
-        if self._parameters.may_read is not None and not self._parameters.may_read(topic):
+        parameters = self._parameters
+        if parameters.may_read is not None and topic not in parameters.readable and not parameters.may_read(topic):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         found = self._replicas.find(topic, target.partition)
         if not isinstance(found, HostedPartition):
             return found
         if target.topic_id != ZERO_UUID and target.topic_id != found.topic_id != ZERO_UUID:
             return ErrorCode.INCONSISTENT_TOPIC_ID
-        parameters = self._parameters
         state = found.state
         if state.role is Role.LEADER and target.current_leader_epoch == state.leader_epoch:
             error = ErrorCode.NONE
@@ -494,7 +497,7 @@ class PartitionFetch:
             partition_index=target.partition,
             error_code=error,
             high_watermark=-1,
-            aborted_transactions=None,
+            aborted_transactions=[] if error is ErrorCode.TOPIC_AUTHORIZATION_FAILED else None,
             records=NOTHING,
         )
         if self._parameters.version >= 16 and error in LEADER_HINT_ERRORS and target.topic is not None:

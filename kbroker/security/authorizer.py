@@ -14,7 +14,8 @@ one principal at one address: it remembers what was decided until a rule changes
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from weakref import WeakSet
 
 from kbroker.security.acls import (
     CLUSTER_NAME,
@@ -83,6 +84,7 @@ class Authorizer:
         self._prefix_lengths: dict[AclResource, dict[int, int]] = {}
         """Resource type -> length of a prefix -> how many prefixes have it."""
         self._authorities: dict[tuple[str, str], Authority] = {}
+        self._remembering: WeakSet[Authority] = WeakSet()
 
     # -- the rules ----------------------------------------------------------------------------------------------------
 
@@ -99,6 +101,8 @@ class Authorizer:
             if not counts[length]:
                 del counts[length]
         self.version += 1
+        for authority in self._remembering:
+            authority.forget()
 
     def entries(self, pattern: Pattern) -> frozenset[Entry]:
         """Return the rules about a pattern."""
@@ -130,6 +134,7 @@ class Authorizer:
             while len(self._authorities) >= MOST_AUTHORITIES:
                 del self._authorities[next(iter(self._authorities))]
             found = self._authorities[key] = Authority(self, principal, address)
+            self._remembering.add(found)
         return found
 
     def decide(self, who: str, host: str, operation: AclOperation, resource: AclResource, name: str) -> bool:
@@ -202,6 +207,10 @@ class Everything:
         """Of the rules: what was allowed in another may not be in this."""
         return 0
 
+    def granted(self, operation: AclOperation, resource: AclResource) -> Container[str]:
+        """Return names of which it is known that it is allowed with them, and that nobody wants to hear of it."""
+        return ()
+
     def may(
         self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "", times: int = 1
     ) -> bool:
@@ -232,13 +241,23 @@ class Authority(Everything):
         self.host = java_address(address)
         self.is_limited = principal not in authorizer.super_users
         self._authorizer = authorizer
-        self._version = authorizer.version
         self._known: dict[tuple[int, int, str | None], bool] = {}
+        self._granted: dict[tuple[int, int], set[str]] = {}
+
+    def forget(self) -> None:
+        """A rule has changed: what was decided may not hold."""
+        self._known.clear()
+        for names in self._granted.values():
+            names.clear()
 
     @property
     def version(self) -> int:
         """See Everything."""
         return self._authorizer.version
+
+    def granted(self, operation: AclOperation, resource: AclResource) -> Container[str]:
+        """See Everything."""
+        return () if audit.isEnabledFor(logging.DEBUG) else self._granted.get((operation, resource), ())
 
     def may(
         self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "", times: int = 1
@@ -271,9 +290,8 @@ class Authority(Everything):
         return bits(code for code in OPERATIONS_OF[resource] if self._decide(AclOperation(code), resource, name))
 
     def _decide(self, operation: AclOperation, resource: AclResource, name: str | None) -> bool:
-        if self._version != self._authorizer.version or len(self._known) > MOST_REMEMBERED:
-            self._known.clear()
-            self._version = self._authorizer.version
+        if len(self._known) > MOST_REMEMBERED:
+            self.forget()
         key = operation, resource, name
         known = self._known.get(key)
         if known is None:
@@ -282,6 +300,8 @@ class Authority(Everything):
             else:
                 known = self._authorizer.decide(self.principal, self.host, operation, resource, name)
             self._known[key] = known
+            if known and name is not None:
+                self._granted.setdefault((operation, resource), set()).add(name)
         return known
 
     def _tell(
