@@ -62,6 +62,8 @@ class Exchange:
     """Topic ids as far as Metadata has told them: newer versions name topics by these alone."""
     extra_requests: list[Message] = field(default_factory=list)
     """Sent behind the request, in its version; nobody hears their answers."""
+    notes: dict[object, Any] = field(default_factory=dict)
+    """What a meddler wants to know again when the answer comes, under its own name."""
     pause_seconds: float = 0.0
     """The answer waits so long."""
 

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -117,9 +117,7 @@ class Late:
 class Link:
     """Made when a client connects; `run` lasts as long as it does."""
 
-    def __init__(
-        self, name: LinkName, client: socket.socket, address: Callable[[], tuple[str, int]], proxy: Surroundings
-    ) -> None:
+    def __init__(self, name: LinkName, client: socket.socket, address: tuple[str, int], proxy: Surroundings) -> None:
         self.name = name
         self._client = client
         self._address = address
@@ -161,7 +159,7 @@ class Link:
                     raise LinkEnded("refused")
             self._refuse_what_leads_around(head)
             if self._upstream is None:
-                self._upstream = await dial(*self._address())
+                self._upstream = await dial(*self._address)
                 group.create_task(self._answers(self._upstream))
             while len(self._asked) >= MOST_UNANSWERED:
                 await self._next_answer()

@@ -80,7 +80,7 @@ class Server:
             if len(self._listeners) >= MOST_LISTENERS:
                 raise FrameError(f"more than {MOST_LISTENERS} brokers")
             listener = self._listeners[upstream] = Listener(self._bind(), upstream)
-            self._spawn(self._accept(listener))
+            self._listen(listener)
         if broker is not None and listener.broker != broker:
             listener.broker = broker
             for name, of in self._links.values():
@@ -108,26 +108,36 @@ class Server:
             raise
         return sock
 
-    async def _accept(self, listener: Listener) -> None:
+    def _accept(self, listener: Listener) -> None:
+        """Take the connections that have come."""
         loop = asyncio.get_running_loop()
-        while True:
+        for _ in range(BACKLOG):
             try:
-                client, _ = await loop.sock_accept(listener.sock)
+                client, _ = listener.sock.accept()
+            except BlockingIOError:
+                return
             except OSError as error:
                 log.warning("cannot accept a connection: %s", error)
-                await asyncio.sleep(BREATH_S)
-                continue
+                loop.remove_reader(listener.sock)
+                loop.call_later(BREATH_S, self._listen, listener)
+                return
             if len(self._links) >= MOST_LINKS:
                 reset(client)
-                continue
-            prepare(client)
-            self._last_number += 1
-            name = LinkName(self._last_number, None, listener.broker)
-            link = Link(name, client, lambda: listener.upstream, self)
-            task = self._spawn(link.run())
-            self._links[task] = (name, listener)
-            task.add_done_callback(self._links.pop)
-            task.add_done_callback(partial(_close, client))  # also where it never came to run
+            else:
+                self._begin(listener, client)
+
+    def _listen(self, listener: Listener) -> None:
+        if listener.sock.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listener.sock, self._accept, listener)
+
+    def _begin(self, listener: Listener, client: socket.socket) -> None:
+        prepare(client)
+        self._last_number += 1
+        name = LinkName(self._last_number, None, listener.broker)
+        task = self._spawn(Link(name, client, listener.upstream, self).run())
+        self._links[task] = (name, listener)
+        task.add_done_callback(self._links.pop)
+        task.add_done_callback(partial(_close, client))  # also where it never came to run
 
     # -- what links ask -------------------------------------------------------------------------------------------
 
@@ -198,9 +208,10 @@ class Server:
     async def close(self) -> None:
         """End all links and listeners."""
         self.faults.clear()
-        await self._end(set(self._tasks))
         for listener in self._listeners.values():
+            asyncio.get_running_loop().remove_reader(listener.sock)
             listener.sock.close()
+        await self._end(set(self._tasks))
 
     async def _end(self, tasks: Iterable[asyncio.Task[None]]) -> None:
         ending = list(tasks)

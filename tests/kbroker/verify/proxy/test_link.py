@@ -1,6 +1,7 @@
 """What goes through one link: all frames, in order and untouched, but for what has to be changed."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -13,7 +14,16 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.schema import Message
 from kbroker.verify.proxy.server import Server
-from tests.kbroker.verify.proxy.upstream import Answer, correlation_id, encoded, framed, read_frame, upstream, versions
+from tests.kbroker.verify.proxy.upstream import (
+    Answer,
+    correlation_id,
+    encoded,
+    framed,
+    read_frame,
+    serving,
+    upstream,
+    versions,
+)
 
 MAX_FRAME = 8 << 20
 TIMEOUT = 30.0
@@ -29,17 +39,25 @@ def echo(frame: bytes) -> bytes:
 
 
 @asynccontextmanager
+async def link_to(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A client's side of a link."""
+    server = Server("127.0.0.1", MAX_FRAME)
+    reader, writer = await asyncio.open_connection(*server.listen_for(("127.0.0.1", port)).address)
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            yield reader, writer
+    finally:
+        writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+        await server.close()
+
+
+@asynccontextmanager
 async def link(answer: Answer) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A client's side of a link, with a scripted broker behind it."""
-    async with upstream(answer) as port:
-        server = Server("127.0.0.1", MAX_FRAME)
-        reader, writer = await asyncio.open_connection(*server.listen_for(("127.0.0.1", port)).address)
-        try:
-            async with asyncio.timeout(TIMEOUT):
-                yield reader, writer
-        finally:
-            writer.transport.abort()
-            await server.close()
+    async with upstream(answer) as port, link_to(port) as (reader, writer):
+        yield reader, writer
 
 
 def unknown(number: int, body: bytes) -> bytes:
@@ -118,14 +136,9 @@ async def test_an_answer_that_is_none_ends_the_link() -> None:
 async def test_a_broker_that_is_not_there_is_a_reset() -> None:
     async with upstream(echo) as port:
         pass
-    server = Server("127.0.0.1", MAX_FRAME)
-    reader, writer = await asyncio.open_connection(*server.listen_for(("127.0.0.1", port)).address)
-    try:
+    async with link_to(port) as (reader, writer):
         writer.write(unknown(1, b""))
-        assert await asyncio.wait_for(is_reset(reader), TIMEOUT)
-    finally:
-        writer.transport.abort()
-        await server.close()
+        assert await is_reset(reader)
 
 
 async def test_the_end_of_a_client_arrives_and_so_does_its_last_word() -> None:
@@ -136,45 +149,24 @@ async def test_the_end_of_a_client_arrives_and_so_does_its_last_word() -> None:
         writer.write(framed(b"\0\0\0\1bye"))
         writer.close()
 
-    upstream_server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    server = Server("127.0.0.1", MAX_FRAME)
-    try:
-        address = server.listen_for(("127.0.0.1", upstream_server.sockets[0].getsockname()[1])).address
-        reader, writer = await asyncio.open_connection(*address)
+    async with serving(serve) as port, link_to(port) as (reader, writer):
         writer.write(unknown(1, b"last"))
         writer.write_eof()
-        assert await asyncio.wait_for(got.get(), TIMEOUT) == unknown(1, b"last")
-        assert await asyncio.wait_for(reader.read(), TIMEOUT) == framed(b"\0\0\0\1bye")
-        writer.close()
-    finally:
-        await server.close()
-        upstream_server.close()
+        assert await got.get() == unknown(1, b"last")
+        assert await reader.read() == framed(b"\0\0\0\1bye")
 
 
 async def test_a_broker_that_does_not_read_is_not_read_for() -> None:
-    stop = asyncio.Event()
-
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await stop.wait()
-        writer.transport.abort()
+        reader._transport.pause_reading()  # type: ignore[attr-defined]
+        await asyncio.Event().wait()
 
-    upstream_server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1024)
-    server = Server("127.0.0.1", MAX_FRAME)
-    address = server.listen_for(("127.0.0.1", upstream_server.sockets[0].getsockname()[1])).address
-    _, writer = await asyncio.open_connection(*address)
-    try:
+    async with serving(serve) as port, link_to(port) as (_, writer):
         frame = unknown(1, bytes(1 << 20))
         sent = 0
-        while sent < 256:
-            writer.write(frame)
-            try:
+        with contextlib.suppress(TimeoutError):
+            while sent < 256:
+                writer.write(frame)
                 await asyncio.wait_for(writer.drain(), 0.5)
-            except TimeoutError:
-                break
-            sent += 1
+                sent += 1
         assert sent < 64  # what the kernel's buffers hold, and one piece here
-    finally:
-        stop.set()
-        writer.transport.abort()
-        await server.close()
-        upstream_server.close()

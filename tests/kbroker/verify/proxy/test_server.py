@@ -14,6 +14,14 @@ MAX_FRAME = 1 << 20
 TIMEOUT = 30.0
 
 
+async def ask_once(host: str, port: int) -> None:
+    connection = await Connection.open(host, port, timeout=TIMEOUT)
+    try:
+        await connection.request(MetadataRequest(topics=[]), 1, timeout=TIMEOUT)
+    finally:
+        await connection.close()
+
+
 async def test_a_broker_that_an_answer_names_has_a_listener_at_once() -> None:
     server = Server("127.0.0.1", MAX_FRAME)
     async with (
@@ -64,13 +72,13 @@ async def test_there_are_no_more_links_than_allowed(monkeypatch: pytest.MonkeyPa
     async with upstream(lambda frame: encoded(frame, metadata())) as port:
         host, own = server.listen_for(("127.0.0.1", port)).address
         first = await Connection.open(host, own, timeout=TIMEOUT)
-        await first.request(MetadataRequest(topics=[]), 1, timeout=TIMEOUT)
-        second = await Connection.open(host, own, timeout=TIMEOUT)
-        with pytest.raises(ConnectionError):
-            await second.request(MetadataRequest(topics=[]), 1, timeout=TIMEOUT)
-        await first.close()
-        await second.close()
-        await server.close()
+        try:
+            await first.request(MetadataRequest(topics=[]), 1, timeout=TIMEOUT)
+            with pytest.raises(ConnectionError):
+                await ask_once(host, own)
+        finally:
+            await first.close()
+            await server.close()
 
 
 async def test_refusing_ends_the_links_it_concerns_at_once() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,6 +14,7 @@ from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
 
 Answer = Callable[[bytes], bytes | None]
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 def framed(body: bytes) -> bytes:
@@ -24,29 +26,44 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def upstream(answer: Answer) -> AsyncIterator[int]:
-    """Listen, and answer each request's frame with what the function makes of it; yields the port."""
-    handlers = set()
+async def serving(serve: Serve) -> AsyncIterator[int]:
+    """Listen, and give each connection to a coroutine; yields the port. At the end all sockets are closed."""
+    writers = []
+    tasks = []
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        handlers.add(writer)
-        try:
-            while True:
-                told = answer(await read_frame(reader))
-                if told is not None:
-                    writer.write(framed(told))
-                    await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            writer.close()
+    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        tasks.append(asyncio.current_task())
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            await serve(reader, writer)
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    server = await asyncio.start_server(begin, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        for writer in handlers:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
             writer.transport.abort()
-        await asyncio.sleep(0)
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+@asynccontextmanager
+async def upstream(answer: Answer) -> AsyncIterator[int]:
+    """Listen, and answer each request's frame with what the function makes of it; yields the port."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            told = answer(await read_frame(reader))
+            if told is not None:
+                writer.write(framed(told))
+                await writer.drain()
+
+    async with serving(serve) as port:
+        yield port
 
 
 def correlation_id(request: bytes) -> bytes:
