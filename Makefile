@@ -84,6 +84,7 @@ lint: setup  ## ruff, strict mypy, import rules, generated pages
 	@$(BIN)/lint-imports --no-cache > build/imports.txt || { cat build/imports.txt; exit 1; }
 	@$(BIN)/python -m kbroker.config.broker_config --check docs/configuration.md
 	@$(BIN)/python -m kbroker.client.settings_page --check docs/client-settings.md
+	@$(BIN)/python -m kbroker.metrics.metrics_page --check docs/metrics.md
 
 format: setup  ## write the code in the one style
 	@$(BIN)/ruff check --quiet --fix $(CODE)
@@ -92,6 +93,7 @@ format: setup  ## write the code in the one style
 docs: setup  ## write the generated pages
 	@$(BIN)/python -m kbroker.config.broker_config > docs/configuration.md
 	@$(BIN)/python -m kbroker.client.settings_page > docs/client-settings.md
+	@$(BIN)/python -m kbroker.metrics.metrics_page > docs/metrics.md
 
 bench: setup  ## measure beside Apache Kafka 3.9.2 and other clients (needs mvn; half an hour)
 	@$(BIN)/python -m bench

@@ -49,12 +49,13 @@ class Connection:
     """What the dispatcher needs of one."""
 
     listener, host, principal, takes_brokers = "PLAINTEXT", "127.0.0.1", ANONYMOUS, True
+    received, last_active, timing = 0.0, 0.0, None
 
     def __init__(self) -> None:
         self.authority = EVERYTHING
         self.answered: asyncio.Event = asyncio.Event()
 
-    def answer(self, parts: Any) -> None:
+    def answer(self, parts: Any, timing: Any = None) -> None:
         """Note that a delayed answer has come."""
         self.answered.set()
 

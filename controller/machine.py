@@ -84,6 +84,11 @@ class Machine:
         return self._do.state
 
     @property
+    def unclean_elections(self) -> int:
+        """How many leaders were made of replicas that were not in sync, in all terms."""
+        return self._do.unclean_elections
+
+    @property
     def is_busy(self) -> bool:
         """Whether a procedure waits for a result."""
         return self._procedure is not None

@@ -42,6 +42,8 @@ class PartitionMoves:
     state: ControllerState
     batch: RequestBatch
     unclean_by_default: bool = False
+    unclean_elections: int = 0
+    """Leaders that were not in sync."""
 
     def set_status(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> None:
         """Into New, Offline or NonExistent: nothing is written and nobody told."""
@@ -110,6 +112,7 @@ class PartitionMoves:
     def _elect(self, partitions: list[TopicPartition], strategy: Strategy, unclean: bool) -> Steps[set[TopicPartition]]:
         """Elections; a state that changed in ZooKeeper meanwhile is taken over and the election held again."""
         elections: dict[TopicPartition, Elected] = {}
+        out_of_sync: set[TopicPartition] = set()
 
         def decide(remaining: list[TopicPartition]) -> Steps[dict[TopicPartition, PartitionState]]:
             uncleanly: set[TopicPartition] = set()
@@ -117,12 +120,18 @@ class PartitionMoves:
                 uncleanly = yield from self._allowed_unclean(remaining)
             held = yield from self._candidates(remaining, strategy, uncleanly)
             elections.update(held)
+            for partition, elected in held.items():
+                if elected.state.leader in self.state.leadership[partition].isr:
+                    out_of_sync.discard(partition)
+                else:
+                    out_of_sync.add(partition)
             return {partition: elected.state for partition, elected in held.items()}
 
         known = [each for each in partitions if each in self.state.leadership]
         written = yield from write_states(self.state, known, decide)
         for partition in written:
             self._lead(partition, elections[partition].recipients, is_new=False)
+            self.unclean_elections += partition in out_of_sync
         return set(written)
 
     def _candidates(

@@ -159,6 +159,11 @@ class ControllerRunner:
         """What the machine knows: to be read, never changed. Empty while we are not the controller."""
         return self._machine.state
 
+    @property
+    def unclean_elections(self) -> int:
+        """How many leaders this broker, as the controller, has made of replicas that were not in sync."""
+        return self._machine.unclean_elections
+
     def unclean_election_enabled(self, topic: str) -> None:
         """A dynamic change turned unclean.leader.election.enable on for a topic."""
         self._tell(events.UncleanElectionEnabled(topic))

@@ -34,6 +34,8 @@ class Transitions:
     broker_id: int
     config: ControllerConfig
     state: ControllerState = field(default_factory=ControllerState)
+    unclean_elections: int = 0
+    """Leaders that were not in sync, of all terms."""
 
     def batch(self) -> RequestBatch:
         """An empty batch of requests."""
@@ -65,6 +67,7 @@ class Transitions:
             batch = self.batch()
             moves = PartitionMoves(state, batch, self.config.unclean_leader_election_enable)
             succeeded |= yield from moves.bring_online(portion, strategy, unclean=unclean)
+            self.unclean_elections += moves.unclean_elections
             yield from batch.send()
             for each in elections:
                 if each in succeeded:

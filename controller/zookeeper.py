@@ -17,8 +17,9 @@ import contextlib
 import logging
 import socket
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
 from typing import Any, TypeVar
 
 from kazoo.client import KazooClient, KazooState
@@ -58,6 +59,7 @@ from kbroker.controller.znode_operations import (
     ZooKeeperError,
     ZooKeeperUnreachable,
 )
+from kbroker.protocol.distribution import Distribution
 
 log = logging.getLogger(__name__)
 
@@ -163,6 +165,10 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         self._established = asyncio.Event()
         self._is_connected = False
         self._is_closing = False
+        self.latency = Distribution()
+        """Milliseconds until requests were answered."""
+        self.events: Counter[str] = Counter()
+        """How often the session was Disconnected, SyncConnected, Expired."""
         self._session = 0
         """Counts sessions; an operation that began in an earlier one has failed."""
         self._session_id = 0
@@ -253,6 +259,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
             self._take_connection(session_id)
         elif state == KazooState.SUSPENDED:
             self._is_connected = False
+            self.events["Disconnected"] += 1
             log.warning("connection to ZooKeeper lost (%s)", self._servers)
             _call_all(self.on_disconnected)
         else:
@@ -265,6 +272,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
             self._expire()  # kazoo tells of the loss first; this is for the case that it did not
         self._session_id = session_id
         self._is_connected = True
+        self.events["SyncConnected"] += 1
         if is_new:
             self._session += 1
         self._established.set()
@@ -280,6 +288,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         if not self._established.is_set():
             return
         self._established.clear()
+        self.events["Expired"] += 1
         log.warning("ZooKeeper session expired")
         _call_all(self.on_session_expired)
 
@@ -297,11 +306,14 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
                 raise SessionExpired("the connection to ZooKeeper is closed")
             assert self._handover is not None
             future = loop.create_future()
+            begun = monotonic()
             kazoo._call(request, _Reply(self._handover, future))
             # kazoo does not see that a server has hung up while it writes what that server does not read any more.
             patience = loop.call_later(self._session_timeout_ms / 4000, _hang_up, kazoo) if is_large else None
             try:
-                return await future
+                answer = await future
+                self.latency.add((monotonic() - begun) * 1000)
+                return answer
             except ConnectionLoss:
                 losses += 1
                 self._refuse_too_large(request, losses)

@@ -22,6 +22,7 @@ from kbroker import handlers
 from kbroker.client.security import Security
 from kbroker.cluster.access_rules import AccessRules, open_access_rules
 from kbroker.cluster.broker_channels import BrokerChannels
+from kbroker.cluster.controlled_shutdown import hand_over
 from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -44,17 +45,18 @@ from kbroker.coordinator.local_markers import LocalMarkers
 from kbroker.coordinator.marker_sender import MarkerSender
 from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import Services
+from kbroker.metrics.listener import MetricsListener
+from kbroker.metrics.sources import BrokerState, Sources
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
 from kbroker.network.logins import Logins
 from kbroker.network.server import Listener, Server
+from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
-from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AlterPartitionRequest,
     AlterPartitionResponse,
-    ControlledShutdownRequest,
 )
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
@@ -101,17 +103,20 @@ class Broker:
     await broker.stop()
     """
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, watchdog: Watchdog | None = None) -> None:
         self.config = config
         self.broker_id = config.broker_id
         self.broker_epoch = -1
         self.cluster_id = ""
+        self.state = BrokerState.NOT_RUNNING
         self.fatal = asyncio.Event()
         """Set when the broker cannot go on (all log directories lost, its id taken): whoever runs it stops it."""
         self.services: Services
         self.server: Server
         self.zookeeper: ZooKeeper
         self.logs: LogManager
+        self._watchdog = watchdog
+        self._metrics: MetricsListener | None = None
         self._controller: ControllerRunner | None = None
         self._replicas: ReplicaManager | None = None
         self._cleaner: LogCleaner | None = None
@@ -138,11 +143,13 @@ class Broker:
 
         Raises StartError or StartInterrupted; all is closed then, and another Broker may be made.
         """
+        self.state = BrokerState.STARTING
         try:
             await self._connect_to_zookeeper()
             await self._open_logs()
             await self._build()
             await self._serve()
+            self.state = BrokerState.RUNNING
         except (ZooKeeperError, MalformedZnode, LogDirError, ConfigError, OSError) as error:
             await self.stop(controlled=False)
             kind = StartInterrupted if isinstance(error, SessionExpired) else StartError
@@ -292,7 +299,8 @@ class Broker:
         handlers.load_all()
         limits = server_limits(config)
         limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
-        self.server = Server(Dispatcher(self.services, self._rules.authorizer if self._rules else None), limits)
+        dispatcher = Dispatcher(self.services, self._rules.authorizer if self._rules else None)
+        self.server = Server(dispatcher, limits)
         users = self.services.users
         await users.load()
         self.configs.followers[USERS] = users.refresh
@@ -300,6 +308,10 @@ class Broker:
         self.server.sasl = await self._logins.listeners()
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
+        if config.metrics_listeners:
+            sources = Sources(self.services, self.server, dispatcher, self._watchdog, lambda: self.state)
+            self._metrics = MetricsListener(sources, config.parsed_metrics_listeners)
+            self._metrics.start()
 
     def _has_whole_log(self, partition: TopicPartition) -> bool:
         """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""
@@ -356,6 +368,11 @@ class Broker:
     def endpoints(self) -> list[str]:
         """Advertised listeners, as NAME://host:port."""
         return [str(endpoint) for endpoint in self.registration().endpoints]
+
+    @property
+    def metrics_addresses(self) -> list[str]:
+        """Where its metrics are served, as http://host:port/metrics."""
+        return [] if self._metrics is None else self._metrics.addresses
 
     def registration(self) -> BrokerRegistration:
         """Return what stands in this broker's znode."""
@@ -529,7 +546,9 @@ class Broker:
 
     async def stop(self, controlled: bool = True) -> None:
         """Stop in order; `controlled`: hand leaderships over first."""
+        self.state = BrokerState.SHUTTING_DOWN
         if controlled and self._registered and self.config.controlled_shutdown_enable:
+            self.state = BrokerState.PENDING_CONTROLLED_SHUTDOWN
             await self._controlled_shutdown()
         for coordinator in (self._groups, self._transactions):
             if coordinator is not None:
@@ -553,6 +572,8 @@ class Broker:
                 await loop.run_in_executor(self._workers.upkeep, self._cleaner.stop)
             await loop.run_in_executor(self._workers.upkeep, self.logs.shutdown)
         self._workers.close()
+        if self._metrics is not None:
+            self._metrics.close()
 
     async def _leave_cluster(self) -> None:
         """End the session: registration and controller's node go at once, and another broker takes over while our logs
@@ -574,18 +595,6 @@ class Broker:
         if not self.zookeeper.is_connected:
             log.warning("no ZooKeeper: stopping without a controlled shutdown")
             return
-        config = self.config
-        for attempt in range(config.controlled_shutdown_max_retries):
-            request = ControlledShutdownRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)
-            try:
-                answer = await self._to_controller.request(request, config.controller_socket_timeout_ms / 1000)
-                if answer.error_code is ErrorCode.NONE and not answer.remaining_partitions:
-                    if self._channels is not None:  # as the controller: what was decided is told before we go
-                        await self._channels.drain(TELL_S)
-                    return
-                log.info("controlled shutdown: %d partitions remain", len(answer.remaining_partitions))
-            except KafkaError as error:
-                log.warning("controlled shutdown failed: %s", error)
-            if attempt + 1 < config.controlled_shutdown_max_retries:
-                await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
-        log.warning("controlled shutdown did not succeed; stopping all the same")
+        ask = self._to_controller.request
+        if await hand_over(ask, self.broker_id, self.broker_epoch, self.config) and self._channels is not None:
+            await self._channels.drain(TELL_S)  # as the controller: what was decided is told before we go

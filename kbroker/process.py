@@ -64,19 +64,19 @@ def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
     try:
         watchdog = Watchdog()
         with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
-            return runner.run(_live(config, ready_file))
+            return runner.run(_live(config, ready_file, watchdog))
     except StartError as error:
         print(f"kbroker: {error}", file=sys.stderr)
         return 1
 
 
-async def _live(config: BrokerConfig, ready_file: Path | None) -> int:
+async def _live(config: BrokerConfig, ready_file: Path | None, watchdog: Watchdog) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
     stopping = asyncio.create_task(stop.wait())
-    broker = await _started(config, stopping)
+    broker = await _started(config, stopping, watchdog)
     if broker is None:
         return 0
     log.info("broker %d serves %s", broker.broker_id, ", ".join(broker.endpoints))
@@ -106,10 +106,10 @@ async def collect_now_and_then(collect: Callable[[], object]) -> None:
         collect()
 
 
-async def _started(config: BrokerConfig, stopping: asyncio.Task[Any]) -> Broker | None:
+async def _started(config: BrokerConfig, stopping: asyncio.Task[Any], watchdog: Watchdog) -> Broker | None:
     """Start a broker, again as often as its session ends meanwhile; None when it is stopped first."""
     while True:
-        broker = Broker(config)
+        broker = Broker(config, watchdog)
         starting = asyncio.create_task(broker.start())
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
@@ -140,6 +140,7 @@ def write_ready_file(path: Path, broker: Broker) -> None:
         "host": endpoint.host,
         "pid": os.getpid(),
         "log_dirs": [os.path.abspath(directory) for directory in broker.config.directories],
+        "metrics": broker.metrics_addresses,
     }
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(ready))

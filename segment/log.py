@@ -573,6 +573,7 @@ class Log:
 
     def exchange(self, other: Log) -> None:
         """Change places on disk with a copy that ends where this log does; its lock is held by the caller."""
+        other.disk.rolled_bytes += self.disk.appended_bytes - other.disk.appended_bytes
         self.disk, other.disk = other.disk, self.disk
         self.producers.state.last_snapshot_offset = other.producers.state.last_snapshot_offset
         self.leader_epochs.dirty = True  # the copy's file has no epoch without a batch

@@ -52,6 +52,7 @@ class LogDisk:
         "jitter_ms",
         "pool",
         "recovery_point",
+        "rolled_bytes",
         "segments",
         "snapshots",
         "trash",
@@ -66,6 +67,8 @@ class LogDisk:
         self.segments: tuple[LogSegment, ...] = tuple(segments)
         """Ascending, never empty; the last is the active one. Replaced, never changed: readers take no lock."""
         self.snapshots = ProducerSnapshots(pool.files, folder)
+        self.rolled_bytes = 0
+        """Sizes of the segments that were rolled, as they were then."""
         self.jitter_ms = 0
         """How much earlier the active segment rolls."""
         self.recovery_point = self.segments[0].base_offset
@@ -84,6 +87,11 @@ class LogDisk:
         return self.folder.path.rpartition("/")[0]
 
     @property
+    def appended_bytes(self) -> int:
+        """Grows by what is appended; only the difference of two means something, without a truncation in between."""
+        return self.rolled_bytes + self.segments[-1].size
+
+    @property
     def has_unsynced(self) -> bool:
         """Whether small files wait for the next flush."""
         return bool(self._unsynced)
@@ -97,6 +105,7 @@ class LogDisk:
     def roll(self, base_offset: int, config: LogConfig, state: ProducerState, now_ms: int) -> LogSegment:
         """Close the active segment and start the next one at base_offset."""
         self.segments[-1].finish()
+        self.rolled_bytes += self.segments[-1].size
         self.snapshots.take(state, base_offset)
         segment = self._new_segment(base_offset, config, now_ms)
         self.segments = (*self.segments, segment)

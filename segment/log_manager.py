@@ -140,6 +140,11 @@ class LogManager:
         """Directory -> why it is offline."""
         return self.table.offline_dirs
 
+    @property
+    def offline_count(self) -> int:
+        """How many logs lie in directories that went offline."""
+        return self.table.offline_count
+
     def mark_offline(self, log_dir: str, error: Exception) -> list[Key]:
         """Take a failing directory out of service; the partitions that went with it."""
         return self.table.mark_offline(log_dir, error)

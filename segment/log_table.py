@@ -64,6 +64,11 @@ class LogTable:
         """Whether the log lies in a directory that went offline."""
         return (topic, partition) in self._offline_logs
 
+    @property
+    def offline_count(self) -> int:
+        """How many logs lie in directories that went offline."""
+        return len(self._offline_logs)
+
     def future(self, topic: str, partition: int) -> Log | None:
         """The copy of a log that is on its way into another directory."""
         return self.future_logs.get((topic, partition))

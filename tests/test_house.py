@@ -26,6 +26,7 @@ MAY_PRINT = {
     "kbroker/process.py": "why a broker could not start",
     "kbroker/config/broker_config.py": "writes the generated page",
     "kbroker/client/settings_page.py": "writes the generated page",
+    "kbroker/metrics/metrics_page.py": "writes the generated page",
     "bench": "reports",
     "examples": "reports",
     "setup.py": "reports",

@@ -23,6 +23,10 @@ def dev(
     ready_file: Annotated[
         Path | None, typer.Option(help="JSON file to write when every broker serves: addresses, ports, pids.")
     ] = None,
+    metrics: Annotated[
+        bool,
+        typer.Option("--metrics", help="Serve metrics to Prometheus, on ports from 9404 on (free ones with --port 0)."),
+    ] = False,
     setting: Setting = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that the start may take.")] = 60,
 ) -> None:
@@ -31,5 +35,13 @@ def dev(
     from kbroker.dev.cluster import DevCluster
     from kbroker.dev.run import run
 
-    cluster = DevCluster(data, brokers=brokers, port=port, zookeeper=zookeeper, properties=properties, timeout=timeout)
+    cluster = DevCluster(
+        data,
+        brokers=brokers,
+        port=port,
+        zookeeper=zookeeper,
+        properties=properties,
+        timeout=timeout,
+        metrics=metrics,
+    )
     raise typer.Exit(run(cluster, ready_file.absolute() if ready_file else None))

@@ -111,6 +111,18 @@ class BrokerConfig(
         return parse_listeners("advertised.listeners", self.advertised_listeners)
 
     @property
+    def parsed_metrics_listeners(self) -> list[ParsedListener]:
+        """Where metrics are served."""
+        if not self.metrics_listeners.strip():
+            return []
+        listeners = parse_listeners("metrics.listeners", self.metrics_listeners)
+        for each in listeners:
+            if each.name != "HTTP":
+                text = f"Invalid value {self.metrics_listeners} for configuration metrics.listeners"
+                raise ConfigError(f"{text}: {each.name} is not spoken there, HTTP is")
+        return listeners
+
+    @property
     def inter_broker_listener(self) -> str:
         """Name of the listener that brokers use among each other."""
         return (self.inter_broker_listener_name or self.security_inter_broker_protocol).upper()

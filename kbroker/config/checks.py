@@ -112,6 +112,8 @@ def _listeners(config: BrokerConfig) -> Iterator[str]:
     ports = [(listener.host, listener.port) for listener in listeners if listener.port]
     if len(set(ports)) < len(ports):
         yield f"listeners={config.listeners}: each listener must have a different port"
+    if any((each.host, each.port) in ports for each in config.parsed_metrics_listeners):
+        yield f"metrics.listeners={config.metrics_listeners}: the port is that of one of the listeners"
     protocols = config.security_protocols
     for name in names:
         if name not in protocols:

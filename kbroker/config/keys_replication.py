@@ -193,6 +193,16 @@ class QuotaKeys:
     metrics_sample_window_ms: Long = key(
         "metrics.sample.window.ms", default=30000, check=at_least(1), effect=False, doc="Length of a metric's sample."
     )
+    metrics_listeners: str = key(
+        "metrics.listeners",
+        default="",
+        doc="HTTP://host:port,… where this broker's metrics are served to Prometheus, at /metrics. Empty: nowhere.",
+    )
+    metrics_partitions_enable: bool = key(
+        "metrics.partitions.enable",
+        default=True,
+        doc="Serve the metrics of single partitions, too: some twenty lines for each replica.",
+    )
     metric_reporters: List = key(
         "metric.reporters",
         default=(),

@@ -68,6 +68,8 @@ class GroupCoordinator(GroupKeeper):
         super().__init__(config, replicas, executor, clock)
         self._chores: set[asyncio.Task[None]] = set()
         self.topic = TopicOnce(OFFSETS_TOPIC)
+        self.commits = 0
+        """Commit requests that were written."""
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -290,6 +292,7 @@ class GroupCoordinator(GroupKeeper):
 
         def done(error: ErrorCode, record_offset: int) -> None:
             if error is ErrorCode.NONE:
+                self.commits += 1
                 for key, committed in offsets:
                     committing.stored(key, committed, record_offset)
                     record_offset += 1

@@ -20,6 +20,7 @@ from kbroker.dev.stand_in_zookeeper import StandInZooKeeper
 from kbroker.dev.zookeepers import EMBEDDED, KINDS, STAND_IN, OwnZooKeeper, own_zookeeper
 
 FIRST_BROKER_ID = 1
+FIRST_METRICS_PORT = 9404
 POLL_SECONDS = 0.01
 HIGHEST_PORT = 65_535
 MAX_ANSWER_BYTES = 16 << 20
@@ -47,18 +48,21 @@ class DevCluster:
         zookeeper: str | None = None,
         properties: Mapping[str, str] | None = None,
         timeout: float = 60.0,
+        metrics: bool = False,
     ) -> None:
         """Describe the cluster; nothing runs yet.
 
         `port` is the first broker's, the others follow it; 0 picks free ones. `zookeeper` is the connect string of one
         that runs, or which to run: "stand-in", "embedded"; None: the one that suits (zookeepers.py). `properties` go to
         each broker and overrule what the cluster sets. `timeout`: for the start.
+        `metrics` are served on ports from 9404 on, or on free ones as the brokers are.
         """
         self.data_dir = Path(data_dir).absolute()
         self.timeout = timeout
         self._wanted_zookeeper = zookeeper if zookeeper in KINDS else None
         self._external_zookeeper = None if zookeeper in KINDS else zookeeper
         self._requested_port = port
+        self._with_metrics = metrics
         self._broker_count = brokers
         self._properties = dict(properties or {})
         self._stop_requested = False
@@ -86,6 +90,11 @@ class DevCluster:
         if self.zookeeper is None:
             return None
         return STAND_IN if isinstance(self.zookeeper, StandInZooKeeper) else EMBEDDED
+
+    @property
+    def metrics_addresses(self) -> list[str]:
+        """Where the brokers serve their metrics."""
+        return [str(address) for broker in self.brokers for address in broker.ready_info().get("metrics", [])]
 
     def broker(self, broker_id: int) -> BrokerProcess:
         """The broker of that id; KeyError when there is none."""
@@ -154,6 +163,7 @@ class DevCluster:
                     "port": broker.port,
                     "pid": broker.pid,
                     "log_dirs": [str(path) for path in broker.log_dirs],
+                    "metrics": broker.ready_info().get("metrics", []),
                 }
                 for broker in self.brokers
             ],
@@ -213,6 +223,9 @@ class DevCluster:
         }
         if self.zookeeper_kind == STAND_IN:
             properties["kbroker.allow.stand.in.zookeeper"] = "true"
+        if self._with_metrics:
+            port_of_metrics = FIRST_METRICS_PORT + index if self._requested_port else 0
+            properties["metrics.listeners"] = f"HTTP://127.0.0.1:{port_of_metrics}"
         properties.update(self._properties)
         return BrokerProcess(broker_id, self.data_dir / f"broker-{broker_id}", port, properties)
 

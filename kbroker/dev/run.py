@@ -49,6 +49,8 @@ def run(cluster: DevCluster, ready_file: Path | None = None) -> int:
             f"data in {cluster.data_dir}; Ctrl-C stops it",
             flush=True,
         )
+        if cluster.metrics_addresses:
+            print(f"metrics at {', '.join(cluster.metrics_addresses)}", flush=True)
         watch = Watch(cluster)
         failure = None
         while not signals and failure is None:

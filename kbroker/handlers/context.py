@@ -60,6 +60,7 @@ class RequestContext:
         "is_large",
         "may_be_overtaken",
         "received_at",
+        "timing",
     )
 
     def __init__(
@@ -79,6 +80,8 @@ class RequestContext:
         """Milliseconds since 1970 when the frame was complete."""
         self.connection = connection
         """A `Connection` (network/connection.py), or anything with its attributes."""
+        self.timing: Any = None
+        """A `Timing` (network/request_times.py), of the requests that are timed."""
         self.may_be_overtaken = False
         """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
         self.is_large = False

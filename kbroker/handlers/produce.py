@@ -32,6 +32,17 @@ PRODUCER = Struct(">qh")
 PRODUCER_POSITION = 43
 MAGIC = 2
 FIRST_LEADER_HINT_VERSION = 10
+NOT_FAILURES = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    }
+)
+"""Refusals that Kafka does not count as failed Produce requests."""
 FIRST_ABORTABLE_VERSION = 11
 """Of Produce: clients have heard of TRANSACTION_ABORTABLE."""
 
@@ -127,6 +138,9 @@ def _append(
     append, acks, version, now_ms = services.replicas.append, request.acks, ctx.api_version, ctx.received_at
     internal = name in INTERNAL_TOPICS and ctx.client_id != ADMIN_CLIENT
     unusual = internal or refused is not None or version < FIRST_ZSTD_VERSION
+    traffic = services.replicas.traffic.get(name)
+    if traffic is not None:
+        traffic.produces += len(partition_data)
     for data in partition_data:
         records = data.records
         if (
@@ -206,6 +220,7 @@ def _answer(
             outcome = outcomes[place]
             place += 1
             if isinstance(outcome, KafkaError):
+                _count_refusal(services, topic.name, data, outcome.code)
                 answers.append(_refusal(services, ctx, topic.name, data.index, outcome, hints))
                 continue
             answers.append(
@@ -221,6 +236,16 @@ def _answer(
     if not hints:
         return ProduceResponse(responses=responses)
     return ProduceResponse(responses=responses, node_endpoints=_endpoints(services, ctx, hints))
+
+
+def _count_refusal(services: Services, topic: str, data: ProduceRequest.PartitionProduceData, error: ErrorCode) -> None:
+    traffic = services.replicas.traffic.get(topic)
+    if traffic is None:
+        return
+    if error in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        traffic.bytes_rejected += len(data.records or b"")
+    elif error not in NOT_FAILURES:
+        traffic.failed_produces += 1
 
 
 def _refusal(

@@ -25,9 +25,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING, LateAnswer
-from kbroker.network.limits import BROKER_REQUESTS, LARGE_REQUESTS
-from kbroker.network.parts import MOST_PARTS_AT_ONCE, SMALL_FILE_PART, gather, in_memory, part_size
-from kbroker.protocol.apis import API_BY_KEY
+from kbroker.network.limits import refusal_of_size
+from kbroker.network.parts import MOST_PARTS_AT_ONCE, SMALL_FILE_PART, advance, gather, in_memory
 from kbroker.security.acls import ANONYMOUS
 from kbroker.security.authorizer import EVERYTHING
 
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from kbroker.network.buffers import Buffer
     from kbroker.network.channel import Channel
     from kbroker.network.limits import ServerLimits
+    from kbroker.network.request_times import Timing
     from kbroker.network.server import Dispatch, Listener, Server
     from kbroker.replica.reply import Reply
     from kbroker.security.authorizer import Everything
@@ -55,24 +55,6 @@ LARGE_FRAME = 1 << 14
 PRODUCE_KEY = b"\0\0"
 
 _read_size = Struct(">i").unpack_from
-_read_key = Struct(">h").unpack_from
-
-
-def explain_size(first_bytes: bytes, size: int, limit: int, key: str = "socket.request.max.bytes") -> str:
-    """Say in one line why a frame of this announced size is refused, and what was probably meant."""
-    if first_bytes[:2] == b"\x16\x03":
-        return "it speaks TLS, but this listener is PLAINTEXT"
-    if first_bytes[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN"):
-        return "it speaks HTTP, but this is a Kafka listener"
-    if size < 0:
-        return f"it announced a frame of negative size {size}"
-    return f"it announced a frame of {size} bytes, more than {key}={limit}"
-
-
-def explain_request_size(api_key: int, size: int, limit: int) -> str:
-    """Say in one line why a request of this API is refused for its size."""
-    name = API_BY_KEY[api_key].name if api_key in API_BY_KEY else f"unknown (API key {api_key})"
-    return f"it announced a request of {size} bytes, {name}: more than kbroker.small.request.max.bytes={limit}"
 
 
 class Connection:
@@ -112,8 +94,10 @@ class Connection:
         "listener",
         "port",
         "principal",
+        "received",
         "security_protocol",
         "state",
+        "timing",
     )
 
     def __init__(self, server: Server, channel: Channel, listener: Listener, host: str, port: int) -> None:
@@ -138,6 +122,10 @@ class Connection:
         self._dispatch: Dispatch = server.dispatch
         self._login_limits: ServerLimits | None = None
         """What holds before the login, in place of the server's limits."""
+        self.received = 0.0
+        """When the frame in hand was complete, if it had to wait; 0: just now."""
+        self.timing: Timing | None = None
+        """Of the answer that goes out."""
         self._paused = False
         self._partial: bytearray | None = None
         """The first bytes of a frame: too few to know its size, or whether its API may be as large."""
@@ -328,13 +316,8 @@ class Connection:
     def _refusal_of_size(self, buffer: Buffer, start: int, size: int) -> str | None:
         """Say why a frame that is not small is refused; None when its API may be as large."""
         limits = self._login_limits or self._server.limits
-        if not 0 <= size <= limits.request_max_bytes:
-            key = "socket.request.max.bytes" if self._login_limits is None else "sasl.server.max.receive.size"
-            return explain_size(bytes(buffer[start : start + 8]), size, limits.request_max_bytes, key)
-        (api_key,) = _read_key(buffer, start + 4)
-        if api_key in LARGE_REQUESTS and (self.takes_brokers or api_key not in BROKER_REQUESTS):
-            return None
-        return explain_request_size(api_key, size, limits.small_request_max_bytes)
+        key = "socket.request.max.bytes" if self._login_limits is None else "sasl.server.max.receive.size"
+        return refusal_of_size(bytes(buffer[start : start + 8]), size, limits, self.takes_brokers, key)
 
     def _refuse_size(self, reason: str) -> None:
         if self._login_limits is None:
@@ -399,7 +382,8 @@ class Connection:
             self._late.append(answer)
             return True
         if self._late:
-            self._late.append(LateAnswer(answer))
+            self._late.append(LateAnswer(answer, self.timing))
+            self.timing = None
             return True
         return self._send(answer)
 
@@ -420,7 +404,7 @@ class Connection:
         """Only Produce (API key 0) is served while late answers are to come, and only so many."""
         return len(self._late) < MOST_LATE_ANSWERS and len(frame) > 1 and not frame[0] and not frame[1]
 
-    def answer(self, parts: list[Any] | None) -> None:
+    def answer(self, parts: list[Any] | None, timing: Timing | None = None) -> None:
         """Send the answer of the request that dispatch left PENDING (None: it has none), and go on reading."""
         if self.state is CLOSED:
             return
@@ -428,10 +412,11 @@ class Connection:
         self._cancelled_when_closed = None
         if self._late or self._out is not None:
             if parts is not None:
-                self._late.append(LateAnswer(parts))
+                self._late.append(LateAnswer(parts, timing))
             self._go_on()
             return
         self.state = READING
+        self.timing = timing
         if parts is None or self._send(parts):
             self.resume()
 
@@ -458,7 +443,11 @@ class Connection:
             return
         parts: list[Any] = []
         while self._late and self._late[0].is_ready:
-            parts += self._late.popleft().parts or ()
+            late = self._late.popleft()
+            parts += late.parts or ()
+            if late.timing is not None:
+                self._finish_timing()
+                self.timing = late.timing
         if parts and not self._send(parts):
             return
         if self._pending:
@@ -470,7 +459,11 @@ class Connection:
             return
         self._held = None
         self.state = READING
-        if held is None or self._serve(held):
+        if held is not None:
+            self.received = self.last_active
+        is_served = held is None or self._serve(held)
+        self.received = 0.0
+        if is_served:
             del held
             self.resume()
 
@@ -481,7 +474,9 @@ class Connection:
         self._release()
         if self._rest is not None:
             rest, self._rest = self._rest, None
+            self.received = self.last_active
             self._consume(rest, len(rest))
+            self.received = 0.0
         if self._paused and self.state is READING and self._rest is None:
             self._paused = False
             self._server.loop.add_reader(self._channel.fileno(), self._on_readable)
@@ -490,6 +485,8 @@ class Connection:
 
     def _send(self, parts: list[Any]) -> bool:
         """Send the parts now, as far as the socket takes them. True when all are out."""
+        if self.timing is not None:
+            self.timing.sending()
         self._out_index = self._out_offset = 0
         if len(parts) <= MOST_PARTS_AT_ONCE:
             try:
@@ -497,6 +494,8 @@ class Connection:
                 if wanted >= 0:
                     sent = self._send_parts(parts)
                     if sent == wanted:
+                        if self.timing is not None:
+                            self._finish_timing()
                         return True
                     self._advance(parts, sent)
             except (BlockingIOError, InterruptedError):
@@ -544,21 +543,18 @@ class Connection:
             self.close(f"sending failed: {error}", logging.DEBUG)
             return False
         self._out = None
+        self._finish_timing()
         return True
+
+    def _finish_timing(self) -> None:
+        """What is out was the answer of a request that is timed, or its neighbour's."""
+        timing, self.timing = self.timing, None
+        if timing is not None:
+            timing.sent()
 
     def _advance(self, parts: list[Any], sent: int) -> None:
         """Move the place in the parts by `sent` bytes."""
-        sent += self._out_offset
-        index = self._out_index
-        while index < len(parts):
-            size = part_size(parts[index])
-            if sent < size:
-                break
-            sent -= size
-            parts[index] = b""
-            index += 1
-        self._out_index = index
-        self._out_offset = sent
+        self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
 
     def _on_writable(self) -> None:
         self.last_active = monotonic()

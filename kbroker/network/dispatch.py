@@ -23,6 +23,7 @@ from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
+from kbroker.network.request_times import ApiRequests, Times, Timing
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode, decode_in_steps
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, TooManyElements
@@ -54,12 +55,13 @@ class LateAnswer:
     Produce requests of the connection may be served before.
     """
 
-    __slots__ = ("is_ready", "parts")
+    __slots__ = ("is_ready", "parts", "timing")
 
-    def __init__(self, parts: list[Any] | None = None) -> None:
+    def __init__(self, parts: list[Any] | None = None, timing: Timing | None = None) -> None:
         self.parts = parts
         """None: not known yet, or (ready) there is none to be sent."""
         self.is_ready = parts is not None
+        self.timing = timing
 
 
 class _Api:
@@ -77,6 +79,7 @@ class _Api:
         "name",
         "quick",
         "request_type",
+        "requests",
     )
 
     def __init__(self, api_key: int, handling: Handling) -> None:
@@ -92,6 +95,9 @@ class _Api:
         self.most_elements = most_elements(api_key)
         self.is_from_broker = _who_asks(api_key)
         self.client_id_from = 1 if api_key == CONTROLLED_SHUTDOWN else 0
+        self.requests = ApiRequests(api.name, api.max_version + 1)
+        if api_key == FETCH:
+            self.requests.from_brokers, self.requests.from_consumers = Times(), Times()
 
 
 PRODUCE, FETCH, LIST_OFFSETS, CONTROLLED_SHUTDOWN, API_VERSIONS, OFFSET_FOR_LEADER_EPOCH = 0, 1, 2, 7, 18, 23
@@ -163,12 +169,22 @@ class Dispatcher:
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
         ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
+        requests = api.requests
+        requests.by_version[version] += 1
+        if requests.to_skip:
+            requests.to_skip -= 1
+        else:
+            ctx.timing = requests.timing(connection.received or connection.last_active, len(frame))
         if request is None:
             ctx.is_large = True
             asyncio.ensure_future(self._serve_large(api, ctx, frame, position)).add_done_callback(_Send(ctx))
             return PENDING
         answer = self._handle(api, ctx, request)
+        if ctx.timing is not None:
+            ctx.timing.handled()
         if answer is None:
+            if ctx.timing is not None:
+                ctx.timing.sent()
             return None
         if hasattr(answer, "__await__"):
             late = LateAnswer() if ctx.may_be_overtaken else None
@@ -179,6 +195,7 @@ class Dispatcher:
             return PENDING if late is None else late
         parts = self._encode(ctx, request, answer)
         if type(parts) is list:
+            connection.timing = ctx.timing
             return parts
         asyncio.ensure_future(parts).add_done_callback(_Send(ctx))
         return PENDING
@@ -186,8 +203,12 @@ class Dispatcher:
     def _handle(self, api: _Api, ctx: RequestContext, request: Any) -> Any:
         """Return the answer, None for none, or an awaitable of either."""
         try:
-            if api.is_from_broker is not None and api.is_from_broker(request) and not ctx.connection.takes_brokers:
-                raise _not_a_broker(api, ctx.connection)
+            if api.is_from_broker is not None and api.is_from_broker(request):
+                if not ctx.connection.takes_brokers:
+                    raise _not_a_broker(api, ctx.connection)
+                api.requests.by_version_from_brokers[ctx.api_version] += 1
+                if ctx.timing is not None:
+                    ctx.timing.is_from_broker = True
             if self.authorizer is not None:
                 connection = ctx.connection
                 authority = connection.authority
@@ -238,6 +259,8 @@ class Dispatcher:
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
         answer = self._handle(api, ctx, request)
+        if ctx.timing is not None:
+            ctx.timing.handled()
         if hasattr(answer, "__await__"):
             waiting = asyncio.ensure_future(answer)
             if ctx.ends_with_connection:
@@ -283,6 +306,7 @@ class Dispatcher:
 
     def _refuse(self, ctx: RequestContext, request: Any, error: BaseException) -> Message:
         """Return the API's response for a request that failed as a whole."""
+        self.apis[ctx.api_key].requests.errors[getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)] += 1
         if isinstance(error, KafkaError):
             code, message = error.code, error.message
         else:
@@ -315,9 +339,16 @@ class _Send:
 
     def send(self, parts: list[Any] | None) -> None:
         """Give the connection what is to be sent; None: nothing."""
+        timing = self.ctx.timing
+        if timing is not None:
+            timing.answered()
+            if parts is None:
+                timing.sent()
+                timing = None
         if self.late is None:
-            self.ctx.connection.answer(parts)
+            self.ctx.connection.answer(parts, timing)
         else:
+            self.late.timing = timing
             self.ctx.connection.answer_late(self.late, parts)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kbroker.config.broker_config import BrokerConfig
+from kbroker.protocol.apis import API_BY_KEY
 
 NO_LIMIT = (1 << 31) - 1
 
@@ -109,6 +110,38 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         broker_listeners=broker_listeners(config),
         privileged_listener=config.inter_broker_listener if len(config.parsed_listeners) > 1 else "",
     )
+
+
+def refusal_of_size(
+    first_bytes: bytes, size: int, limits: ServerLimits, takes_brokers: bool, key: str = "socket.request.max.bytes"
+) -> str | None:
+    """Say why a frame that is not small is refused; None when its API may be as large.
+
+    `first_bytes`: with its size. `key`: what limits the size.
+    """
+    if not 0 <= size <= limits.request_max_bytes:
+        return explain_size(first_bytes, size, limits.request_max_bytes, key)
+    api_key = int.from_bytes(first_bytes[4:6], "big", signed=True)
+    if api_key in LARGE_REQUESTS and (takes_brokers or api_key not in BROKER_REQUESTS):
+        return None
+    return explain_request_size(api_key, size, limits.small_request_max_bytes)
+
+
+def explain_size(first_bytes: bytes, size: int, limit: int, key: str = "socket.request.max.bytes") -> str:
+    """Say in one line why a frame of this announced size is refused, and what was probably meant."""
+    if first_bytes[:2] == b"\x16\x03":
+        return "it speaks TLS, but this listener is PLAINTEXT"
+    if first_bytes[:4] in (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"CONN"):
+        return "it speaks HTTP, but this is a Kafka listener"
+    if size < 0:
+        return f"it announced a frame of negative size {size}"
+    return f"it announced a frame of {size} bytes, more than {key}={limit}"
+
+
+def explain_request_size(api_key: int, size: int, limit: int) -> str:
+    """Say in one line why a request of this API is refused for its size."""
+    name = API_BY_KEY[api_key].name if api_key in API_BY_KEY else f"unknown (API key {api_key})"
+    return f"it announced a request of {size} bytes, {name}: more than kbroker.small.request.max.bytes={limit}"
 
 
 def is_address(host: str) -> bool:

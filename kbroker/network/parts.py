@@ -31,6 +31,18 @@ def part_size(part: Any) -> int:
     return part.size if hasattr(part, "fileno") else memoryview(part).nbytes
 
 
+def advance(parts: list[Any], index: int, sent: int) -> tuple[int, int]:
+    """Return which part goes on, and from which of its bytes, once `sent` bytes from part `index` on are out."""
+    while index < len(parts):
+        size = part_size(parts[index])
+        if sent < size:
+            break
+        sent -= size
+        parts[index] = b""
+        index += 1
+    return index, sent
+
+
 def gather(parts: list[Any], index: int, offset: int) -> tuple[list[Any], int, bool]:
     """Return the bytes-like parts from `index` on (small file slices are read in place), their size, and whether more
     follows.

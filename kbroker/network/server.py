@@ -12,7 +12,7 @@ import errno
 import logging
 import resource
 import socket
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -77,6 +77,8 @@ class Server:
         self.sasl: dict[str, SaslListener] = {}
         """Listeners whose clients log in first, and how; set before `start`."""
         self._listeners: dict[str, Listener] = {}
+        self.accepted: Counter[str] = Counter()
+        """Listener name -> connections that came in."""
         self._sockets: dict[str, socket.socket] = {}
         self._admission = Admission(self.limits)
         self._descriptors = most_descriptors()
@@ -175,6 +177,7 @@ class Server:
             log.debug("a connection from %s was gone at once: %s", host, error)
             client.close()
             return
+        self.accepted[name] += 1
         there_is_room = self._admission.enter(name, host)
         connection = Connection(self, PlainChannel(client), self._listeners[name], host, address[1])
         self.connections.add(connection)

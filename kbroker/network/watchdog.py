@@ -22,12 +22,15 @@ from types import FrameType
 from typing import NamedTuple
 
 from kbroker.protocol.apis import API_BY_KEY
+from kbroker.protocol.distribution import Distribution
 
 log = logging.getLogger(__name__)
 
 STALL_S = 0.1
 SUSPICIOUS_S = 0.04
 """A turn that has taken as long is looked at: what runs now is most likely what takes the time."""
+NOTED_S = 0.005
+TURN_BOUNDS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 BUSY_PAUSE_S, IDLE_PAUSE_S = 0.05, 0.15
 LOG_PAUSE_S = 1.0
 MOST_FRAMES = 5
@@ -51,13 +54,22 @@ class WatchedSelector(selectors.DefaultSelector):
         self.busy_since = 0.0
         """By the monotonic clock; 0 while the loop waits."""
         self.stalls: deque[Turn] = deque(maxlen=1000)
+        self.busy_s = 0.0
+        """In all turns that are over."""
+        self.turns = 0
+        self.long_turns = Distribution(TURN_BOUNDS_S)
+        """Those of more than NOTED_S."""
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Wait for events; what happens between two calls is a turn."""
         if self.busy_since:
             seconds = monotonic() - self.busy_since
-            if seconds > STALL_S:
-                self.stalls.append(Turn(self.busy_since, seconds))
+            self.busy_s += seconds
+            self.turns += 1
+            if seconds > NOTED_S:
+                self.long_turns.add(seconds)
+                if seconds > STALL_S:
+                    self.stalls.append(Turn(self.busy_since, seconds))
         self.busy_since = 0.0
         events = super().select(timeout)
         self.busy_since = monotonic()
@@ -76,7 +88,7 @@ class Watchdog:
         self.stalled_s = 0.0
         self.by_name: Counter[str] = Counter()
         """API or chore -> how often it held the loop up."""
-        self._selector = WatchedSelector()
+        self.selector = WatchedSelector()
         self._loop_thread = 0
         self._seen: dict[float, tuple[str, str]] = {}
         """Begin of a turn -> who was seen at work in it, and where."""
@@ -89,14 +101,14 @@ class Watchdog:
         """Return a loop for the calling thread, watched from now on."""
         self._loop_thread = threading.get_ident()
         threading.Thread(target=self._watch, name="loop-watchdog", daemon=True).start()
-        return asyncio.SelectorEventLoop(self._selector)
+        return asyncio.SelectorEventLoop(self.selector)
 
     def stop(self) -> None:
         """End the thread soon."""
         self._stopped = True
 
     def _watch(self) -> None:
-        selector, sleep = self._selector, time.sleep
+        selector, sleep = self.selector, time.sleep
         while not self._stopped:
             since = selector.busy_since
             if not since and not selector.stalls and self._worst is None:
@@ -104,10 +116,10 @@ class Watchdog:
                 continue
             if since and monotonic() - since > SUSPICIOUS_S:
                 frame = sys._current_frames().get(self._loop_thread)
-                if frame is not None and self._selector.busy_since == since:
+                if frame is not None and selector.busy_since == since:
                     self._seen[since] = culprit(frame)
-            while self._selector.stalls:
-                self._count(self._selector.stalls.popleft())
+            while selector.stalls:
+                self._count(selector.stalls.popleft())
             self._seen = {begun: who for begun, who in self._seen.items() if begun == since}
             self._tell()
             sleep(BUSY_PAUSE_S)

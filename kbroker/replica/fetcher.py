@@ -57,6 +57,7 @@ class FetchedPartition:
         "is_in_session",
         "last_fetched_epoch",
         "leader_epoch",
+        "leader_high_watermark",
         "log_start_offset",
         "partition",
         "pause_ms",
@@ -83,6 +84,8 @@ class FetchedPartition:
         self.asked_offset = -1
         """What the leader was asked for; an answer for anything else is of no use."""
         self.is_in_session = False
+        self.leader_high_watermark = -1
+        """As last heard; -1 before."""
         self.is_caught_up = False
         """Whether the log reached the leader's high watermark with the last answer."""
         self.due_ms = 0

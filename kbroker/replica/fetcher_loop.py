@@ -110,6 +110,10 @@ class FetcherLoop:
         """Return what to wait for before anybody else may change this log; None when it is free."""
         return self._work if hosted in self._in_work else None
 
+    def is_fetched(self, fetched: FetchedPartition) -> bool:
+        """Whether it has not been given up after an error."""
+        return self._fetcher.is_current(fetched)
+
     @property
     def partition_count(self) -> int:
         """How many partitions are fetched."""
@@ -231,6 +235,7 @@ class FetcherLoop:
                 in_thread = in_thread or each.fetched.hosted.flush_messages != FLUSH_NEVER
             elif data.diverging_epoch.epoch >= 0:
                 in_thread = True
+        self._manager.totals.replicated_in += size
         if in_thread or size > LARGE_ANSWER_BYTES:
             good.sort(key=_log_dir)
             failures = await self._follow_in_threads(good)
@@ -285,6 +290,7 @@ class FetcherLoop:
         else:
             settle(hosted, data.high_watermark, data.log_start_offset)
             fetched.is_caught_up = data.high_watermark <= partition_log.log_end_offset
+            fetched.leader_high_watermark = data.high_watermark
         self._go_on(fetched)
 
     def _go_on(self, fetched: FetchedPartition) -> None:

@@ -24,6 +24,7 @@ from kbroker.replica.partition import Instruction, Role
 from kbroker.replica.read_ahead import ColdRead
 from kbroker.replica.replica_selection import ReplicaSelector
 from kbroker.replica.throttles import ReplicationThrottle
+from kbroker.replica.traffic import Totals
 from kbroker.replica.turns import in_turns, portions
 from kbroker.segment.files import NotInMemory
 
@@ -48,6 +49,7 @@ class ReplicaLookup(Protocol):
     steady: Callable[[], int]
     replica_selector: ReplicaSelector | None
     leader_throttle: ReplicationThrottle
+    totals: Totals
 
     def find(self, topic: str, partition: int) -> HostedPartition | ErrorCode:
         """Return the hosted partition, or why there is none (3, 56, 6)."""
@@ -221,8 +223,8 @@ class PartitionFetch:
                 yield
             self._keep(answers, size)
             return None
-        if self._parameters.is_follower and size:
-            self._count(answers)
+        if size:
+            self._count(answers, size)
         for sent in portions(answers):
             self._builder.add(self._context.select(list(sent)))
             yield
@@ -240,8 +242,8 @@ class PartitionFetch:
         self._waiting = {target.hosted: target for target in self._context.targets if target.hosted is not None}
 
     def _answer(self, answers: Answers, size: int) -> Any:
-        if self._parameters.is_follower and size:
-            self._count(answers)
+        if size:
+            self._count(answers, size)
         self._builder.add(self._context.select(answers))
         return self._builder.response()
 
@@ -271,8 +273,14 @@ class PartitionFetch:
         # follower goes on with its other partitions, and comes back to this one soon.
         return self._parameters.is_follower or answer.error_code not in UNKNOWN_TOPIC_ERRORS
 
-    def _count(self, answers: Answers) -> None:
-        """Count what goes to throttled replicas, in sync or not."""
+    def _count(self, answers: Answers, sent: int) -> None:
+        """Count what is sent, and what of it goes to throttled replicas, in sync or not."""
+        if not self._parameters.is_follower:
+            for target, answer in answers:
+                if answer.records and target.hosted is not None:
+                    target.hosted.traffic.bytes_out += len(answer.records)
+            return
+        self._replicas.totals.replicated_out += sent
         throttle = self._replicas.leader_throttle
         size = 0
         for target, answer in answers:
@@ -330,13 +338,17 @@ class PartitionFetch:
         found = self._locate(target)
         if not isinstance(found, HostedPartition):
             return self._refusal(target, found)
+        if self._first:
+            found.traffic.fetches += 1
         try:
             return self._read_from(found, target, budget, whole_batch)
         except KafkaError as error:
             if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                found.traffic.failed_fetches += 1
                 log.error("cannot read %s at offset %d: %s", found, target.fetch_offset, error)
             return self._refusal(target, error.code)
         except Exception:
+            found.traffic.failed_fetches += 1
             log.exception("cannot read %s at offset %d", found, target.fetch_offset)
             return self._refusal(target, ErrorCode.UNKNOWN_SERVER_ERROR)
 

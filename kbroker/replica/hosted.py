@@ -9,6 +9,7 @@ from typing import Any
 from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.delayed import Ack, DelayedFetch, settle_reached
 from kbroker.replica.partition import Partition
+from kbroker.replica.traffic import Traffic
 from kbroker.segment.log import Log
 
 FLUSH_NEVER = (1 << 63) - 1
@@ -21,6 +22,7 @@ class HostedPartition:
         "acks",
         "changes",
         "consumers",
+        "counted_from",
         "deletions",
         "flush_acks",
         "flush_messages",
@@ -33,9 +35,10 @@ class HostedPartition:
         "tail",
         "topic",
         "topic_id",
+        "traffic",
     )
 
-    def __init__(self, state: Partition, log: Log) -> None:
+    def __init__(self, state: Partition, log: Log, traffic: Traffic | None = None) -> None:
         self.topic = state.topic
         self.partition = state.partition
         self.state = state
@@ -54,6 +57,10 @@ class HostedPartition:
         self.tail: asyncio.Future[Any] | None = None
         """The last append that runs in a worker thread; later appends wait for it, so that order is kept."""
         self.flush_messages = FLUSH_NEVER
+        self.traffic = traffic or Traffic()
+        """What is counted for the topic."""
+        self.counted_from: tuple[int, int] | None = None
+        """Log end offset and bytes appended when this broker began to lead; what came since is not in `traffic` yet."""
         self.recompresses = False
         """Whether the topic's configuration names a compression."""
         self.apply_config()
@@ -104,6 +111,30 @@ class HostedPartition:
             fetch.touch(self)
         for fetch in self.followers:
             fetch.touch(self)
+
+    def appended_as_leader(self) -> tuple[int, int]:
+        """Return the messages and bytes that were appended since this broker leads, and are not in `traffic`."""
+        if self.counted_from is None:
+            return 0, 0
+        offset, size = self.counted_from
+        return self.log.log_end_offset - offset, self.log.disk.appended_bytes - size
+
+    def begin_to_count(self) -> None:
+        """This broker leads from here on."""
+        if self.counted_from is None:
+            self.counted_from = self.log.log_end_offset, self.log.disk.appended_bytes
+
+    def settle_traffic(self) -> None:
+        """This broker leads no more: what it appended goes into `traffic`, and stays there."""
+        if self.counted_from is None:
+            return
+        traffic = self.traffic
+        traffic.settled += 1
+        messages, size = self.appended_as_leader()
+        self.counted_from = None
+        traffic.messages_in += messages
+        traffic.bytes_in += size
+        traffic.settled += 1
 
     def low_watermark(self, alive: Container[int]) -> int:
         """The lowest log start offset of the live replicas: what is below is gone everywhere."""

@@ -88,6 +88,7 @@ class IsrSender:
     def _take(self, asked: Proposals, response: AlterPartitionResponse) -> None:
         changed: list[HostedPartition] = []
         refused: list[HostedPartition] = []
+        totals = self._manager.totals
         for topic in response.topics:
             for answer in topic.partitions:
                 key = (bytes(topic.topic_id), answer.partition_index)
@@ -99,10 +100,13 @@ class IsrSender:
                 hosted, proposal = known
                 before = hosted.state.isr
                 self._settle(hosted, proposal, answer)
-                if hosted.state.isr != before:
-                    changed.append(hosted)
                 if answer.error_code is not ErrorCode.NONE:
                     refused.append(hosted)
+                elif hosted.state.isr != before:
+                    changed.append(hosted)
+                    totals.isr_shrinks += len(hosted.state.isr) < len(before)
+                    totals.isr_expands += len(hosted.state.isr) > len(before)
+        totals.failed_isr_updates += len(refused)
         if changed:
             log.info("in sync now: %s", _named(changed))
         if refused:

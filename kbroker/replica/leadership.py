@@ -195,11 +195,13 @@ class Leadership:
         instructions = state.become_leader(
             assignment, hosted.log.log_end_offset, manager.steady(), manager.metadata.brokers
         )
+        hosted.begin_to_count()
         manager.carry_out(hosted, instructions)
         hosted.changed()
 
     def _follow(self, hosted: HostedPartition, assignment: Assignment) -> None:
         manager = self._manager
+        hosted.settle_traffic()
         manager.carry_out(hosted, hosted.state.become_follower(assignment))
         hosted.fail_acks(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         hosted.changed()

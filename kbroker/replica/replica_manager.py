@@ -38,6 +38,7 @@ from kbroker.replica.read_ahead import ReadAhead
 from kbroker.replica.replica_selection import replica_selector
 from kbroker.replica.strays import STOP_REPLICA_VERSION, stop_gone_topics, stop_moved_replicas
 from kbroker.replica.throttles import replication_throttles
+from kbroker.replica.traffic import Totals, Traffic
 from kbroker.replica.turns import PORTION, finished
 from kbroker.replica.verification import ProducedTransaction, Verifier
 from kbroker.replica.workers import Workers
@@ -75,6 +76,9 @@ class ReplicationPort(Protocol):
 
     async def release(self, partitions: Iterable[HostedPartition]) -> None:
         """Stop fetching these; return when no worker thread changes their logs any more."""
+
+    def lag(self) -> tuple[int, int]:
+        """Return the messages that the slowest replica here lacks, and how many were given up after errors."""
 
     async def redistribute(self) -> None:
         """Take over a changed `num.replica.fetchers`."""
@@ -138,6 +142,9 @@ class ReplicaManager:
             config.max_incremental_fetch_session_cache_slots, lambda: random.randrange(1, 1 << 31)
         )
         self._hosted: dict[Key, HostedPartition] = {}
+        self.traffic: dict[str, Traffic] = {}
+        """What was counted, by topic."""
+        self.totals = Totals()
         self._waiting_followers: set[DelayedFetch] = set()
         self._followers_expected_until_ms = 0
         self._read_ahead = ReadAhead(self.workers)
@@ -266,7 +273,8 @@ class ReplicaManager:
             partition_log.config.min_insync_replicas,
             self.config.replica_lag_time_max_ms,
         )
-        hosted = self._hosted[topic, partition] = HostedPartition(state, partition_log)
+        traffic = self.traffic.setdefault(topic, Traffic())
+        hosted = self._hosted[topic, partition] = HostedPartition(state, partition_log, traffic)
         self._moves.resume(hosted)
         return hosted
 
@@ -289,9 +297,17 @@ class ReplicaManager:
         hosted = self._hosted.pop(key)
         self.carry_out(hosted, [StopFetching()])
         self._moves.stop(key)
+        hosted.settle_traffic()
         hosted.state.stop()
         hosted.fail_acks(error)
         hosted.changed()
+
+    def forget_traffic(self, topics: Iterable[str]) -> None:
+        """Count topics as gone of which no partition is left."""
+        present = {topic for topic, _ in self._hosted}
+        for topic in topics:
+            if topic not in present and topic in self.traffic:
+                self.totals.gone.add(self.traffic.pop(topic))
 
     def carry_out(self, hosted: HostedPartition, instructions: Sequence[Instruction]) -> None:
         """Do what a partition's state asks for."""

@@ -74,6 +74,14 @@ class Replication:
         if known is not None:
             known[0].remove(known[1])
 
+    def lag(self) -> tuple[int, int]:
+        """Return the messages that the slowest replica here lacks, and how many replicas were given up after errors."""
+        lag = failed = 0
+        for hosted, (fetcher, fetched) in list(self._fetched.items()):
+            lag = max(lag, fetched.leader_high_watermark - hosted.log.log_end_offset)
+            failed += not fetcher.is_fetched(fetched)
+        return lag, failed
+
     async def release(self, partitions: Iterable[HostedPartition]) -> None:
         """Stop fetching these; returns when no worker thread changes their logs any more."""
         work: set[asyncio.Future[object]] = set()

@@ -54,6 +54,12 @@ class Workers:
             pool = self._by_disk[kind, log_dir] = ThreadPoolExecutor(threads, thread_name_prefix=name)
         return pool
 
+    def depths(self) -> list[tuple[str, str, int, int]]:
+        """Return of each pool what it does, for which log directory ("" for all), what waits for it, its threads."""
+        pools = [(name, "", getattr(self, name)) for name in ("preparing", "upkeep", "loading")]
+        pools += [(kind, log_dir, pool) for (kind, log_dir), pool in list(self._by_disk.items())]
+        return [(kind, log_dir, pool._work_queue.qsize(), len(pool._threads)) for kind, log_dir, pool in pools]
+
     def close(self) -> None:
         """Wait for what is under way; what has not begun is dropped."""
         for pool in (self.preparing, self.upkeep, self.loading, *self._by_disk.values()):

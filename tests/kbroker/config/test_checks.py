@@ -25,6 +25,12 @@ MINIMAL = {"zookeeper.connect": "localhost:2181", "broker.id": "1"}
         ({"listeners": "A://:1"}, "A has no security protocol"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "different name"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners"),
+        ({"metrics.listeners": "HTTPS://127.0.0.1:1"}, "metrics.listeners: HTTPS is not spoken there, HTTP is"),
+        ({"metrics.listeners": "9404"}, "configuration metrics.listeners: '9404' is not NAME://host:port"),
+        (
+            {"listeners": "PLAINTEXT://h:1", "metrics.listeners": "HTTP://h:1"},
+            "metrics.listeners=HTTP://h:1: the port is that of one of the listeners",
+        ),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "cannot use 0.0.0.0"),
         ({"advertised.listeners": "OTHER://h:1"}, "OTHER is not among"),
         ({"inter.broker.listener.name": "OTHER"}, "inter-broker listener OTHER"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker.network.connection import explain_request_size, explain_size
+from kbroker.network.limits import explain_request_size, explain_size
 
 
 @pytest.mark.parametrize(

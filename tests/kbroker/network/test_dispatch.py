@@ -90,6 +90,7 @@ class Peer:
     """Stands for a connection: keeps what it is told."""
 
     listener, host, port, principal = "PLAINTEXT", "127.0.0.1", 1234, "User:ANONYMOUS"
+    received, last_active, timing = 0.0, 0.0, None
 
     def __init__(self, takes_brokers: bool = True) -> None:
         self.takes_brokers = takes_brokers
@@ -100,7 +101,7 @@ class Peer:
     def cancel_when_closed(self, answer: asyncio.Future[Any]) -> None:
         self.waiting.put_nowait(answer)
 
-    def answer(self, parts: Any) -> None:
+    def answer(self, parts: Any, timing: Any = None) -> None:
         self.answers.put_nowait(parts)
 
     def close(self, reason: str, level: int = 0) -> None:

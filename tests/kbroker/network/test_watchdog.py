@@ -51,7 +51,7 @@ def test_a_request_that_holds_the_loop_up_is_named_by_its_api(caplog: pytest.Log
     handlers.load_all()
     dispatcher = Dispatcher(SimpleNamespace())  # type: ignore[arg-type]
     dispatcher.apis[18].handler = slow
-    connection: Any = SimpleNamespace()
+    connection: Any = SimpleNamespace(received=0.0, last_active=0.0)
     watchdog = watched(lambda: dispatcher(connection, frame_of(18)))
     assert watchdog.by_name == {"ApiVersions": 1}
     assert LONG_S <= watchdog.stalled_s < 10 * LONG_S

@@ -41,6 +41,7 @@ from kbroker.replica.partition import (
     StartFetching,
     StopFetching,
 )
+from kbroker.replica.traffic import Totals
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogManager
@@ -123,6 +124,7 @@ class Broker:
         self.play = play
         self.id = broker_id
         self.log = log
+        self.totals = Totals()
         self.is_up = True
         self.shown = 0
         """What lies below was looked at."""

@@ -1,0 +1,136 @@
+"""What the controller knows, and what every broker is told: controller, brokers, topics, and each partition's leader.
+
+The names of kafka_exporter are served once for the whole cluster, so that sums over all brokers are right: brokers and
+topics by the controller, partitions by their leaders, those without one by the controller.
+"""
+
+from __future__ import annotations
+
+from kbroker.cluster.metadata_cache import NO_LEADER
+from kbroker.controller.state import ControllerState, PartitionStatus
+from kbroker.metrics.exposition import Exposition
+from kbroker.metrics.families import Family, Section
+from kbroker.metrics.replicas import PER_TURN, is_under_replicated
+from kbroker.metrics.sources import Sources
+from kbroker.replica.partition import Role
+
+_declare = Section("Controller and cluster")
+_controller = "kafka_controller_kafkacontroller_"
+ACTIVE = _declare.gauge(f"{_controller}activecontrollercount", "1 on the controller, 0 elsewhere.")
+OFFLINE_PARTITIONS = _declare.gauge(
+    f"{_controller}offlinepartitionscount",
+    "Partitions without a live leader; 0 but on the controller, as all of these.",
+)
+IMBALANCE = _declare.gauge(
+    f"{_controller}preferredreplicaimbalancecount", "Partitions that are not led by the first of their replicas."
+)
+TOPICS = _declare.gauge(f"{_controller}globaltopiccount", "Topics.")
+PARTITIONS = _declare.gauge(f"{_controller}globalpartitioncount", "Partitions.")
+ACTIVE_BROKERS = _declare.gauge(f"{_controller}activebrokercount", "Brokers that are there.")
+UNCLEAN = _declare.counter(
+    "kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders that were not in sync: records were lost."
+)
+CONTROLLER_ID = _declare.gauge("kafka_server_metadataloader_currentcontrollerid", "Id of the controller, -1 for none.")
+BROKERS = _declare.gauge("kafka_brokers", "Brokers; told by the controller.")
+BROKER_INFO = _declare.gauge("kafka_broker_info", "1 for each broker; told by the controller.", "id", "address")
+TOPIC_PARTITIONS = _declare.gauge(
+    "kafka_topic_partitions", "Partitions of each topic; told by the controller.", "topic"
+)
+
+_partition = Section("Partitions of the cluster")
+
+
+def _of_partition(name: str, help: str) -> Family:
+    return _partition.gauge(f"kafka_topic_partition_{name}", f"{help} Told by the leader.", "topic", "partition")
+
+
+CURRENT_OFFSET = _of_partition("current_offset", "The high watermark.")
+OLDEST_OFFSET = _of_partition("oldest_offset", "First offset that can be read.")
+LEADER = _of_partition("leader", "Id of the leader, -1 for none.")
+REPLICAS = _of_partition("replicas", "Replicas.")
+IN_SYNC = _of_partition("in_sync_replica", "Replicas in sync.")
+UNDER_REPLICATED = _of_partition("under_replicated_partition", "1 where a replica is not in sync.")
+IS_PREFERRED = _of_partition("leader_is_preferred", "1 where the first replica leads.")
+
+
+def collect(sources: Sources, out: Exposition) -> None:
+    """Add what this broker has to tell of the cluster."""
+    services = sources.services
+    controller = services.controller
+    out.add(ACTIVE, controller.is_active)
+    out.add(UNCLEAN, controller.unclean_elections)
+    known = services.metadata.controller_id
+    out.add(CONTROLLER_ID, -1 if known is None else known)
+    counts = _counts(controller.state, out) if controller.is_active else (0, 0, 0, 0, 0)
+    families = (OFFLINE_PARTITIONS, IMBALANCE, TOPICS, PARTITIONS, ACTIVE_BROKERS)
+    for family, count in zip(families, counts, strict=True):
+        out.add(family, count)
+    if controller.is_active:
+        _cluster(sources, out)
+    if services.config.metrics_partitions_enable:
+        _led_here(sources, out)
+
+
+def _counts(state: ControllerState, out: Exposition) -> tuple[int, int, int, int, int]:
+    """Return offline partitions, those not led by their first replica, topics, partitions, brokers."""
+    offline = imbalance = partitions = 0
+    assignments = dict(state.assignments)
+    going = set(state.topics_to_delete)
+    waiting = [each for each in list(state.leaderless) if state.status(each) is PartitionStatus.OFFLINE]
+    offline = sum(each.topic not in going for each in waiting)
+    for number, (partition, known) in enumerate(list(state.leadership.items())):
+        if partition.topic not in going:
+            replicas = state.replicas(partition)
+            imbalance += bool(replicas) and known.leader != replicas[0]
+        if number % 2000 == 1999:
+            out.let_others_in()
+    partitions = sum(map(len, assignments.values()))
+    return offline, imbalance, len(assignments), partitions, len(state.brokers)
+
+
+def _cluster(sources: Sources, out: Exposition) -> None:
+    metadata = sources.services.metadata
+    listener = sources.services.config.inter_broker_listener
+    brokers = dict(metadata.brokers)
+    out.add(BROKERS, len(brokers))
+    for broker_id, broker in brokers.items():
+        host, port = broker.endpoints.get(listener) or next(iter(broker.endpoints.values()), ("", 0))
+        out.add(BROKER_INFO, 1, str(broker_id), f"{host}:{port}")
+    for number, (name, topic) in enumerate(list(metadata.topics.items())):
+        partitions = list(topic.partitions.values())
+        out.add(TOPIC_PARTITIONS, len(partitions), name)
+        for each in partitions:
+            if each.leader == NO_LEADER:
+                labels = (name, str(each.partition))
+                out.add(LEADER, -1, *labels)
+                out.add(REPLICAS, len(each.replicas), *labels)
+                out.add(IN_SYNC, len(each.isr), *labels)
+                out.add(UNDER_REPLICATED, 1, *labels)
+                out.add(IS_PREFERRED, 0, *labels)
+        if number % PER_TURN == PER_TURN - 1:
+            out.let_others_in()
+
+
+def _led_here(sources: Sources, out: Exposition) -> None:
+    replicas = sources.services.replicas
+    current, oldest, leaders = out.lines(CURRENT_OFFSET), out.lines(OLDEST_OFFSET), out.lines(LEADER)
+    counts, in_sync = out.lines(REPLICAS), out.lines(IN_SYNC)
+    under, preferred = out.lines(UNDER_REPLICATED), out.lines(IS_PREFERRED)
+    hosted = list(replicas.hosted.values())
+    broker_id = replicas.broker_id
+    for start in range(0, len(hosted), PER_TURN):
+        for each in hosted[start : start + PER_TURN]:
+            state, log = each.state, each.log
+            if state.role is not Role.LEADER:
+                continue
+            labels = f'{{topic="{each.topic}",partition="{each.partition}"}}'
+            current.append(f"kafka_topic_partition_current_offset{labels} {log.high_watermark}")
+            oldest.append(f"kafka_topic_partition_oldest_offset{labels} {log.log_start_offset}")
+            leaders.append(f"kafka_topic_partition_leader{labels} {broker_id}")
+            counts.append(f"kafka_topic_partition_replicas{labels} {len(state.replicas)}")
+            in_sync.append(f"kafka_topic_partition_in_sync_replica{labels} {len(state.isr)}")
+            under.append(f"kafka_topic_partition_under_replicated_partition{labels} {is_under_replicated(each):d}")
+            preferred.append(
+                f"kafka_topic_partition_leader_is_preferred{labels} {state.replicas[:1] == (broker_id,):d}"
+            )
+        out.let_others_in()

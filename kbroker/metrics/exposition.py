@@ -1,0 +1,65 @@
+"""Samples gathered into Prometheus' text format, in portions: whoever gathers much lets the event loop in between.
+
+# HELP name …
+# TYPE name counter
+name{label="value"} 1
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from kbroker.metrics.families import FAMILIES, QUANTILE_LABELS, Family, label_text, number
+from kbroker.protocol.distribution import Distribution
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PAUSE_S = 0.0001
+LINES_AT_ONCE = 2_000
+
+
+class Exposition:
+    """The samples of one scrape."""
+
+    def __init__(self, now: float | None = None) -> None:
+        self.now = time.monotonic() if now is None else now
+        """In seconds, for rates and windows."""
+        self._lines: dict[str, list[str]] = {}
+
+    def lines(self, family: Family) -> list[str]:
+        """Return the list that its samples' lines are put into."""
+        return self._lines.setdefault(family.name, [])
+
+    def add(self, family: Family, value: float, *values: str) -> None:
+        """Add one sample; `values` of its labels."""
+        self.lines(family).append(family.sample(value, *values))
+
+    def add_summary(self, family: Family, distribution: Distribution, *values: str, count: int | None = None) -> None:
+        """Add quantiles, count and sum; `count` where only some were looked at."""
+        lines = self.lines(family)
+        quantiles = distribution.quantiles(self.now)
+        labels = (*family.labels, "quantile")
+        for label, value in zip(QUANTILE_LABELS, quantiles, strict=True):
+            lines.append(f"{family.name}{label_text(labels, (*values, label))} {round(value, 3)!r}")
+        counted = distribution.count
+        total = distribution.sum if count is None or not counted else distribution.sum * count / counted
+        own = label_text(family.labels, values)
+        lines.append(f"{family.name}_sum{own} {number(float(total))}")
+        lines.append(f"{family.name}_count{own} {number(counted if count is None else count)}")
+
+    @staticmethod
+    def let_others_in() -> None:
+        """Give up the interpreter for a moment; to be called after each millisecond of work or so."""
+        time.sleep(PAUSE_S)
+
+    def chunks(self) -> Iterator[bytes]:
+        """Return the text in pieces: families in the order of their declaration."""
+        for name, family in FAMILIES.items():
+            lines = self._lines.get(name)
+            if not lines:
+                continue
+            yield family.header.encode()
+            for start in range(0, len(lines), LINES_AT_ONCE):
+                yield ("\n".join(lines[start : start + LINES_AT_ONCE]) + "\n").encode()
+                if len(lines) > LINES_AT_ONCE:
+                    self.let_others_in()

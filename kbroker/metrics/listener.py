@@ -1,0 +1,197 @@
+"""Serves the metrics by HTTP, at /metrics, from threads of its own: also when the event loop is held up.
+
+    GET /metrics    Prometheus' text format, gzipped where that is accepted
+    bounds          MOST_CLIENTS at once, others are turned away; READ_S to ask, and for each piece of the answer
+    together        who asks while somebody else's answer is gathered gets the same one
+
+It is for those who may see the names of all topics and groups: there is no log-in, so it belongs on loopback or into
+a network of the operators.
+"""
+
+from __future__ import annotations
+
+import gzip
+import ipaddress
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from time import monotonic
+from typing import Any, Protocol
+
+from kbroker.metrics.exposition import CONTENT_TYPE
+from kbroker.metrics.gathering import gather
+from kbroker.metrics.runtime import Collections
+from kbroker.metrics.sources import Sources
+
+log = logging.getLogger(__name__)
+
+MOST_CLIENTS = 8
+READ_S = 5.0
+POLL_S = 0.1
+"""How soon a listener ends."""
+FRESH_S = 0.5
+"""What was gathered so recently is served again."""
+PATH = "/metrics"
+
+
+class Address(Protocol):
+    """Where to listen."""
+
+    @property
+    def host(self) -> str:
+        """Empty: on all addresses."""
+
+    @property
+    def port(self) -> int:
+        """0: a free one."""
+
+
+class MetricsListener:
+    """The listeners of `metrics.listeners`, from `start` to `close`."""
+
+    def __init__(self, sources: Sources, listeners: Sequence[Address]) -> None:
+        self._sources = sources
+        self._page = Page(lambda: gather(sources))
+        self._listeners = listeners
+        self._servers: list[_Server] = []
+
+    @property
+    def addresses(self) -> list[str]:
+        """http://host:port/metrics of each."""
+        return [server.url for server in self._servers]
+
+    def start(self) -> None:
+        """Bind and serve; raises OSError whose text names the address."""
+        self._sources.collections = Collections()
+        for each in self._listeners:
+            try:
+                server = _Server(self._page, each.host, each.port)
+            except OSError as error:
+                self.close()
+                text = f"cannot serve metrics on HTTP://{each.host}:{each.port}: {error.strerror or error}"
+                raise OSError(error.errno, f"{text}; choose another port in metrics.listeners") from error
+            self._servers.append(server)
+            threading.Thread(target=server.serve_forever, args=(POLL_S,), name="metrics", daemon=True).start()
+            log.info("metrics are served at %s", server.url)
+            if not _is_loopback(each.host):
+                log.warning("whoever reaches %s may read the names of all topics and groups", server.url)
+
+    def close(self) -> None:
+        """Serve no more."""
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._servers = []
+        if self._sources.collections is not None:
+            self._sources.collections.close()
+            self._sources.collections = None
+
+
+class Page:
+    """What is served: gathered by one thread at a time, kept for a moment."""
+
+    def __init__(self, gather_now: Callable[[], list[bytes]]) -> None:
+        self._gather = gather_now
+        self._lock = threading.Lock()
+        self._pieces: list[bytes] = []
+        self._gathered_at = float("-inf")
+
+    def pieces(self) -> list[bytes]:
+        """Return it in pieces, not older than FRESH_S."""
+        with self._lock:
+            if monotonic() - self._gathered_at > FRESH_S:
+                self._pieces = self._gather()
+                self._gathered_at = monotonic()
+            return self._pieces
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, page: Page, host: str, port: int) -> None:
+        self.page = page
+        self._free = threading.BoundedSemaphore(MOST_CLIENTS)
+        self.address_family = socket.AF_INET6 if not host or ":" in host else socket.AF_INET
+        if not host and not socket.has_dualstack_ipv6():
+            self.address_family, host = socket.AF_INET, "0.0.0.0"
+        super().__init__((host or "::", port), _Handler)
+        self.url = f"http://{_bracketed(host or socket.getfqdn())}:{self.server_address[1]}{PATH}"
+
+    def server_bind(self) -> None:
+        """Without the look-up of the own name that an HTTP server makes, which may take seconds."""
+        if self.address_family == socket.AF_INET6 and self.server_address[0] == "::":
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve in a thread, if not too many are being served."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One client's request."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that has gone is no news."""
+        log.debug("serving metrics to %s failed", client_address, exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+    timeout = READ_S
+    server_version = "kbroker"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer /metrics."""
+        if self.path.partition("?")[0] not in (PATH, "/"):
+            self._answer(404, "text/plain; charset=utf-8", [f"metrics are served at {PATH}\n".encode()])
+            return
+        try:
+            pieces = self.server.page.pieces()
+        except Exception:
+            log.exception("the metrics could not be gathered")
+            self._answer(
+                500, "text/plain; charset=utf-8", [b"the metrics could not be gathered: see the broker's log\n"]
+            )
+            return
+        self._answer(200, CONTENT_TYPE, pieces)
+
+    def _answer(self, status: int, content_type: str, pieces: list[bytes]) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        if "gzip" in self.headers.get("Accept-Encoding", ""):
+            pieces = [gzip.compress(piece, compresslevel=1) for piece in pieces]  # members of one stream
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(sum(map(len, pieces))))
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(piece)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Not a line for each scrape."""
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

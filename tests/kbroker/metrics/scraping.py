@@ -1,0 +1,85 @@
+"""What is served, read as Prometheus reads it."""
+
+from __future__ import annotations
+
+import time
+import urllib.request
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.metrics.exposition import Exposition
+from kbroker.metrics.sources import Sources
+from tests.fixtures.data_path import Played
+
+DEADLINE_S = 30.0
+
+Labels = frozenset[tuple[str, str]]
+
+
+class Scraped:
+    """The samples of one scrape, or of several brokers'."""
+
+    def __init__(self, *texts: str) -> None:
+        self.samples: list[tuple[str, dict[str, str], float]] = [
+            (sample.name, sample.labels, sample.value)
+            for text in texts
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        ]
+
+    def find(self, name: str, **labels: str) -> list[float]:
+        """The values of the samples that have these labels, and maybe others; "": those that do not have it."""
+        return [
+            value
+            for found, has, value in self.samples
+            if found == name and all(has.get(label, "") == wanted for label, wanted in labels.items())
+        ]
+
+    def value(self, name: str, **labels: str) -> float:
+        """The only one."""
+        (value,) = self.find(name, **labels)
+        return value
+
+    def labels(self, name: str) -> set[str]:
+        """The names of the labels that its samples have."""
+        return {label for found, has, _ in self.samples if found == name for label in has}
+
+
+def fetch_text(url: str, **headers: str) -> str:
+    with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=DEADLINE_S) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def addresses(brokers: Iterable[BrokerProcess]) -> list[str]:
+    return [broker.ready_info()["metrics"][0] for broker in brokers]
+
+
+def scrape(*brokers: BrokerProcess) -> Scraped:
+    return Scraped(*map(fetch_text, addresses(brokers)))
+
+
+def scrape_until(condition: Callable[[Scraped], bool], *brokers: BrokerProcess) -> Scraped:
+    """Scrape until it holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition(scraped := scrape(*brokers)):
+        assert time.monotonic() < deadline, "the metrics never said so"
+        time.sleep(0.2)
+    return scraped
+
+
+def sources_of(played: Played, **parts: Any) -> Sources:
+    """The sources of a broker without sockets and ZooKeeper."""
+    services = SimpleNamespace(**{**vars(played.services), **parts})
+    return Sources(services, parts.get("server"), parts.get("dispatcher"), None, lambda: 3)  # type: ignore[arg-type]
+
+
+def collected(collect: Callable[[Sources, Exposition], None], sources: Sources) -> Scraped:
+    """What one module adds."""
+    out = Exposition()
+    collect(sources, out)
+    return Scraped(b"".join(out.chunks()).decode())

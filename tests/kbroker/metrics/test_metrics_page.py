@@ -1,0 +1,22 @@
+"""docs/metrics.md is what the declarations say."""
+
+from pathlib import Path
+
+import pytest
+
+from kbroker.metrics.families import FAMILIES
+from kbroker.metrics.metrics_page import main, page
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+
+
+def test_the_page_is_up_to_date_and_names_every_metric() -> None:
+    assert main(["--check", str(PAGE)]) == 0, "write it anew with make docs"
+    assert all(f"| `{name}` |" in page() for name in FAMILIES)
+
+
+def test_a_page_that_is_not_up_to_date_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = tmp_path / "metrics.md"
+    old.write_text("# Metrics\n")
+    assert main(["--check", str(old)]) == 1
+    assert "make docs" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""Connections, the loop, the threads beside it."""
+
+import asyncio
+import time
+from collections import Counter
+from types import SimpleNamespace
+
+from kbroker.metrics import network
+from kbroker.network.dispatch import Dispatcher
+from kbroker.network.watchdog import Watchdog
+from kbroker.protocol.distribution import Distribution
+from tests.fixtures.data_path import Played
+from tests.kbroker.metrics.scraping import collected, sources_of
+from tests.kbroker.network.serving import connected, serving, until
+
+SOCKETS = "kafka_server_socket_server_metrics_"
+
+
+def zookeeper(is_connected: bool = True) -> SimpleNamespace:
+    return SimpleNamespace(latency=Distribution(), events=Counter(Expired=2), is_connected=is_connected)
+
+
+async def test_connections_are_counted_by_their_listener(played: Played) -> None:
+    async with serving(Dispatcher(played.services)) as server:
+        sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
+        async with connected(server), connected(server):
+            await until(lambda: len(server.connections) == 2)
+            found = collected(network.collect, sources)
+        assert found.value(SOCKETS + "connection_count", listener="PLAINTEXT", networkProcessor="0") == 2
+        assert found.value(SOCKETS + "connection_count", listener="BROKERS") == 0
+        assert found.value(SOCKETS + "connections_software", listener="PLAINTEXT") == 2
+        await until(lambda: not server.connections)
+        found = collected(network.collect, sources)
+        assert found.value(SOCKETS + "connection_creation_total", listener="PLAINTEXT") == 2
+
+
+async def test_zookeeper_s_session_is_told(played: Played) -> None:
+    async with serving() as server:
+        sources = sources_of(played, server=server, zookeeper=zookeeper(False), workers=played.replicas.workers)
+        found = collected(network.collect, sources)
+    assert found.value("kafka_server_sessionexpirelistener_zookeeperexpires_total") == 2
+    assert found.value("kbroker_zookeeper_session_state", state="CONNECTED") == 0
+
+
+def test_who_held_the_loop_up_is_told_and_for_how_long(played: Played) -> None:
+    watchdog = Watchdog()
+
+    async def hold_up() -> None:
+        time.sleep(0.15)  # noqa: ASYNC251
+        await asyncio.sleep(0.01)
+        deadline = time.monotonic() + 20
+        while not watchdog.by_name and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    with asyncio.Runner(loop_factory=watchdog.new_loop) as runner:
+        runner.run(hold_up())
+    watchdog.stop()
+    server = SimpleNamespace(
+        connections=set(), ports={}, accepted=Counter(), bytes_in_flight=0, buffers=SimpleNamespace(kept_bytes=0)
+    )
+    sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
+    sources.watchdog = watchdog
+    found = collected(network.collect, sources)
+    assert sum(found.find("kbroker_loop_stalls_total")) == watchdog.stalls >= 1
+    assert found.value("kbroker_loop_stalled_seconds_total") >= 0.15
+    turns = found.value("kbroker_loop_turn_seconds_count")
+    assert found.value("kbroker_loop_turn_seconds_bucket", le="+Inf") == turns > 2
+    assert found.value("kbroker_loop_turn_seconds_bucket", le="0.1") < turns
+    assert found.value("kbroker_loop_turn_seconds_bucket", le="5.0") <= turns
+    assert found.value("kbroker_loop_busy_seconds_total") >= 0.15

@@ -1,0 +1,113 @@
+"""The numbers of a broker's replicas, and of each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from kbroker.handlers.produce import produce
+from kbroker.metrics import replicas
+from kbroker.protocol.errors import ErrorCode
+from tests.fixtures.copies import Copies, until
+from tests.fixtures.data_path import TOPIC, Played, one_batch
+from tests.kbroker.handlers.test_produce import request_for
+from tests.kbroker.metrics.scraping import collected, sources_of
+
+MANAGER = "kafka_server_replicamanager_"
+
+
+async def test_partitions_that_lack_replicas_are_counted_by_how_bad_it_is(tmp_path: Path) -> None:
+    played = Played(tmp_path, min_insync_replicas=2)
+    for number, isr in enumerate([(1, 2, 3), (1, 2), (1,)]):
+        await played.lead([number], topic=f"t{number}", topic_id=bytes([number]) * 16, replicas=(1, 2, 3), isr=isr)
+    found = collected(replicas.collect, sources_of(played))
+    names = (
+        "partitioncount",
+        "leadercount",
+        "underreplicatedpartitions",
+        "atminisrpartitioncount",
+        "underminisrpartitioncount",
+    )
+    assert [found.value(MANAGER + name) for name in names] == [3, 3, 2, 1, 1]
+    assert [found.value("kafka_cluster_partition_underminisr", topic=f"t{each}") for each in range(3)] == [0, 0, 1]
+    assert [found.value("kafka_cluster_partition_atminisr", topic=f"t{each}") for each in range(3)] == [0, 1, 0]
+    assert [found.value("kafka_cluster_partition_insyncreplicascount", topic=f"t{each}") for each in range(3)] == [
+        3,
+        2,
+        1,
+    ]
+    await played.close()
+
+
+async def test_followers_say_nothing_of_the_isr(played: Played) -> None:
+    await played.lead(leader=2, replicas=(1, 2), isr=(2,))
+    found = collected(replicas.collect, sources_of(played))
+    assert found.value(MANAGER + "leadercount") == 0
+    for name in ("underreplicated", "underminisr", "atminisr", "replicascount"):
+        assert found.value(f"kafka_cluster_partition_{name}", topic=TOPIC, partition="0") == 0
+
+
+async def test_offsets_sizes_and_disks_are_told(played: Played) -> None:
+    await played.lead()
+    batch = one_batch(b"a", b"b")
+    size = len(batch)
+    produce(played.services, played.ctx(9), request_for((0, batch)))
+    found = collected(replicas.collect, sources_of(played))
+    of_log = [
+        found.value(f"kafka_log_log_{name}", topic=TOPIC, partition="0")
+        for name in ("logendoffset", "size", "numlogsegments")
+    ]
+    assert of_log == [2, size, 1]
+    directory = played.logs.directories[0]
+    assert (
+        0
+        < found.value("kbroker_log_dir_free_bytes", directory=directory)
+        <= found.value("kbroker_log_dir_size_bytes", directory=directory)
+    )
+    assert found.value("kafka_log_logmanager_offlinelogdirectorycount") == 0
+
+
+async def test_a_failed_directory_is_told_with_the_replicas_it_held(tmp_path: Path) -> None:
+    played = Played(tmp_path, more_dirs=["second"])
+    await played.lead([0, 1])
+    lost = played.logs.get(TOPIC, 0).log_dir  # type: ignore[union-attr]
+    played.logs.mark_offline(lost, OSError(5, "it is gone"))
+    found = collected(replicas.collect, sources_of(played))
+    assert found.value("kafka_log_logmanager_offlinelogdirectorycount") == 1
+    assert found.value("kafka_log_logmanager_logdirectoryoffline", logDirectory=lost) == 1
+    assert found.value(MANAGER + "offlinereplicacount") == 1
+    await played.close()
+
+
+async def test_partition_by_partition_can_be_switched_off(played: Played) -> None:
+    await played.lead()
+    played.config.metrics_partitions_enable = False
+    found = collected(replicas.collect, sources_of(played))
+    assert found.find("kafka_log_log_size") == []
+    assert found.value(MANAGER + "partitioncount") == 1
+
+
+async def test_the_lag_of_followers_and_what_is_replicated_are_told(copies: Copies) -> None:
+    await copies.elect(1, is_new=True)
+    await copies.produce(b"a", b"b")
+    await copies.until_equal()
+    leader, follower = copies.brokers[1], copies.brokers[2]
+    sent, received = leader.replicas.totals.replicated_out, follower.replicas.totals.replicated_in
+    assert received == len(copies.content(1))
+    assert sent >= 2 * received, "both followers have it"
+    found = collected(replicas.collect, sources_of(follower))
+    assert found.value("kafka_server_replicafetchermanager_maxlag", clientId="Replica") == 0
+    assert found.value("kafka_server_replicafetchermanager_failedpartitionscount", clientId="Replica") == 0
+
+
+async def test_changes_of_isrs_are_counted_by_their_direction(copies: Copies) -> None:
+    await copies.elect(1, isr=(1, 2), is_new=True)
+    totals = copies.brokers[1].replicas.totals
+    await until(lambda: totals.isr_expands == 1)
+    await copies.stop(3)
+    assert await copies.produce(b"a", acks=1) is ErrorCode.NONE
+    copies.hosted(1).state.max_lag_ms = -1
+    copies.brokers[1].replicas._check_isr(asyncio.get_running_loop().time())
+    await until(lambda: totals.isr_shrinks >= 1)
+    found = collected(replicas.collect, sources_of(copies.brokers[1]))
+    assert found.value(MANAGER + "isrshrinks_total") == totals.isr_shrinks
