@@ -31,12 +31,13 @@ class Peer:
     """A connection of somebody."""
 
     listener, host, port, principal, takes_brokers = "PLAINTEXT", "127.0.0.1", 1234, "User:me", True
+    received, last_active, timing = 0.0, 0.0, None
 
     def __init__(self) -> None:
         self.authority: Any = EVERYTHING
         self.answers: asyncio.Queue[Any] = asyncio.Queue()
 
-    def answer(self, parts: Any) -> None:
+    def answer(self, parts: Any, timing: Any = None) -> None:
         self.answers.put_nowait(parts)
 
     def answer_late(self, late: Any, parts: Any) -> None:
