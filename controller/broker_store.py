@@ -373,6 +373,18 @@ class BrokerStore(Znodes):
         else:
             await self.write_config("users", entity, config)
 
+    async def put_user_config(self, entity: str, config: Mapping[str, str]) -> None:
+        """The same where no controller is needed: before the first broker starts."""
+        path = znodes.config_path("users", entity)
+        if not config and not await self._has_children(path):
+            await self.delete_config("users", entity)
+            return
+        data = znodes.encode_config(config)
+        try:
+            await self.set(path, data)
+        except NoNode:
+            await self.create_recursive(path, data)
+
     async def _has_children(self, path: str) -> bool:
         try:
             return bool(await self.children(path))

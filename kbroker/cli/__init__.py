@@ -29,6 +29,7 @@ COMMANDS = {
     "zookeeper": Command("kbroker.cli.zookeeper", "zookeeper", "Run a ZooKeeper on this machine."),
     "jvm": Command("kbroker.cli.jvm", "jvm", "Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm)."),
     "topic": Command("kbroker.cli.topic", "app", "Make, change, read and write topics."),
+    "user": Command("kbroker.cli.user", "app", "Show, add and delete users who log in by SCRAM."),
     "group": Command("kbroker.cli.group", "app", "Show, move and delete groups of consumers."),
     "transaction": Command("kbroker.cli.transaction", "app", "Show transactions, and end those that hang."),
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
+        words = _take_settings(words)
         build_app(words)(words, prog_name="kbroker")
     except BrokenPipeError:
         _leave_quietly()
@@ -54,6 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         print(f"kbroker: {reason}", file=sys.stderr)
         sys.exit(1)
+
+
+def _take_settings(words: list[str]) -> list[str]:
+    """Take out what says how to reach the cluster."""
+    if not os.environ.get("KBROKER_PROFILE") and not any(word.startswith(("-X", "--profile")) for word in words):
+        return words
+    from kbroker.cli.profiles import take_settings
+
+    try:
+        return take_settings(words)
+    except typer.BadParameter as error:
+        print(f"kbroker: {error.format_message()}", file=sys.stderr)
+        sys.exit(2)
 
 
 def build_app(words: Sequence[str]) -> typer.Typer:
@@ -98,6 +113,8 @@ def _show_version(wanted: bool) -> None:
 
 def _global_options(
     version: bool = typer.Option(False, "--version", is_eager=True, callback=_show_version, help="Show the version."),
+    profile: str = typer.Option("", "--profile", metavar="NAME", help="Settings of a cluster, see docs/security.md."),
+    setting: str = typer.Option("", "-X", metavar="KEY=VALUE", help="A setting of the client; may be repeated."),
 ) -> None:
     pass
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import typer
 
+from kbroker.cli.profiles import chosen_bootstrap, client_settings
 from kbroker.client.admin import Admin
 from kbroker.client.types import EARLIEST, LATEST, PartitionDescription, ResourceType, TopicPartition
 
@@ -16,8 +17,14 @@ REQUEST_TIMEOUT_MS = 10_000
 def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
     """Run the work on a connected Admin and return its value."""
 
+    options: dict[str, Any] = {
+        "client_id": "kbroker-cli",
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        **client_settings(),
+    }
+
     async def run() -> T:
-        async with Admin(bootstrap, client_id="kbroker-cli", request_timeout_ms=REQUEST_TIMEOUT_MS) as admin:
+        async with Admin(chosen_bootstrap(bootstrap), **options) as admin:
             return await work(admin)
 
     return asyncio.run(run())

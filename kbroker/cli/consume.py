@@ -11,6 +11,7 @@ import typer
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
 from kbroker.cli.interrupts import interrupts
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.profiles import chosen_bootstrap, client_settings
 from kbroker.cli.record_copy import Copy, Ends, Sink, TextSink
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def consume(
     plain = template is None and key_delimiter is None and not null
     kind = _table_format(to, output_format, plain, unpack=unpack, overwrite=overwrite)
     writer = _writer("json" if to else output_format, template, key_delimiter, null) if kind is None else None
-    options: dict[str, Any] = dict(parse_settings(setting, "-X"))
+    options: dict[str, Any] = {**client_settings(), **parse_settings(setting, "-X")}
     if isolation is not None:
         options["isolation_level"] = isolation.replace("-", "_")
     if group is not None:
@@ -98,7 +99,10 @@ def consume(
     from kbroker import Consumer
 
     # Ctrl-C is the usual way to end this: it ends the loop, and interrupts nothing.
-    with Consumer(bootstrap, **{"client_id": "kbroker-cli", **options}) as consumer, interrupts() as stop:
+    with (
+        Consumer(chosen_bootstrap(bootstrap), **{"client_id": "kbroker-cli", **options}) as consumer,
+        interrupts() as stop,
+    ):
         job = Copy(consumer, stop, commits=group is not None and to is not None)
         ends = job.join(topic, position) if group is not None else begin(consumer, topic, partition, position)
         with _opened(to) as stream:

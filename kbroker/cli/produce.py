@@ -10,6 +10,7 @@ import typer
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
 from kbroker.cli.interrupts import INTERRUPTED
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.profiles import chosen_bootstrap, client_settings
 
 if TYPE_CHECKING:
     from kbroker.cli.table_input import TableInput
@@ -110,7 +111,12 @@ def produce(
     kbroker topic produce flights --from flights.parquet --key carrier
     kbroker topic produce flights --from flights.csv.gz --key tailnum --type tailnum=string
     """
-    options: dict[str, Any] = {**parse_settings(setting, "-X"), "compression": compression, "acks": acks}
+    options: dict[str, Any] = {
+        **client_settings(),
+        **parse_settings(setting, "-X"),
+        "compression": compression,
+        "acks": acks,
+    }
     headers = [_header(text) for text in header or ()]
     if source is not None:
         if files or lines or null or key_delimiter is not None or delimiter != r"\n":
@@ -161,7 +167,7 @@ def _send(
     count = 0
     interrupted = False
     futures: list[Delivery] = []
-    with Producer(bootstrap, **{"client_id": "kbroker-cli", **options}) as producer:
+    with Producer(chosen_bootstrap(bootstrap), **{"client_id": "kbroker-cli", **options}) as producer:
         try:
             for key, value in records:
                 futures.append(producer.send(topic, value=value, key=key, headers=headers, partition=partition))

@@ -13,6 +13,7 @@ import typer
 
 from kbroker.cli.errors import CommandFailed, one_line
 from kbroker.cli.interrupts import INTERRUPTED, interrupts
+from kbroker.cli.profiles import chosen_bootstrap
 from kbroker.cli.progress import progress_bar
 from kbroker.client.errors import RowTooLarge
 from kbroker.client.table_delivery import RowRange, TableDelivery
@@ -85,7 +86,7 @@ def send_file(
     outcome = Outcome()
     unit: Any = "count" if source.format == "parquet" else "bytes"
     with (
-        Producer(bootstrap, **{"client_id": "kbroker-cli", **options}) as producer,
+        Producer(chosen_bootstrap(bootstrap), **{"client_id": "kbroker-cli", **options}) as producer,
         interrupts(second_raises=True) as stop,
         progress_bar(f"{source.name} to {topic}", source.total, unit) as show,
     ):

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.profiles import chosen_bootstrap, client_settings
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -62,7 +63,7 @@ def run(
 
     chosen = random.randrange(1_000_000) if seed is None else seed
     plan = Plan(
-        bootstrap,
+        chosen_bootstrap(bootstrap),
         workload,
         seconds_of(duration),
         chosen,
@@ -75,7 +76,7 @@ def run(
         fault_seconds,
         final_seconds,
         keep_topics,
-        parse_settings(setting, "-X"),
+        {**client_settings(), **parse_settings(setting, "-X")},
     )
     folder = out or Path(f"verify-{workload}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:

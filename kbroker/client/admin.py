@@ -33,13 +33,14 @@ from kbroker.client.types import (
     TopicDescription,
     TopicPartition,
 )
+from kbroker.client.user_admin import UserAdmin
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest
 from kbroker.protocol.schema import Message
 
 
-class Admin(GroupAdmin, AclAdmin, TransactionAdmin):
+class Admin(GroupAdmin, AclAdmin, UserAdmin, TransactionAdmin):
     """`async with Admin("127.0.0.1:9092") as admin`; arguments are those of AdminConfig."""
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:

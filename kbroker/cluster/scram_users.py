@@ -59,10 +59,11 @@ class ScramUsers:
         found = {desanitize(entity): credentials_in(desanitize(entity), config) for entity, config in configs.items()}
         return {user: credentials for user, credentials in found.items() if credentials}
 
-    async def change(self, user: str, wanted: Mapping[str, str | None]) -> None:
+    async def change(self, user: str, wanted: Mapping[str, str | None], *, without_controller: bool = False) -> None:
         """Write a user's credentials (mechanism -> text, None deletes it), and tell all brokers.
 
-        Raises KeyError when one that is to be deleted is not there, and ZooKeeperError.
+        `without_controller`: also before the first broker has started. Raises KeyError when one that is to be deleted
+        is not there, and ZooKeeperError.
         """
         entity = sanitize(user)
         async with self._writing:
@@ -72,7 +73,10 @@ class ScramUsers:
                     del config[mechanism]
                 else:
                     config[mechanism] = text
-            await self._zookeeper.write_user_config(entity, config)
+            if without_controller:
+                await self._zookeeper.put_user_config(entity, config)
+            else:
+                await self._zookeeper.write_user_config(entity, config)
         await self._zookeeper.notify_config_change(USERS, entity)
 
     def find(self, mechanism: str, user: str) -> KnownUser | None:

@@ -1,0 +1,88 @@
+"""How the command line reaches a cluster: profiles, and settings over them."""
+
+from pathlib import Path
+
+import pytest
+import typer
+
+from kbroker.cli.profiles import chosen_bootstrap, client_settings, profiles_file, take_settings
+from kbroker.dev.broker_process import BrokerProcess
+from tests.kbroker.cli.commands import kbroker, succeed
+
+PROFILES = """
+[test]
+bootstrap = "b1:9093,b2:9093"
+security.protocol = "SASL_SSL"
+sasl.mechanism = "PLAIN"
+sasl.username = "alice"
+sasl.password = "hunter2"
+ssl.check.hostname = false
+request.timeout.ms = 5000
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("KBROKER_BOOTSTRAP", raising=False)
+    path = tmp_path / "kbroker" / "profiles.toml"
+    path.parent.mkdir()
+    path.write_text(PROFILES)
+    path.chmod(0o600)
+    return path
+
+
+def test_a_profile_is_taken_from_anywhere_on_the_line_and_settings_go_over_it(file: Path) -> None:
+    words = ["topic", "-X", "sasl.username=bob", "list", "--profile", "test", "-Xssl.cafile=a=b", "--", "-X", "c"]
+    assert take_settings(words) == ["topic", "list", "--", "-X", "c"]
+    assert client_settings() == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "bob",
+        "sasl.password": "hunter2",
+        "ssl.check.hostname": "false",
+        "request.timeout.ms": "5000",
+        "ssl.cafile": "a=b",
+    }
+    assert chosen_bootstrap("127.0.0.1:9092") == "b1:9093,b2:9093"
+    assert chosen_bootstrap("given:1") == "given:1"
+    assert take_settings(["topic", "list"]) == ["topic", "list"]
+    assert client_settings() == {}
+
+
+def test_commands_that_reach_no_cluster_are_left_alone() -> None:
+    assert take_settings(["dev", "-X", "a"]) == ["dev", "-X", "a"]
+
+
+def test_a_variable_may_choose_the_profile(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KBROKER_PROFILE", "test")
+    take_settings(["topic", "list"])
+    assert client_settings()["sasl.username"] == "alice"
+    monkeypatch.setenv("KBROKER_PROFILES", "elsewhere")
+    assert profiles_file() == Path("elsewhere")
+
+
+def test_what_is_wrong_with_a_profile_is_said_in_one_line(file: Path) -> None:
+    for words, said in ((["--profile", "prod"], "only test"), (["-X", "sasl.password"], "'this' is not KEY=VALUE")):
+        with pytest.raises(typer.BadParameter, match=said):
+            take_settings(["topic", "list", *words])
+    file.chmod(0o644)
+    with pytest.raises(typer.BadParameter, match="chmod 600"):
+        take_settings(["--profile=test", "topic", "list"])
+    file.write_text("[test\nsasl.password = hunter2")
+    with pytest.raises(typer.BadParameter, match="no TOML") as caught:
+        take_settings(["--profile=test", "topic", "list"])
+    assert "hunter2" not in str(caught.value)
+    file.unlink()
+    done = kbroker("--profile", "test", "topic", "list")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "profiles.toml cannot be read" in done.stderr
+
+
+def test_a_setting_reaches_the_client(broker: BrokerProcess, topic_name: str) -> None:
+    reached = ("-X", f"bootstrap.servers={broker.bootstrap}")
+    succeed(*reached, "topic", "create", topic_name)
+    assert topic_name in succeed("topic", "list", *reached)
+    done = kbroker("topic", "list", *reached, "-X", "security.protocol=MAGIC")
+    assert done.returncode == 1
+    assert "MAGIC" in done.stderr
