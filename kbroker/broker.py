@@ -19,22 +19,20 @@ from collections.abc import Generator, Sequence
 from typing import Any
 
 from kbroker import handlers
-from kbroker.client.security import Security
 from kbroker.cluster.access_rules import AccessRules, open_access_rules
 from kbroker.cluster.broker_channels import BrokerChannels
 from kbroker.cluster.controlled_shutdown import hand_over
 from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
+from kbroker.cluster.peer_security import connection_setup
 from kbroker.cluster.producer_id_manager import ProducerIdManager
 from kbroker.cluster.scram_users import USERS, ScramUsers
-from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.cluster.stand_in_refusal import refuse_stand_in
 from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
-from kbroker.config.sasl import inter_broker_login, sasl_listeners
 from kbroker.config.shares import controller_settings, settings_of
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
@@ -51,6 +49,7 @@ from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
 from kbroker.network.logins import Logins
 from kbroker.network.server import Listener, Server
+from kbroker.network.tls_listeners import tls_listeners
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.messages.replication import (
@@ -220,8 +219,9 @@ class Broker:
         metadata.introduced.clear()
         metadata.on_brokers_changed = lambda: self._spawn(self._compare_group_protocols())
         listener = config.inter_broker_listener
-        connections = self._connection_setup()
-        self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms, connections)
+        self._to_peers = connections = connection_setup(config, listener)
+        self._to_control_planes = connection_setup(config, config.control_plane_listener_name or listener)
+        self._channels = BrokerChannels(self.broker_id, config.controller_socket_timeout_ms, self._to_control_planes)
         self._controller = ControllerRunner(self.zookeeper, self.broker_id, self._channels, controller_settings(config))
         self._replicas = ReplicaManager(
             config,
@@ -283,17 +283,6 @@ class Broker:
         )
         await self._bind()
 
-    def _connection_setup(self) -> ConnectionSetup:
-        """How this broker connects to the others."""
-        config = self.config
-        protocol = config.security_protocols[config.inter_broker_listener]
-        login = inter_broker_login(config, sasl_listeners(config))
-        return ConnectionSetup(
-            config.socket_connection_setup_timeout_ms,
-            config.socket_connection_setup_timeout_max_ms,
-            Security(security_protocol=protocol, **login),
-        )
-
     async def _bind(self) -> None:
         config = self.config
         handlers.load_all()
@@ -306,6 +295,7 @@ class Broker:
         self.configs.followers[USERS] = users.refresh
         self._logins = Logins(config, users)
         self.server.sasl = await self._logins.listeners()
+        self.server.tls = tls_listeners(config)
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
         if config.metrics_listeners:

@@ -18,6 +18,8 @@ from kbroker.client.login import Login, TokenProvider, login_of
 from kbroker.client.settings import check_settings, setting
 from kbroker.protocol.config_def import one_of
 from kbroker.security.security_protocol import SecurityProtocol
+from kbroker.security.stores import KeyStore, StoreError, TrustStore
+from kbroker.security.tls import TlsSettings, client_context
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,26 @@ class Security:
     ssl_password: str | None = setting(None, "The password of that key, where it is encrypted.", is_secret=True)
     ssl_check_hostname: bool = setting(True, "Whether a broker's certificate must carry the name it is reached by.")
     ssl_ciphers: str | None = setting(None, "OpenSSL's names of the ciphers for TLS 1.2 that are allowed.")
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https", "Java's name for ssl_check_hostname: with empty text names do not count.", one_of("https", "", "none")
+    )
+    ssl_enabled_protocols: str = setting("TLSv1.2,TLSv1.3", "The versions of TLS that are spoken.")
+    ssl_cipher_suites: str = setting("", "Java's names of the ciphers that are allowed; empty: OpenSSL's choice.")
+    ssl_truststore_type: str = setting("JKS", "Form of ssl_truststore_location: JKS or PKCS12, or PEM.")
+    ssl_truststore_location: str | None = setting(None, "Java's trust store, in place of ssl_cafile.")
+    ssl_truststore_password: str | None = setting(None, "What opens it.", is_secret=True)
+    ssl_truststore_certificates: str | None = setting(
+        None, "The trusted certificates themselves, as PEM, with ssl_truststore_type PEM.", is_secret=True
+    )
+    ssl_keystore_type: str = setting("JKS", "Form of ssl_keystore_location: JKS or PKCS12, or PEM.")
+    ssl_keystore_location: str | None = setting(
+        None, "Java's key store, in place of ssl_certfile and ssl_keyfile; ssl_password opens its key."
+    )
+    ssl_keystore_password: str | None = setting(None, "What opens it.", is_secret=True)
+    ssl_keystore_key: str | None = setting(
+        None, "The private key itself, as PEM, with ssl_keystore_type PEM.", is_secret=True
+    )
+    ssl_keystore_certificate_chain: str | None = setting(None, "The certificate itself, as PEM.", is_secret=True)
     sasl_mechanism: str | None = setting(
         None, "How the client logs in: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER."
     )
@@ -82,11 +104,11 @@ class Security:
         if not self.protocol.has_tls:
             return None
         try:
-            context = ssl.create_default_context(cafile=self.ssl_cafile)
+            context = client_context(self.tls_settings, self.ssl_cafile)
+        except StoreError as error:
+            raise ConfigurationError(str(error)) from error
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"ssl_cafile={self.ssl_cafile!r} cannot be used: {error}") from error
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.check_hostname = self.ssl_check_hostname
         if self.ssl_certfile is not None:
             password = self.ssl_password or ""  # never asked for at the terminal
             try:
@@ -101,9 +123,36 @@ class Security:
                 raise ConfigurationError(f"ssl_ciphers={self.ssl_ciphers!r}: OpenSSL knows none of them") from error
         return context
 
+    @property
+    def tls_settings(self) -> TlsSettings:
+        """Those that Java's clients have, too."""
+        return TlsSettings(
+            key_store=KeyStore(
+                type=self.ssl_keystore_type,
+                location=self.ssl_keystore_location,
+                password=self.ssl_keystore_password,
+                key_password=self.ssl_password,
+                key=self.ssl_keystore_key,
+                certificate_chain=self.ssl_keystore_certificate_chain,
+            ),
+            trust_store=TrustStore(
+                type=self.ssl_truststore_type,
+                location=self.ssl_truststore_location,
+                password=self.ssl_truststore_password,
+                certificates=self.ssl_truststore_certificates,
+            ),
+            enabled_protocols=_names(self.ssl_enabled_protocols),
+            cipher_suites=_names(self.ssl_cipher_suites),
+            checks_hostname=self.ssl_check_hostname and self.ssl_endpoint_identification_algorithm == "https",
+        )
+
 
 PLAINTEXT = Security()
 """Neither encrypted nor logged in."""
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def tls_failure(error: BaseException | None, address: str) -> TlsFailed | None:

@@ -24,7 +24,6 @@ RENAMED = {
     "sasl_plain_username": "sasl_username",
     "ssl_ca_location": "ssl_cafile",
     "ssl_certificate_location": "ssl_certfile",
-    "ssl_cipher_suites": "ssl_ciphers",
     "ssl_key_location": "ssl_keyfile",
     "ssl_key_password": "ssl_password",
 }

@@ -16,7 +16,7 @@ from typing import Any
 
 from kbroker.client.connection import Connection
 from kbroker.cluster.metadata_cache import LEADER_BEING_DELETED
-from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup, SetupTimeout
+from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.cluster.shared_encoding import SharedEncoding
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.messages.replication import UpdateMetadataRequest
@@ -167,12 +167,12 @@ class BrokerChannels:
     """All channels of the controller that lives in broker `broker_id`."""
 
     def __init__(
-        self, broker_id: int, request_timeout_ms: int = 30_000, connections: ConnectionSetup = DEFAULT_SETUP
+        self, broker_id: int, request_timeout_ms: int = 30_000, connections: ConnectionSetup | None = None
     ) -> None:
         self._client_id = f"broker-{broker_id}-controller"
         self._timeout_s = request_timeout_ms / 1000
         self._shared = SharedEncoding()
-        self._connections = connections
+        self._connections = connections or ConnectionSetup()
         self._channels: dict[int, _Channel] = {}
         self._stopping: set[asyncio.Task[None]] = set()
 

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.client.connection import Connection
-from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup
+from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -44,14 +44,14 @@ class ControllerChannel:
         listener: str,
         request_timeout_ms: int,
         here: ControllerHere | None = None,
-        connections: ConnectionSetup = DEFAULT_SETUP,
+        connections: ConnectionSetup | None = None,
     ) -> None:
         self._metadata = metadata
         self._here = here
         self._client_id = f"broker-{broker_id}-to-controller"
         self._listener = listener
         self._timeout_s = request_timeout_ms / 1000
-        self._setup = connections.of_peer()
+        self._setup = (connections or ConnectionSetup()).of_peer()
         self._connection: Connection | None = None
         self._address: tuple[str, int] | None = None
         self._silent: tuple[str, int] | None = None

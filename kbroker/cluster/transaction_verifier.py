@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from kbroker.client.connection import Connection
 from kbroker.cluster.metadata_cache import MetadataCache
-from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup, SetupTimeout
+from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -67,7 +67,7 @@ class TransactionVerifier:
         listener: str,
         partition_for: Callable[[str], int],
         request_timeout_ms: int = 30_000,
-        connections: ConnectionSetup = DEFAULT_SETUP,
+        connections: ConnectionSetup | None = None,
     ) -> None:
         """`partition_for(transactional id)` tells which partition of __transaction_state holds it."""
         self.here: Here | None = None
@@ -76,7 +76,7 @@ class TransactionVerifier:
         self._listener = listener
         self._partition_for = partition_for
         self._timeout_s = request_timeout_ms / 1000
-        self.connections = connections
+        self.connections = connections or ConnectionSetup()
         self._lines: dict[int, _Line] = {}
 
     def verify(self, transaction: Transaction, partitions: Sequence[Key], done: Done) -> None:

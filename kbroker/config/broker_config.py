@@ -49,6 +49,20 @@ LISTENER_KEYS = (
     ".sasl.oauthbearer.scope.claim.name",
     ".sasl.oauthbearer.sub.claim.name",
     ".sasl.oauthbearer.token.endpoint.url",
+    ".ssl.cipher.suites",
+    ".ssl.client.auth",
+    ".ssl.enabled.protocols",
+    ".ssl.endpoint.identification.algorithm",
+    ".ssl.key.password",
+    ".ssl.keystore.certificate.chain",
+    ".ssl.keystore.key",
+    ".ssl.keystore.location",
+    ".ssl.keystore.password",
+    ".ssl.keystore.type",
+    ".ssl.truststore.certificates",
+    ".ssl.truststore.location",
+    ".ssl.truststore.password",
+    ".ssl.truststore.type",
 )
 """Ends of what may be set for one listener, listener.name.<listener>.<key>, and has an effect."""
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

@@ -9,13 +9,10 @@ from kbroker.config.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, Bro
 from kbroker.config.keys_authorizer import ACL_AUTHORIZER
 from kbroker.config.sasl import inter_broker_login, sasl_listeners
 from kbroker.protocol.config_def import ConfigError
-from kbroker.security.security_protocol import SecurityProtocol
 
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 REPLICA_SELECTORS = (RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
-SPOKEN_PROTOCOLS = (SecurityProtocol.PLAINTEXT, SecurityProtocol.SASL_PLAINTEXT)
-"""Those that listeners can speak."""
 OLDEST_INTER_BROKER_PROTOCOL = (3, 4)
 NEWEST_INTER_BROKER_PROTOCOL = (3, 9)
 
@@ -34,12 +31,6 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
     for key in ("zookeeper.metadata.migration.enable", "remote.log.storage.system.enable"):
         if given.get(key, "").lower() == "true":
             yield f"{key}=true is not supported: remove it"
-    protocols = config.security_protocols
-    for listener in config.parsed_listeners:
-        protocol = protocols.get(listener.name)
-        if protocol in SECURITY_PROTOCOLS and protocol not in SPOKEN_PROTOCOLS:
-            spoken = ", ".join(SPOKEN_PROTOCOLS)
-            yield f"listener {listener.name} uses {protocol}, which is not supported yet: only {spoken} listeners are"
     if config.authorizer_class_name not in ("", ACL_AUTHORIZER):
         yield f"authorizer.class.name={config.authorizer_class_name} is not known here: only {ACL_AUTHORIZER} is"
     for name in config.super_user_names:

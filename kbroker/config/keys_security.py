@@ -33,13 +33,11 @@ class SecurityKeys:
         default="none",
         check=one_of("none", "requested", "required"),
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="Whether clients have to show a certificate.",
     )
     ssl_principal_mapping_rules: str = key(
         "ssl.principal.mapping.rules",
         default="DEFAULT",
-        effect=False,
         doc="How a certificate's name becomes a principal's.",
     )
     ssl_allow_dn_changes: bool = key(
@@ -71,49 +69,45 @@ class SecurityKeys:
             "TLSv1.3",
         ),
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="TLS versions that are allowed.",
     )
     ssl_keystore_type: str = key(
-        "ssl.keystore.type", default="JKS", scope=Scope.PER_BROKER, effect=False, doc="Type of the key store."
+        "ssl.keystore.type", default="JKS", scope=Scope.PER_BROKER, doc="Type of the key store."
     )
     ssl_keystore_location: str | None = key(
-        "ssl.keystore.location", default=None, scope=Scope.PER_BROKER, effect=False, doc="File of the key store."
+        "ssl.keystore.location", default=None, scope=Scope.PER_BROKER, doc="File of the key store."
     )
     ssl_keystore_password: Password | None = key(
-        "ssl.keystore.password", default=None, scope=Scope.PER_BROKER, effect=False, doc="Password of the key store."
+        "ssl.keystore.password", default=None, scope=Scope.PER_BROKER, doc="Password of the key store."
     )
     ssl_key_password: Password | None = key(
-        "ssl.key.password", default=None, scope=Scope.PER_BROKER, effect=False, doc="Password of the private key."
+        "ssl.key.password", default=None, scope=Scope.PER_BROKER, doc="Password of the private key."
     )
     ssl_keystore_key: Password | None = key(
-        "ssl.keystore.key", default=None, scope=Scope.PER_BROKER, effect=False, doc="Private key in PEM form."
+        "ssl.keystore.key", default=None, scope=Scope.PER_BROKER, doc="Private key in PEM form."
     )
     ssl_keystore_certificate_chain: Password | None = key(
         "ssl.keystore.certificate.chain",
         default=None,
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="Certificate chain in PEM form.",
     )
     ssl_truststore_type: str = key(
-        "ssl.truststore.type", default="JKS", scope=Scope.PER_BROKER, effect=False, doc="Type of the trust store."
+        "ssl.truststore.type", default="JKS", scope=Scope.PER_BROKER, doc="Type of the trust store."
     )
     ssl_truststore_location: str | None = key(
-        "ssl.truststore.location", default=None, scope=Scope.PER_BROKER, effect=False, doc="File of the trust store."
+        "ssl.truststore.location", default=None, scope=Scope.PER_BROKER, doc="File of the trust store."
     )
     ssl_truststore_password: Password | None = key(
         "ssl.truststore.password",
         default=None,
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="Password of the trust store.",
     )
     ssl_truststore_certificates: Password | None = key(
         "ssl.truststore.certificates",
         default=None,
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="Trusted certificates in PEM form.",
     )
     ssl_keymanager_algorithm: str = key(
@@ -126,7 +120,6 @@ class SecurityKeys:
         "ssl.endpoint.identification.algorithm",
         default="https",
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="Check of the peer's host name in its certificate; empty for none.",
     )
     ssl_secure_random_implementation: str | None = key(
@@ -140,7 +133,6 @@ class SecurityKeys:
         "ssl.cipher.suites",
         default=(),
         scope=Scope.PER_BROKER,
-        effect=False,
         doc="Cipher suites that are allowed; empty: the library's choice.",
     )
     ssl_engine_factory_class: Class | None = key(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from kbroker.config.broker_config import BrokerConfig
+from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
 from kbroker.controller.controller_config import ControllerConfig
+from kbroker.security.security_protocol import SecurityProtocol
+from kbroker.security.stores import KeyStore, TrustStore
+from kbroker.security.tls import TlsSettings
 from kbroker.segment.cleaner import LogCleanerSettings
 from kbroker.segment.log_manager import LogManagerSettings
 
@@ -28,4 +31,50 @@ def controller_settings(config: BrokerConfig) -> ControllerConfig:
         leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
         leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
         delete_topic_enable=config.delete_topic_enable,
+    )
+
+
+def of_listener(config: BrokerConfig, listener: str, key: str) -> Any:
+    """Return the value of a key on one listener: listener.name.<listener>.<key>, else <key>; raises ConfigError."""
+    declared = BROKER_KEYS[key]
+    name = listener_key(listener, key)
+    if name in config.properties:
+        return declared.parse(config.properties[name])
+    return getattr(config, declared.field)
+
+
+def listener_key(listener: str, key: str) -> str:
+    """Return what a key is called for one listener only."""
+    return f"listener.name.{listener.lower()}.{key}"
+
+
+def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
+    """Return what a listener shows, whom it trusts and what it speaks, to clients and as one; raises ConfigError."""
+
+    def value(key: str) -> Any:
+        return of_listener(config, listener, key)
+
+    client_auth = value("ssl.client.auth")
+    if SecurityProtocol(config.security_protocols[listener]).has_sasl:  # only the listener's own key counts there
+        text = config.properties.get(listener_key(listener, "ssl.client.auth"), "none")
+        client_auth = BROKER_KEYS["ssl.client.auth"].parse(text)
+    return TlsSettings(
+        key_store=KeyStore(
+            type=value("ssl.keystore.type"),
+            location=value("ssl.keystore.location"),
+            password=value("ssl.keystore.password"),
+            key_password=value("ssl.key.password"),
+            key=value("ssl.keystore.key"),
+            certificate_chain=value("ssl.keystore.certificate.chain"),
+        ),
+        trust_store=TrustStore(
+            type=value("ssl.truststore.type"),
+            location=value("ssl.truststore.location"),
+            password=value("ssl.truststore.password"),
+            certificates=value("ssl.truststore.certificates"),
+        ),
+        enabled_protocols=value("ssl.enabled.protocols"),
+        cipher_suites=value("ssl.cipher.suites"),
+        client_auth=client_auth,
+        checks_hostname=value("ssl.endpoint.identification.algorithm").lower() == "https",
     )

@@ -22,7 +22,7 @@ from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Protocol
 
-from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup, SetupTimeout
+from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -115,7 +115,7 @@ class MarkerSender:
         listener: str,
         local: LocalPartitions,
         request_timeout_ms: int = 30_000,
-        connections: ConnectionSetup = DEFAULT_SETUP,
+        connections: ConnectionSetup | None = None,
     ) -> None:
         """`listener`: the name of the one between brokers."""
         self._broker_id = broker_id
@@ -123,7 +123,7 @@ class MarkerSender:
         self._listener = listener
         self._local = local
         self._timeout_s = request_timeout_ms / 1000
-        self._connections = connections
+        self._connections = connections or ConnectionSetup()
         self._unrouted: deque[Item] = deque()
         self._parked: list[Item] = []
         """To be routed anew after a pause."""

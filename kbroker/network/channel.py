@@ -1,10 +1,11 @@
-"""The bytes of one connection: a non-blocking socket, plain today. TLS takes the same place with the same methods."""
+"""The bytes of one connection: a non-blocking socket, plain here. TLS has the same methods (tls_channel.py)."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 MORE = getattr(socket, "MSG_MORE", 0)
@@ -15,6 +16,12 @@ class Channel(Protocol):
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
+
+    def start_reading(self, on_readable: Callable[[], None]) -> None:
+        """Call back when there is something to read."""
+
+    def stop_reading(self) -> None:
+        """Call back no more."""
 
     def recv_into(self, buffer: Any) -> int:
         """Read what there is, at most the buffer's size; 0 when the peer has closed."""
@@ -35,10 +42,11 @@ class Channel(Protocol):
 class PlainChannel:
     """A TCP socket without encryption: files go out by sendfile, never through the interpreter."""
 
-    __slots__ = ("_fd", "_sendmsg", "_socket", "recv_into")
+    __slots__ = ("_fd", "_loop", "_sendmsg", "_socket", "recv_into")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self._socket = sock
+        self._loop = loop or asyncio.get_running_loop()
         self._fd = sock.fileno()
         self._sendmsg = sock.sendmsg
         self.recv_into = sock.recv_into
@@ -46,6 +54,14 @@ class PlainChannel:
     def fileno(self) -> int:
         """The descriptor to wait on."""
         return self._fd
+
+    def start_reading(self, on_readable: Callable[[], None]) -> None:
+        """Call back when there is something to read."""
+        self._loop.add_reader(self._fd, on_readable)
+
+    def stop_reading(self) -> None:
+        """Call back no more."""
+        self._loop.remove_reader(self._fd)
 
     def is_at_end(self) -> bool:
         """Whether the peer has closed, and nothing is left to be read. Reads nothing."""

@@ -154,7 +154,7 @@ class Connection:
         """Parts that wait for the socket; `_out_index` and `_out_offset` say how far they are out."""
         self._out_index = 0
         self._out_offset = 0
-        server.loop.add_reader(channel.fileno(), self._on_readable)
+        channel.start_reading(self._on_readable)
 
     def log_in_first(self, login: Authentication, limits: ServerLimits) -> None:
         """Nothing is served before the login, and nothing large is read."""
@@ -194,7 +194,7 @@ class Connection:
                 self.close("the client closed it", logging.DEBUG)
                 return
             self._paused = True
-            self._server.loop.remove_reader(self._channel.fileno())
+            self._channel.stop_reading()
             return
         try:
             if self._frame is not None:
@@ -479,7 +479,7 @@ class Connection:
             self.received = 0.0
         if self._paused and self.state is READING and self._rest is None:
             self._paused = False
-            self._server.loop.add_reader(self._channel.fileno(), self._on_readable)
+            self._channel.start_reading(self._on_readable)
 
     # -- sending ------------------------------------------------------------------------------------------------------
 
@@ -581,7 +581,7 @@ class Connection:
         log.log(level, "closing the connection from %r: %s", self, reason)
         self.state = CLOSED
         loop = self._server.loop
-        loop.remove_reader(self._channel.fileno())
+        self._channel.stop_reading()
         loop.remove_writer(self._channel.fileno())
         self._channel.close()
         self._out = self._rest = self._partial = self._held = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import logging
 import resource
 import socket
@@ -23,9 +24,11 @@ from typing import Any
 from kbroker.network.admission import Admission
 from kbroker.network.authentication import Authentication, SaslListener
 from kbroker.network.buffers import BufferPool, Scratch
-from kbroker.network.channel import PlainChannel
+from kbroker.network.channel import Channel, PlainChannel
 from kbroker.network.connection import Connection
+from kbroker.network.handshakes import Handshakes
 from kbroker.network.limits import ServerLimits
+from kbroker.network.tls_listeners import TlsListener
 from kbroker.security.security_protocol import SecurityProtocol
 
 log = logging.getLogger(__name__)
@@ -71,6 +74,9 @@ class Server:
         self.buffers = BufferPool()
         self.scratch = Scratch()
         self.connections: set[Connection] = set()
+        self.tls: dict[str, TlsListener] = {}
+        """What the listeners with TLS shake hands with, by their names; others may take their places at any time."""
+        self._handshakes: Handshakes | None = None
         self.ports: dict[str, int] = {}
         """Listener name -> the port really bound (port 0 picks one)."""
         self.bytes_in_flight = 0
@@ -179,13 +185,38 @@ class Server:
             return
         self.accepted[name] += 1
         there_is_room = self._admission.enter(name, host)
-        connection = Connection(self, PlainChannel(client), self._listeners[name], host, address[1])
-        self.connections.add(connection)
-        sasl = self.sasl.get(name)
-        if sasl is not None:
-            connection.log_in_first(Authentication(sasl, self.dispatch), sasl.limits(self.limits))
+        listener, port = self._listeners[name], address[1]
+        if listener.security_protocol.has_tls:
+            self._shake_hands(client, listener, host, port)
+        else:
+            self._connect(PlainChannel(client, self.loop), listener, host, port)
         if not there_is_room:
             self._make_room()
+
+    def _connect(self, channel: Channel, listener: Listener, host: str, port: int) -> Connection:
+        """Serve whoever it is, after a login where the listener wants one."""
+        connection = Connection(self, channel, listener, host, port)
+        self.connections.add(connection)
+        sasl = self.sasl.get(listener.name)
+        if sasl is not None:
+            connection.log_in_first(Authentication(sasl, self.dispatch), sasl.limits(self.limits))
+        return connection
+
+    def _shake_hands(self, client: socket.socket, listener: Listener, host: str, port: int) -> None:
+        """Make a Connection once there is TLS between client and broker."""
+        if self._handshakes is None:
+            self._handshakes = Handshakes(self.loop)
+
+        def connect(channel: Channel, principal: str) -> None:
+            self._connect(channel, listener, host, port).principal = principal
+
+        self._handshakes.begin(
+            client,
+            self.tls[listener.name],
+            f"{host}:{port} on {listener.name}",
+            connect,
+            functools.partial(self._leave, listener.name, host),
+        )
 
     def _make_room(self) -> None:
         """A broker came in beyond max.connections: the client that has been silent for longest goes, as in Kafka."""
@@ -206,7 +237,11 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed itself."""
         self.connections.discard(connection)
-        self._admission.leave(connection.listener, connection.host)
+        self._leave(connection.listener, connection.host)
+
+    def _leave(self, listener: str, host: str) -> None:
+        """There is room for one more."""
+        self._admission.leave(listener, host)
         if self._paused_listeners and not self._accept_failed:
             for name in list(self._paused_listeners):
                 self._resume_accepting(name)
@@ -269,6 +304,9 @@ class Server:
         """Close the listening sockets."""
         self._accepting = False
         self._close_sockets()
+        if self._handshakes is not None:
+            self._handshakes.close()
+            self._handshakes = None
 
     async def stop(self, drain_timeout: float = 5.0) -> None:
         """Stop accepting, let requests in work finish and their answers go out, close every connection."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Generator, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache, in_portions
-from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup
+from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.cluster.transaction_verifier import Errors, Transaction
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
@@ -112,10 +112,10 @@ class ReplicaManager:
         clock: Callable[[], int] = now_ms,
         steady: Callable[[], int] = steady_ms,
         workers: Workers | None = None,
-        connections: ConnectionSetup = DEFAULT_SETUP,
+        connections: ConnectionSetup | None = None,
     ) -> None:
         self.config = config
-        self.connections = connections
+        self.connections = connections or ConnectionSetup()
         """To the leaders that are followed."""
         self.logs = logs
         self.metadata = metadata

@@ -26,7 +26,7 @@ def test_dotted_names_with_text_values_are_read() -> None:
         ({"compression": "rar"}, "allowed is none, gzip"),
         ({"linger_ms": "soon"}, "whole number"),
         ({"batch_size": -1}, "batch_size=-1: allowed is ≥ 0"),
-        ({"security.protocol": "SASL_SSL"}, "not there yet"),
+        ({"security.protocol": "SASL_SSL"}, "sasl_mechanism is missing"),
         ({"security_protocol": "TLS"}, "security_protocol='TLS': allowed is PLAINTEXT, SSL, "),
         ({"ssl.key.password": 5}, "ssl.key.password is text, not this secret"),
         ({"max_in_flight": 6}, "1 to 5"),

@@ -6,7 +6,7 @@ import pytest
 
 from kbroker.client.connection import Connection
 from kbroker.client.security import Security
-from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
+from kbroker.cluster.setup_timeout import ConnectionSetup
 
 ENCRYPTED = Security(security_protocol="SSL")
 
@@ -33,4 +33,4 @@ async def test_each_failure_doubles_the_timeout_up_to_the_longest(monkeypatch: p
 
 
 def test_the_longest_is_never_below_the_first() -> None:
-    assert SetupTimeout(1000, 10).seconds == 1
+    assert ConnectionSetup(1000, 10).of_peer().seconds == 1

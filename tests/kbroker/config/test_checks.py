@@ -79,9 +79,3 @@ def test_what_must_not_be_ignored_is_refused(key: str, value: str) -> None:
         read_broker_config({**MINIMAL, key: value})
     assert key.rpartition(".")[0] in str(raised.value)
     assert "secret" not in str(raised.value).replace("delegation.token.secret.key", "")
-
-
-@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
-def test_listeners_with_encryption_or_login_are_refused_for_now(protocol: str) -> None:
-    with pytest.raises(ConfigError, match=f"uses {protocol}, which is not supported yet"):
-        read_broker_config({**MINIMAL, "listeners": f"{protocol}://:9093"})

@@ -69,7 +69,7 @@ def test_a_broker_says_which_of_the_keys_that_are_set_have_no_effect(caplog: pyt
     idle = {
         "metric.reporters": "a.b.C",
         "quota.window.num": "3",
-        "listener.name.plaintext.ssl.client.auth": "none",
+        "listener.name.plaintext.ssl.protocol": "TLSv1.3",
     }
     read_broker_config({**GENERAL, **idle, "listener.name.plaintext.max.connections": "5", "num.io.threads": "3"})
     (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]

@@ -1,16 +1,19 @@
 """The plain channel: bytes and slices of files over a real socket."""
 
+import asyncio
 import os
 import socket
 from pathlib import Path
 
 from kbroker.network.channel import PlainChannel
 
+LOOP = asyncio.new_event_loop()
+
 
 def test_bytes_and_files_go_out_in_order(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"0123456789")
     ours, theirs = socket.socketpair()
-    channel = PlainChannel(ours)
+    channel = PlainChannel(ours, LOOP)
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     try:
         assert channel.send([b"ab", memoryview(b"cd")], more=True) == 4
@@ -26,7 +29,7 @@ def test_bytes_and_files_go_out_in_order(tmp_path: Path) -> None:
 
 def test_what_arrives_is_read_into_a_buffer() -> None:
     ours, theirs = socket.socketpair()
-    channel = PlainChannel(ours)
+    channel = PlainChannel(ours, LOOP)
     theirs.sendall(b"hello")
     buffer = bytearray(8)
     assert channel.recv_into(buffer) == 5
@@ -39,7 +42,7 @@ def test_what_arrives_is_read_into_a_buffer() -> None:
 def test_an_end_is_noticed_without_reading_what_came_before_it() -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    channel = PlainChannel(ours)
+    channel = PlainChannel(ours, LOOP)
     assert not channel.is_at_end()
     theirs.sendall(b"x")
     theirs.close()

@@ -1,0 +1,162 @@
+"""Handshakes: who gets in and under which name, and that those who do not hold up nobody."""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+
+import pytest
+
+from kbroker.network import handshakes
+from kbroker.network.connection import Connection
+from kbroker.network.limits import ServerLimits
+from kbroker.network.server import Server
+from tests.fixtures.certificates import Authority, Identity
+from tests.kbroker.network.serving import until
+from tests.kbroker.network.tls_serving import tls_client, tls_listener, tls_serving
+
+ENOUGH_S = 30.0
+HELLO = bytes.fromhex("16030100ff010000fb0303")
+"""How a first message begins whose rest is to come."""
+
+
+def tell_principal(connection: Connection, frame: memoryview) -> list[bytes]:
+    """Answer with who asks, and how."""
+    text = f"{connection.principal} {connection.security_protocol}".encode()
+    return [len(text).to_bytes(4), text]
+
+
+async def dial(server: Server, data: bytes = b"") -> socket.socket:
+    sock = socket.create_connection(("127.0.0.1", server.ports["SSL"]))
+    sock.setblocking(False)
+    if data:
+        async with asyncio.timeout(ENOUGH_S):
+            await asyncio.get_running_loop().sock_sendall(sock, data)
+    return sock
+
+
+def lines(caplog: pytest.LogCaptureFixture, text: str) -> Callable[[], list[str]]:
+    return lambda: [message for message in caplog.messages if text in message]
+
+
+async def test_a_client_is_named_by_its_certificate_or_anonymous(
+    authority: Authority, broker_identity: Identity, client_identity: Identity
+) -> None:
+    rules = "RULE:CN=(.*)/team-$1/U"
+    listener = tls_listener(broker_identity, authority, client_auth=ssl.CERT_OPTIONAL, rules=rules)
+    async with tls_serving(tell_principal, listener) as server:
+        async with tls_client(server, authority, client_identity) as client:
+            assert await client.ask(b"who?") == b"User:TEAM-CLIENT SSL"
+        async with tls_client(server, authority) as client:
+            assert await client.ask(b"who?") == b"User:ANONYMOUS SSL"
+
+
+async def test_a_name_that_no_rule_fits_is_not_let_in(
+    authority: Authority,
+    broker_identity: Identity,
+    client_identity: Identity,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    listener = tls_listener(broker_identity, authority, client_auth=ssl.CERT_REQUIRED, rules="RULE:CN=boss/boss/")
+    async with tls_serving(tell_principal, listener) as server:
+        with caplog.at_level(logging.INFO), pytest.raises((OSError, asyncio.IncompleteReadError)):
+            async with tls_client(server, authority, client_identity) as client:
+                await client.ask(b"who?")
+        await until(lambda: bool(lines(caplog, "no rule of ssl.principal.mapping.rules fits CN=client")()), ENOUGH_S)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP"),
+        (b"\0\0\0\x10 a frame in clear", "it does not speak TLS"),
+        (b"\x16\x03\x01\x00\x20" + b"garbage" * 10, "TLS handshake failed"),
+        (b"\x16\x03\x01\xff\xff" + os.urandom(100), "TLS handshake failed"),
+    ],
+)
+async def test_what_is_no_handshake_ends_with_one_line(
+    data: bytes, reason: str, authority: Authority, broker_identity: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
+        with caplog.at_level(logging.INFO):
+            sock = await dial(server, data)
+            await until(lambda: bool(lines(caplog, reason)()), ENOUGH_S)
+        assert len(caplog.messages) == 1
+        sock.close()
+
+
+async def test_a_handshake_without_end_is_ended_by_its_size(
+    authority: Authority, broker_identity: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message of 10 MB is announced and sent in proper records."""
+    record = b"\x16\x03\x01\x3f\x00" + b"\x01\x98\x96\x80".ljust(0x3F00, b"\3")
+    async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
+        with caplog.at_level(logging.INFO):
+            sock = await dial(server)
+            with pytest.raises(OSError, match=r"reset|pipe"):
+                await asyncio.get_running_loop().sock_sendall(sock, record * (10_000_000 // len(record)))
+            await until(lambda: bool(lines(caplog, "TLS handshake failed")()), ENOUGH_S)
+        sock.close()
+
+
+async def test_a_handshake_that_stops_halfway_is_ended_in_time(
+    authority: Authority,
+    broker_identity: Identity,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(handshakes, "LONGEST_S", 0.05)
+    async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
+        with caplog.at_level(logging.INFO):
+            sock = await dial(server, HELLO)
+            await until(lambda: bool(lines(caplog, "not over after 0.05 s")()), ENOUGH_S)
+        sock.close()
+
+
+async def test_who_comes_and_goes_without_a_word_is_no_line(
+    authority: Authority, broker_identity: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = ServerLimits(max_connections_per_ip=1)
+    async with tls_serving(tell_principal, tls_listener(broker_identity, authority), limits) as server:
+        with caplog.at_level(logging.INFO):
+            sock = await dial(server)
+            await until(lambda: server._handshakes is not None and server._handshakes.count == 1, ENOUGH_S)
+            sock.close()
+            await until(lambda: server._handshakes is not None and server._handshakes.count == 0, ENOUGH_S)
+            async with tls_client(server, authority) as client:  # its place is free again
+                assert await client.ask(b"who?") == b"User:ANONYMOUS SSL"
+        assert not caplog.messages
+
+
+async def test_others_are_served_while_many_shake_hands(authority: Authority, broker_identity: Identity) -> None:
+    async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
+        halves = [await dial(server, HELLO) for _ in range(50)]
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["PLAIN"])
+        shaking = [asyncio.create_task(come_in(server, authority)) for _ in range(20)]
+        served = 0
+        while not all(task.done() for task in shaking):
+            writer.write((1).to_bytes(4) + b"x")
+            async with asyncio.timeout(ENOUGH_S):
+                await reader.readexactly(int.from_bytes(await reader.readexactly(4)))
+            served += 1
+        await asyncio.gather(*shaking)
+        assert served > 1
+        writer.close()
+        for sock in halves:
+            sock.close()
+
+
+async def come_in(server: Server, authority: Authority) -> None:
+    async with tls_client(server, authority) as client:
+        assert await client.ask(b"who?")
+
+
+async def test_a_server_that_stops_ends_its_handshakes(authority: Authority, broker_identity: Identity) -> None:
+    async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
+        sock = await dial(server, HELLO)
+        await until(lambda: server._handshakes is not None and server._handshakes.count == 1, ENOUGH_S)
+    async with asyncio.timeout(ENOUGH_S):
+        assert await asyncio.get_running_loop().sock_recv(sock, 10) == b""
+    sock.close()

@@ -1,0 +1,188 @@
+"""Bytes of connections under TLS, between a real server and clients of the standard library."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kbroker.network.connection import Connection
+from kbroker.network.tls_channel import SLICE, TlsBuffers, TlsChannel
+from tests.fixtures.certificates import Authority, Identity
+from tests.kbroker.network.serving import until
+from tests.kbroker.network.tls_serving import echo, framed, tls_client, tls_listener, tls_serving
+
+VERSIONS = [("TLSv1_2", "TLSv1_2"), ("TLSv1_3", "TLSv1_3")]
+
+
+class FilePart:
+    """A slice of a file, as answers to Fetch hold it."""
+
+    def __init__(self, path: Path, position: int, size: int) -> None:
+        self._file = path.open("rb")
+        self.position = position
+        self.size = size
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def read(self) -> bytes:
+        return os.pread(self.fileno(), self.size, self.position)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@pytest.mark.parametrize("versions", VERSIONS)
+async def test_frames_of_all_sizes_come_back_whole(
+    versions: tuple[str, str], authority: Authority, broker_identity: Identity
+) -> None:
+    async with (
+        tls_serving(echo, tls_listener(broker_identity, authority)) as server,
+        tls_client(server, authority, versions=versions) as client,
+    ):
+        for size in (0, 1, 15, 16_380, 16_384, 16_385, SLICE, SLICE + 1, 1_000_003):
+            data = os.urandom(size)
+            assert await client.ask(data) == data
+
+
+async def test_what_is_left_in_tls_is_served_without_further_bytes_on_the_socket(
+    authority: Authority, broker_identity: Identity
+) -> None:
+    async with (
+        tls_serving(echo, tls_listener(broker_identity, authority)) as server,
+        tls_client(server, authority) as client,
+    ):
+        frames = [bytes([number % 256]) * (number * 37 % 3000) for number in range(600)]
+        client.writer.write(b"".join(map(framed, frames)))
+        for frame in frames:
+            assert await client.read() == frame
+
+
+async def test_requests_behind_one_in_work_are_served_after_it(authority: Authority, broker_identity: Identity) -> None:
+    from kbroker.network.dispatch import PENDING
+
+    waiting: list[Connection] = []
+
+    def answer(connection: Connection, frame: memoryview) -> Any:
+        if bytes(frame) == b"wait":
+            waiting.append(connection)
+            return PENDING
+        return echo(connection, frame)
+
+    async with (
+        tls_serving(answer, tls_listener(broker_identity, authority)) as server,
+        tls_client(server, authority) as client,
+    ):
+        client.writer.write(framed(b"wait"))
+        await until(lambda: waiting)
+        later = [os.urandom(5_000) for _ in range(40)]
+        client.writer.write(b"".join(map(framed, later)))
+        await asyncio.sleep(0.05)
+        waiting[0].answer([framed(b"done")])
+        assert await client.read() == b"done"
+        for frame in later:
+            assert await client.read() == frame
+
+
+async def test_files_and_bytes_arrive_in_order_however_slowly_they_are_read(
+    authority: Authority, broker_identity: Identity, tmp_path: Path
+) -> None:
+    content = os.urandom(3_000_000)
+    (tmp_path / "log").write_bytes(content)
+    parts: list[FilePart] = []
+
+    def answer(connection: Connection, frame: memoryview) -> list[Any]:
+        big, small = FilePart(tmp_path / "log", 5, 2_500_000), FilePart(tmp_path / "log", 100, 500)
+        parts.extend((big, small))
+        size = 10 + big.size + 7 + small.size + 200_000
+        return [size.to_bytes(4), b"x" * 10, big, b"y" * 7, small, b"z" * 200_000]
+
+    expected = b"x" * 10 + content[5:2_500_005] + b"y" * 7 + content[100:600] + b"z" * 200_000
+    async with (
+        tls_serving(answer, tls_listener(broker_identity, authority)) as server,
+        tls_client(server, authority) as client,
+    ):
+        client.writer.write(framed(b"fetch") * 2)
+        await asyncio.sleep(0.05)  # the sockets' buffers fill up
+        for _ in range(2):
+            assert await client.read() == expected
+    for part in parts:
+        part.close()
+
+
+async def test_a_client_that_goes_while_it_waits_is_noticed_with_tls_or_without_a_word(
+    authority: Authority, broker_identity: Identity
+) -> None:
+    from kbroker.network.dispatch import PENDING
+
+    answers: list[asyncio.Future[Any]] = []
+
+    def answer(connection: Connection, frame: memoryview) -> Any:
+        answers.append(asyncio.get_running_loop().create_future())
+        connection.cancel_when_closed(answers[-1])
+        return PENDING
+
+    async with tls_serving(answer, tls_listener(broker_identity, authority)) as server:
+        for says_so in (True, False):
+            async with tls_client(server, authority) as client:
+                client.writer.write(framed(b"wait"))
+                await until(lambda: server.connections and answers and not answers[-1].done())
+                if says_so:
+                    client.writer.close()
+                else:
+                    client.writer.transport.abort()
+                await until(lambda: answers[-1].cancelled() and not server.connections)
+
+
+async def test_garbage_in_the_middle_ends_the_connection(authority: Authority, broker_identity: Identity) -> None:
+    async with tls_serving(echo, tls_listener(broker_identity, authority)) as server:
+        async with tls_client(server, authority) as client:
+            assert await client.ask(b"hello") == b"hello"
+            sock = client.writer.get_extra_info("socket")
+            os.write(sock.fileno(), b"this is not TLS at all, though it comes where TLS was" * 10)
+            await until(lambda: not server.connections)
+
+
+def test_what_is_sealed_but_not_out_counts_as_not_taken(authority: Authority, broker_identity: Identity) -> None:
+    loop = asyncio.new_event_loop()
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = tls_listener(broker_identity, authority).context.wrap_bio(incoming, outgoing, server_side=True)
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting.wrap_bio(received, sent, server_hostname="localhost")
+    for _ in range(3):
+        for side, out, into in ((client, sent, incoming), (server, outgoing, received)):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                side.do_handshake()
+            into.write(out.read())
+    for each in (ours, theirs):
+        each.setblocking(False)
+    channel = TlsChannel(ours, server, incoming, outgoing, TlsBuffers(), loop)
+    data = os.urandom(300_000)
+    taken, got, position = 0, b"", 0
+    while len(got) < len(data):
+        try:
+            if taken < len(data):
+                taken += channel.send([memoryview(data)[taken:]])
+        except BlockingIOError:
+            position += 1
+        try:
+            received.write(theirs.recv(1 << 16))
+            while True:
+                got += client.read(1 << 16)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            pass
+        assert taken <= len(got) + (1 << 18)
+    assert got == data
+    assert taken == len(data)
+    assert position > 0
+    channel.close()
+    theirs.close()
+    loop.close()
