@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from kbroker.controller import events
+from kbroker.controller import events, features
 from kbroker.controller.admin_elections import ElectionsHeld, refuse_elections
 from kbroker.controller.machine import Machine
 from kbroker.controller.reassignment import list_reassignments
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 from kbroker.controller.zookeeper import ZooKeeper
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -159,6 +159,30 @@ class ApiCalls:
         if block is None:
             return _producer_ids(ErrorCode.UNKNOWN_SERVER_ERROR)
         return _producer_ids(ErrorCode.NONE, block.first, block.last - block.first + 1)
+
+    async def update_features(self, updates: Sequence[features.Update], validate_only: bool) -> list[KafkaError | None]:
+        """Change what the brokers do together; of each update what it was refused for. Raises KafkaError for all."""
+        if not self.is_active:
+            raise KafkaError(ErrorCode.NOT_CONTROLLER)
+        outcomes: list[KafkaError | None] = []
+
+        async def change(levels: dict[str, int]) -> Mapping[str, int]:
+            brokers = (await self._zookeeper.brokers()).values()
+            outcomes.clear()
+            after: Mapping[str, int] = levels
+            for update in updates:
+                try:
+                    after = features.updated(after, update, brokers)
+                    outcomes.append(None)
+                except KafkaError as error:
+                    outcomes.append(error)
+            return levels if validate_only else after
+
+        try:
+            await self._zookeeper.update_features(change)
+        except (ZooKeeperError, MalformedZnode) as error:
+            raise KafkaError(ErrorCode.FEATURE_UPDATE_FAILED, str(error)) from error
+        return outcomes
 
     def _refused(self, request: AllocateProducerIdsRequest) -> ErrorCode | None:
         if not self.is_active:

@@ -441,3 +441,17 @@ class BrokerStore(Znodes):
         except NoNode:
             return None
         return data, stat.version
+
+    async def update_features(self, change: Callable[[dict[str, int]], Awaitable[Mapping[str, int]]]) -> None:
+        """Replace the levels in /feature by what `change` makes of them; asks it again where somebody was faster."""
+        while True:
+            data, stat = await self.get(znodes.FEATURE)
+            before = znodes.decode_feature(data)
+            after = await change(before)
+            if after == before:
+                return
+            try:
+                await self.set(znodes.FEATURE, znodes.encode_feature(after), stat.version)
+            except BadVersion:
+                continue
+            return

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -18,6 +19,8 @@ class ControllerConfig:
     leader_imbalance_check_interval_seconds: int = 300
     leader_imbalance_per_broker_percentage: int = 10
     delete_topic_enable: bool = True
+    new_cluster_levels: Mapping[str, int] = field(default_factory=dict)
+    """The features that count from the beginning where this is the first controller there ever was."""
 
     @property
     def listener_name(self) -> str:

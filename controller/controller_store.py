@@ -246,12 +246,12 @@ class ControllerStore(Znodes):
 
     # --- the rest ---
 
-    async def ensure_feature(self, term: ElectedController) -> None:
-        """Make /feature say: enabled, no feature finalised. A node that says more is left alone."""
+    async def ensure_feature(self, term: ElectedController, levels: Mapping[str, int] | None = None) -> None:
+        """Make /feature say: enabled, with these levels. A node that says so, with whatever levels, is left alone."""
         try:
             data, _ = await self.get(znodes.FEATURE)
         except NoNode:
-            await self.write_fenced(term, [Create(znodes.FEATURE, znodes.encode_feature())])
+            await self.write_fenced(term, [Create(znodes.FEATURE, znodes.encode_feature(levels))])
             return
         if not znodes.is_feature_enabled(data):
             await self.set_node(term, znodes.FEATURE, znodes.encode_feature())

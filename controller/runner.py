@@ -97,6 +97,7 @@ class ControllerRunner:
         self.elect_leaders = self.calls.elect_leaders
         self.alter_reassignments = self.calls.alter_reassignments
         self.list_reassignments = self.calls.list_reassignments
+        self.update_features = self.calls.update_features
 
     # --- life ---
 
@@ -329,7 +330,7 @@ class ControllerRunner:
         log.info("broker %d is the controller, epoch %d", self._broker_id, term.epoch)
         self._term = term
         self._orders = Orders(self._zookeeper, self._channels, term, self._tell, self._topic_changed, self.calls.answer)
-        await self._zookeeper.ensure_feature(term)
+        await self._zookeeper.ensure_feature(term, self._config.new_cluster_levels)
         snapshot = await self._read_snapshot(term, self._orders)
         await self._process(events.ControllerElected(term.epoch, snapshot))
         if self._config.auto_leader_rebalance_enable:

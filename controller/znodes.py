@@ -113,6 +113,8 @@ class BrokerRegistration:
     jmx_port: int = -1
     group_protocols: tuple[str, ...] = ()
     """Those of consumer groups that the broker can coordinate; only kbroker says so, and Kafka does not mind."""
+    features: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """The highest level that it supports of each feature."""
     epoch: int = -1
     """Creation zxid of the node; not in its data, filled in by whoever reads it."""
 
@@ -292,7 +294,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
         "timestamp": str(broker.timestamp_ms),
         "endpoints": [str(endpoint) for endpoint in broker.endpoints],
         "listener_security_protocol_map": {end.listener: end.security_protocol for end in broker.endpoints},
-        "features": {},
+        "features": {name: {"min_version": 0, "max_version": level} for name, level in broker.features.items()},
     }
     if broker.rack is not None:
         value["rack"] = broker.rack
@@ -327,6 +329,7 @@ def decode_broker(broker_id: int, data: bytes | None, epoch: int) -> BrokerRegis
             timestamp_ms=int(value.get("timestamp") or 0),
             jmx_port=int(value.get("jmx_port", -1)),
             group_protocols=tuple(map(str, value.get("group_protocols") or ())),
+            features={name: int(each["max_version"]) for name, each in (value.get("features") or {}).items()},
             epoch=epoch,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -420,15 +423,27 @@ def decode_controller(data: bytes | None, version: int) -> ControllerNode:
         raise MalformedZnode(f"{CONTROLLER} names no broker: {error!r}") from error
 
 
-def encode_feature() -> bytes:
-    """Data of /feature: enabled, and empty, since a broker in ZooKeeper mode supports no feature."""
-    return _dump({"version": 2, "status": 1, "features": {}})
+def encode_feature(levels: Mapping[str, int] | None = None) -> bytes:
+    """Data of /feature: enabled, with the levels that count. Kafka 3.9 with ZooKeeper supports none."""
+    features = {name: {"max_version_level": level} for name, level in (levels or {}).items()}
+    return _dump({"version": 2, "status": 1, "features": features})
 
 
 def is_feature_enabled(data: bytes | None) -> bool:
     """Whether /feature says that features are enabled and in the present form (version 2)."""
     value = _load(data, FEATURE)
     return value.get("status") == 1 and value.get("version") == 2
+
+
+def decode_feature(data: bytes | None) -> dict[str, int]:
+    """The levels in /feature; none where features are disabled."""
+    if not is_feature_enabled(data):
+        return {}
+    try:
+        features = _load(data, FEATURE)["features"]
+        return {name: int(each["max_version_level"]) for name, each in features.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise MalformedZnode(f"{FEATURE} holds no levels: {error!r}") from error
 
 
 # --- configuration ---

@@ -21,6 +21,7 @@ from typing import Any
 from kbroker import handlers
 from kbroker.cluster.access_rules import AccessRules, open_access_rules
 from kbroker.cluster.broker_channels import BrokerChannels
+from kbroker.cluster.cluster_features import ClusterFeatures
 from kbroker.cluster.controlled_shutdown import hand_over
 from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
@@ -34,6 +35,7 @@ from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.shares import controller_settings, settings_of
+from kbroker.controller.features import SUPPORTED
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, MalformedZnode, TopicPartition
@@ -127,6 +129,7 @@ class Broker:
         self._verifier: TransactionVerifier | None = None
         self._producer_ids: ProducerIdManager | None = None
         self._rules: AccessRules | None = None
+        self._features: ClusterFeatures
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._logins: Logins | None = None
@@ -217,7 +220,7 @@ class Broker:
         config = self.config
         metadata = MetadataCache()
         metadata.introduced.clear()
-        metadata.on_brokers_changed = lambda: self._spawn(self._compare_group_protocols())
+        metadata.on_brokers_changed = lambda: self._spawn(self._look_at_brokers())
         listener = config.inter_broker_listener
         self._to_peers = connections = connection_setup(config, listener)
         self._to_control_planes = connection_setup(config, config.control_plane_listener_name or listener)
@@ -245,6 +248,11 @@ class Broker:
         self._replicas.is_leadership_unproven = self._standstill.is_unproven
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self._groups = GroupCoordinator(config, self._replicas, self._workers.loading)
+        self._features = ClusterFeatures(self.zookeeper)
+        await self._features.watch()
+        if self._features.unsupported:
+            text = f"the cluster has {', '.join(self._features.unsupported)}, which this broker does not support"
+            raise StartError(f"{text}: use the newer kbroker that it was made with")
         markers = MarkerSender(
             self.broker_id,
             metadata,
@@ -254,12 +262,17 @@ class Broker:
             connections,
         )
         self._transactions = TransactionCoordinator(
-            config, self._replicas, self._producer_ids, markers, self._workers.loading
+            config,
+            self._replicas,
+            self._producer_ids,
+            markers,
+            self._workers.loading,
+            version=lambda: self._features.transaction_version,
         )
         self._verifier = TransactionVerifier(
             metadata, self.broker_id, listener, self._transactions.partition_for, config.request_timeout_ms, connections
         )
-        self._verifier.here = self._transactions.verify
+        self._verifier.here = self._transactions
         self._replicas.verifier = self._verifier
         self._replicas.on_leadership_change = self._leadership_changed
         self._replicas.on_partitions_removed = self._groups.partitions_removed
@@ -277,7 +290,7 @@ class Broker:
             groups=self._groups,
             transactions=self._transactions,
             users=ScramUsers(self.zookeeper),
-            feature_epoch=await self._read_feature_epoch(),
+            features=self._features,
             workers=self._workers,
             rules=self._rules,
         )
@@ -311,10 +324,6 @@ class Broker:
     async def _partitions_of(self, topic: str) -> int | None:
         found = (await self.zookeeper.read_topics([topic])).get(topic)
         return None if found is None else len(found.partitions)
-
-    async def _read_feature_epoch(self) -> int:
-        found = await self.zookeeper.read_feature()
-        return -1 if found is None else found[1]
 
     async def _serve(self) -> None:
         """Register, serve, run for controller; wait until the controller has told us of ourselves."""
@@ -350,7 +359,7 @@ class Broker:
             # A topic without any leader is never told of: so the wait has an end.
             await metadata.wait_for(lambda cache: bool(cache.topics), FIRST_TOPICS_S)
         metadata.introduced.set()
-        self.services.feature_epoch = await self._read_feature_epoch()
+        await self._features.watch()
 
     # -- who we are ---------------------------------------------------------------------------------------------------
 
@@ -378,6 +387,7 @@ class Broker:
             config.broker_rack,
             timestamp_ms=int(time.time() * 1000),
             group_protocols=config.group_coordinator_rebalance_protocols,
+            features={name: highest for name, (_, highest) in SUPPORTED.items()},
         )
 
     async def _check_endpoints_are_free(self) -> None:
@@ -450,13 +460,17 @@ class Broker:
             await asyncio.sleep(PROOF_PAUSE_S)
         log.warning("ZooKeeper and the controller are silent for %g s: leading on as before", PROOF_S)
 
-    async def _compare_group_protocols(self) -> None:
-        """A broker without the newer group protocol could not go on with its groups: then nobody may begin one."""
+    async def _look_at_brokers(self) -> None:
+        """A broker without the newer group protocol could not go on with its groups: then nobody may begin one.
+
+        One that does not support a feature that counts ends by itself, if it is Kafka's: here is told why.
+        """
         try:
             brokers = await self.zookeeper.brokers()
         except ZooKeeperError as error:
-            log.info("the brokers' group protocols are not known: %s", error)
+            log.info("what the brokers support is not known: %s", error)
             return
+        self._features.look_at(brokers.values())
         lacking = frozenset(each.broker_id for each in brokers.values() if "consumer" not in each.group_protocols)
         self.services.groups.brokers_without_newer_protocol = lacking
 

@@ -133,19 +133,27 @@ class Verification:
     brings the one that is known now was verified for the transaction that is open now, and for no other.
     """
 
-    __slots__ = ("epoch", "lowest_sequence", "quiet_since")
+    __slots__ = ("adds", "epoch", "lowest_sequence", "quiet_since")
 
-    def __init__(self, sequence: int, epoch: int) -> None:
+    def __init__(self, sequence: int, epoch: int, adds: bool = False) -> None:
         self.lowest_sequence = sequence
         """Of the batches that were to be verified: a later one may not be appended before it."""
         self.epoch = epoch
+        self.adds = adds
+        """Whether the coordinator adds the partition by it: then each transaction has an epoch of its own, and the
+        marker that has this one ends the transaction before.
+        """
         self.quiet_since = -1
         """As a ProducerEntry's."""
 
-    def wanted_for(self, sequence: int, epoch: int) -> None:
+    def wanted_for(self, sequence: int, epoch: int, adds: bool) -> None:
         """Another batch waits for it."""
         if epoch > self.epoch or (epoch == self.epoch and sequence < self.lowest_sequence):
-            self.epoch, self.lowest_sequence = epoch, sequence
+            self.epoch, self.lowest_sequence, self.adds = epoch, sequence, adds
+
+    def outlives(self, header: BatchHeader) -> bool:
+        """Whether it still holds when a transactional batch of its producer has been appended."""
+        return self.adds and header.is_control and header.producer_epoch == self.epoch
 
 
 NOT_ASKED_FOR = Verification(0, -1)
@@ -188,15 +196,20 @@ class ProducerState:
 
     # ------------------------------------------------------------------ appending
 
-    def verify(self, producer_id: int, sequence: int, epoch: int) -> Verification | None:
-        """What an append has to bring once the coordinator has confirmed it; None: its transaction is open here."""
+    def verify(self, producer_id: int, sequence: int, epoch: int, adds: bool = False) -> Verification | None:
+        """What an append has to bring once the coordinator has confirmed it; None: its transaction is open here.
+
+        `adds`: the coordinator is asked to add the partition. Raises KafkaError INVALID_PRODUCER_EPOCH.
+        """
         entry = self.producers.get(producer_id)
+        if entry is not None and entry.epoch > epoch:
+            raise _too_old(producer_id, epoch, entry.epoch)
         if entry is not None and entry.transaction_first_offset >= 0 and entry.epoch == epoch:
             return None
         verification = self.verifications.get(producer_id)
         if verification is None:
-            verification = self.verifications[producer_id] = Verification(sequence, epoch)
-        verification.wanted_for(sequence, epoch)
+            verification = self.verifications[producer_id] = Verification(sequence, epoch, adds)
+        verification.wanted_for(sequence, epoch, adds)
         return verification
 
     def check(
@@ -213,6 +226,7 @@ class ProducerState:
                 self._check_verified(header, verified)
                 if from_client:
                     self._check_earliest(header)
+                    self._check_first(header)
             return None
         if (
             header.base_sequence == entry.next_sequence
@@ -228,10 +242,7 @@ class ProducerState:
         if header.is_transactional and (entry.transaction_first_offset < 0 or header.producer_epoch > entry.epoch):
             self._check_verified(header, verified)
         if header.producer_epoch < entry.epoch:  # rule 3
-            raise KafkaError(
-                ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"epoch {header.producer_epoch} of producer {header.producer_id} is older than {entry.epoch}",
-            )
+            raise _too_old(header.producer_id, header.producer_epoch, entry.epoch)
         if header.is_control:
             return None
         if from_client:
@@ -264,6 +275,16 @@ class ProducerState:
                 f" {verification.lowest_sequence} was tried before",
             )
 
+    def _check_first(self, header: BatchHeader) -> None:
+        """Nothing is known of the producer, and its sequences begin anew with each transaction."""
+        verification = self.verifications.get(header.producer_id)
+        if verification is not None and verification.adds and header.base_sequence:
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {header.base_sequence} of producer {header.producer_id} (epoch {header.producer_epoch})"
+                " instead of 0: nothing of this transaction is known here",
+            )
+
     def _check_sequence(self, entry: ProducerEntry, header: BatchHeader) -> None:
         # rule 5 for a new epoch, rule 6 otherwise (0 after a mere marker: no batch of this epoch is known)
         expected = entry.next_sequence if header.producer_epoch == entry.epoch else 0
@@ -286,7 +307,9 @@ class ProducerState:
             entry.begin_epoch(header.producer_epoch)
         entry.quiet_since = -1
         if self.verifications and header.is_transactional:
-            self.verifications.pop(header.producer_id, None)
+            verification = self.verifications.get(header.producer_id)
+            if verification is not None and not verification.outlives(header):
+                del self.verifications[header.producer_id]
         if not header.is_control:
             self._note_data(entry, header, base_offset, max_timestamp)
             return None
@@ -385,6 +408,11 @@ class ProducerState:
         """Forget everything but the snapshots' offsets."""
         self.producers.clear()
         self.transactions.clear()
+
+
+def _too_old(producer_id: int, epoch: int, known: int) -> KafkaError:
+    text = f"epoch {epoch} of producer {producer_id} is older than {known}"
+    return KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
 
 
 def snapshot_bytes(producers: Iterable[ProducerEntry]) -> bytes:

@@ -147,7 +147,7 @@ class Driver:
 
     def abort(self, term: Term, query: str, batch: int, participants: Sequence[Participant]) -> bool:
         """Abort a batch unless it was decided, or another driver has taken over; return whether it is aborted."""
-        outcome = self._transactions.end([term.owner], commit=False)[term.owner]
+        outcome = self._transactions.end([term.owner], commit=False)[term.owner].error
         if outcome in FENCING:
             log.warning("%s: another driver has taken over: %s", self._name, self._who_drives())
             return False
@@ -168,15 +168,16 @@ class Driver:
     def _commit_all(self, entry: Entry) -> list[Participant]:
         """Commit what a decided batch consists of; return those for which it is too late."""
         outcomes = self._transactions.end([each.owner for each in entry.participants], commit=True)
-        return [each for each in entry.participants if outcomes[each.owner] is not ErrorCode.NONE]
+        return [each for each in entry.participants if outcomes[each.owner].error is not ErrorCode.NONE]
 
     def _write(self, term: Term, key: bytes, value: bytes | None) -> Term:
         """Write a record in a transaction of the driver's; raises BrokerError, FENCING where another has taken over."""
         self._transactions.write(term.owner, self._place, key, value, term.sequence)
-        outcome = self._transactions.end([term.owner], commit=True)[term.owner]
-        if outcome is not ErrorCode.NONE:
-            raise error_for(outcome, f"the ledger of {self._name} was not written")
-        return replace(term, sequence=term.sequence + 1)
+        ended = self._transactions.end([term.owner], commit=True)[term.owner]
+        if ended.error is not ErrorCode.NONE:
+            raise error_for(ended.error, f"the ledger of {self._name} was not written")
+        sequence = term.sequence + 1 if ended.owner == term.owner else 0
+        return replace(term, owner=ended.owner, sequence=sequence)
 
     def _abort_others(self, prefix: str) -> None:
         for transactional_id in self._transactions.open_ones(prefix):

@@ -47,6 +47,8 @@ class Cluster:
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._bootstrap: Connection | None = None
+        self._features: dict[str, int] = {}
+        self._features_epoch = -1
         self._refresh_lock = asyncio.Lock()
         self._closed = False
 
@@ -96,10 +98,16 @@ class Cluster:
         try:
             await connection.negotiate(timeout)
             self._check_open()
+            if connection.features_epoch >= self._features_epoch:
+                self._features, self._features_epoch = connection.features, connection.features_epoch
         except BaseException:
             connection.abort()
             raise
         return connection
+
+    def feature_level(self, feature: str) -> int:
+        """Return a feature's level in the cluster, 0 where it has none; as the newest connections were told."""
+        return self._features.get(feature, 0)
 
     @property
     def is_forked(self) -> bool:

@@ -54,6 +54,9 @@ class Connection(asyncio.BufferedProtocol):
         self._held: list[Sequence[Any]] | None = None
         """What waits while the client logs in again: nothing else may be sent then."""
         self._next_login: asyncio.TimerHandle | None = None
+        self.features: dict[str, int] = {}
+        """The levels that count in the cluster, as the broker knew them when it was asked."""
+        self.features_epoch = -1
 
     @classmethod
     async def open(
@@ -150,6 +153,8 @@ class Connection(asyncio.BufferedProtocol):
             code = ErrorCode.UNSUPPORTED_VERSION if answer is None else answer.error_code
             raise error_for(code, "it did not say which versions it serves", broker=self.address)
         self.session.versions = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        self.features = {each.name: each.max_version_level for each in answer.finalized_features}
+        self.features_epoch = answer.finalized_features_epoch
 
     async def _ask_versions(self, request: Message, version: int, timeout: float) -> ApiVersionsResponse | None:
         """Return None when the broker does not know this version: its answer then comes in version 0."""

@@ -3,11 +3,13 @@
     transactions = PlainTransactions(cluster)
     owner = transactions.take("etl-1", timeout_ms)          whoever had it is fenced off, what was open is aborted
     transactions.write(owner, ("ledger", 3), b"key", b"value", sequence=0)
-    transactions.end([owner], commit=True)                  {owner: ErrorCode.NONE}
+    transactions.end([owner], commit=True)                  {owner: Ended(ErrorCode.NONE, owner)}
     transactions.open_ones("etl-")                          ["etl-7"]
     transactions.states([owner])                            {owner: "CompleteCommit"}
 
-Who knows a transactional id with its producer id and epoch may end the transaction: it need not be who wrote it.
+Who knows a transactional id with its producer id and epoch may end the transaction: it need not be who wrote it. Where
+the cluster has transaction.version 2, each transaction has an epoch of its own (KIP-890): then who owns it after an end
+is another, and who ends the same transaction again, as the former owner, is told how it ended.
 Not for several threads at once.
 """
 
@@ -20,12 +22,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.client.errors import TimedOut, error_for
 from kbroker.client.plain_cluster import TRANSACTION, PlainCluster, TopicPartition
+from kbroker.client.transaction_requests import (
+    EPOCH_EACH,
+    NEWEST_ADD_PARTITIONS,
+    NEWEST_END,
+    NEWEST_PRODUCE,
+    TRANSACTION_VERSION,
+)
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,
     EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
     ListTransactionsRequest,
 )
@@ -40,9 +51,9 @@ PAUSE_S = 0.005
 LONGEST_PAUSE_S = 0.5
 AT_ONCE = 100
 """Requests that are sent ahead of their answers."""
-NEWEST_OF_CLIENTS = 3
-"""Of AddPartitionsToTxn: later versions are for brokers."""
 ONGOING = "Ongoing"
+FIRST_WITH_FEATURES = 3
+"""Of ApiVersions."""
 
 Answer = TypeVar("Answer")
 
@@ -56,12 +67,22 @@ class Owner:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What came of the end of a transaction, and who its owner is from then on."""
+
+    error: ErrorCode
+    owner: Owner
+
+
 class PlainTransactions:
     """Asks again for as long as its cluster does, while coordinators move, load or write markers."""
 
     def __init__(self, cluster: PlainCluster) -> None:
         self._cluster = cluster
         self._coordinators: dict[str, PlainConnection] = {}
+        self._epoch_each: bool | None = None
+        """Whether each transaction has an epoch of its own; None while nobody was asked."""
 
     def take(self, transactional_id: str, timeout_ms: int) -> Owner:
         """Become the owner; `timeout_ms` is how long its transactions may be open from now on."""
@@ -76,11 +97,24 @@ class PlainTransactions:
 
     def write(self, owner: Owner, place: TopicPartition, key: bytes, value: bytes | None, sequence: int) -> None:
         """Write a record in the owner's transaction, which begins where none is open; `sequence` counts per epoch."""
-        self._persist(lambda: self._add(owner, place), [owner.transactional_id])
+        if not self._persist(lambda: self._has_epoch_each(owner), [owner.transactional_id]):
+            self._persist(lambda: self._add(owner, place), [owner.transactional_id])
         builder = BatchBuilder()
         builder.append(key, value, (), time.time_ns() // 1_000_000)
         batch = builder.build(owner.producer_id, owner.epoch, sequence, transactional=True)
         self._persist(lambda: self._produce(owner, place, batch), [])
+
+    def _has_epoch_each(self, owner: Owner) -> bool:
+        if self._epoch_each is None:
+            connection = self._coordinator(owner.transactional_id)
+            version = connection.version_for(ApiVersionsRequest)
+            self._epoch_each = False
+            if version >= FIRST_WITH_FEATURES:
+                request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1")
+                features = connection.request(request, version).finalized_features
+                levels = {each.name: each.max_version_level for each in features}
+                self._epoch_each = levels.get(TRANSACTION_VERSION, 0) >= EPOCH_EACH
+        return self._epoch_each
 
     def _add(self, owner: Owner, place: TopicPartition) -> None:
         request = AddPartitionsToTxnRequest(
@@ -92,7 +126,7 @@ class PlainTransactions:
             ],
         )
         connection = self._coordinator(owner.transactional_id)
-        version = connection.version_for(AddPartitionsToTxnRequest, NEWEST_OF_CLIENTS)
+        version = connection.version_for(AddPartitionsToTxnRequest, NEWEST_ADD_PARTITIONS)
         for topic in connection.request(request, version).results_by_topic_v3_and_below:
             for result in topic.results_by_partition:
                 self._raise_for(result.partition_error_code, owner.transactional_id)
@@ -106,7 +140,9 @@ class PlainTransactions:
             topic_data=[ProduceRequest.TopicProduceData(name=place[0], partition_data=[data])],
         )
         try:
-            answer = self._cluster.connection_for(place).request(request)
+            connection = self._cluster.connection_for(place)
+            version = connection.version_for(ProduceRequest, None if self._epoch_each else NEWEST_PRODUCE)
+            answer = connection.request(request, version)
             result = answer.responses[0].partition_responses[0]
             if result.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 raise error_for(result.error_code, result.error_message, topic=place[0], partition=place[1])
@@ -114,19 +150,20 @@ class PlainTransactions:
             self._cluster.forget(place)
             raise
 
-    def end(self, owners: Sequence[Owner], *, commit: bool) -> dict[Owner, ErrorCode]:
-        """End transactions; NONE also where one had ended so before, else the reason that will not pass."""
-        outcomes: dict[Owner, ErrorCode] = {}
+    def end(self, owners: Sequence[Owner], *, commit: bool) -> dict[Owner, Ended]:
+        """End transactions; no error also where one had ended so before, else the reason that will not pass."""
+        outcomes: dict[Owner, Ended] = {}
 
-        def ask() -> dict[Owner, ErrorCode]:
+        def ask() -> dict[Owner, Ended]:
+            highest = None if owners and self._has_epoch_each(owners[0]) else NEWEST_END
             left = [owner for owner in owners if owner not in outcomes]
             requests = [(owner, _end(owner, commit)) for owner in left]
             passing = ErrorCode.NONE
-            for owner, answer in self._ask_each(requests):
+            for owner, answer in self._ask_each(requests, highest):
                 if answer.error_code.retriable:
                     passing = answer.error_code
                 else:
-                    outcomes[owner] = answer.error_code
+                    outcomes[owner] = Ended(answer.error_code, _owner_after(owner, answer))
             self._raise_for(passing, f"{len(owners) - len(outcomes)} transactions")
             return outcomes
 
@@ -163,7 +200,9 @@ class PlainTransactions:
 
         return self._persist(ask, [])
 
-    def _ask_each(self, requests: Sequence[tuple[Owner, Message]]) -> Iterable[tuple[Owner, Any]]:
+    def _ask_each(
+        self, requests: Sequence[tuple[Owner, Message]], highest: int | None = None
+    ) -> Iterable[tuple[Owner, Any]]:
         """Ask each owner's coordinator, some questions ahead of the answers."""
         self._find({owner.transactional_id for owner, _ in requests})
         for first in range(0, len(requests), AT_ONCE):
@@ -172,7 +211,7 @@ class PlainTransactions:
             ]
             try:
                 for _, connection, request in some:
-                    connection.send(request)
+                    connection.send(request, connection.version_for(type(request), highest))
                 answers = [connection.receive() for _, connection, _ in some]
             except BaseException:
                 for _, connection, _ in some:
@@ -212,6 +251,13 @@ class PlainTransactions:
     def _raise_for(code: ErrorCode, what: str) -> None:
         if code is not ErrorCode.NONE:
             raise error_for(code, what)
+
+
+def _owner_after(owner: Owner, answer: EndTxnResponse) -> Owner:
+    """Return who goes on after an end: another only where it brought an epoch."""
+    if answer.error_code is not ErrorCode.NONE or answer.producer_id < 0:
+        return owner
+    return Owner(owner.transactional_id, answer.producer_id, answer.producer_epoch)
 
 
 def _end(owner: Owner, commit: bool) -> EndTxnRequest:

@@ -339,7 +339,8 @@ class Sender:
             return False
         try:
             request = self._request(batches)
-            version = connection.version_for(ProduceRequest)
+            highest = None if self.transactions is None else self.transactions.newest_produce
+            version = connection.version_for(ProduceRequest, highest)
             if self._acks == 0:
                 connection.send_without_answer(request, version)
             else:

@@ -24,6 +24,10 @@ from kbroker.protocol.messages.transactions import (
 
 NEWEST_ADD_PARTITIONS = 3
 """Later versions are for brokers."""
+NEWEST_PRODUCE, NEWEST_OFFSET_COMMIT, NEWEST_END = 11, 4, 4
+"""Where several transactions have the same epoch; later versions mean that each has its own (KIP-890)."""
+TRANSACTION_VERSION, EPOCH_EACH = "transaction.version", 2
+"""The feature, and its level from which on each transaction has an epoch of its own."""
 IdAndEpoch = tuple[int, int]
 
 FENCING = frozenset(

@@ -8,6 +8,9 @@ The brokers hear of a transaction with its first partition (AddPartitionsToTxn) 
 without either ends without a word. A doomed transaction sends nothing more; what was on its way is waited for. What may
 still reach a broker later, because its answer was lost, carries the epoch that the next transaction has left behind:
 before that begins, the coordinator raises it (KIP-360).
+
+Where the cluster has transaction.version 2, each transaction has an epoch of its own (KIP-890): the answer to its end
+brings the next one, and the partitions and groups take part in it by what is sent to them.
 """
 
 from __future__ import annotations
@@ -105,6 +108,8 @@ class Transactions:
         self._began_at = 0.0
         self._needs_epoch = False
         """Something of this epoch may still reach a broker, or left a gap in the sequences."""
+        self._has_epoch_each = False
+        """Whether the transaction has an epoch of its own."""
         self._known_since: float | None = None
         """When the coordinator may first have heard of the transaction."""
         self._is_registered = False
@@ -127,15 +132,24 @@ class Transactions:
         """Whether what comes back from a broker undelivered is given up."""
         return self.state is not State.OPEN
 
+    @property
+    def newest_produce(self) -> int | None:
+        """The newest version of Produce that may be used, None for any."""
+        return None if self._has_epoch_each else requests.NEWEST_PRODUCE
+
     def raise_epoch(self, seen: IdAndEpoch) -> None:
-        """Something that has a sequence was given up."""
-        self._needs_epoch = True
+        """Something that has a sequence was given up; its epoch may have ended with its transaction."""
+        self._needs_epoch = self._needs_epoch or not self._has_epoch_each or seen == self.current
 
     give_up = raise_epoch
 
     def may_send(self, queue: PartitionQueue) -> bool:
         """Whether a partition is in the transaction; if it is not, it will be soon."""
         if queue in self._added:
+            return True
+        if self.state is State.OPEN and self._has_epoch_each:
+            self._added.add(queue)
+            self._is_heard_of()
             return True
         if self.state is State.OPEN:
             self._wanted.add(queue)
@@ -191,13 +205,17 @@ class Transactions:
                 if self.state in (State.OPEN, State.DOOMED):
                     raise IllegalState(f"a transaction is {self.state.value} already: commit() or abort() it first")
                 raise self.refusal()
-            if not self.is_known or self._needs_epoch:
+            if not self.is_known or self._needs_epoch or self._has_epoch_each != self._may_have_epoch_each():
                 await self._identify(self._config.max_block_ms)
+            self._has_epoch_each = self._may_have_epoch_each()
             self.number += 1
             self._began_at = time.monotonic()
             self.cause = self.problem = None
             self.state = State.OPEN
             self._deliveries.refuse(None)
+
+    def _may_have_epoch_each(self) -> bool:
+        return self._cluster.feature_level(requests.TRANSACTION_VERSION) >= requests.EPOCH_EACH
 
     async def _identify(self, timeout_ms: int) -> None:
         """Ask for an id and epoch, or for a newer epoch of the same id."""
@@ -241,8 +259,7 @@ class Transactions:
 
     async def _register(self, request: Message, read: Callable[[Any], BrokerError | None], highest: int | None) -> None:
         """Have the coordinator take note of what is in the transaction."""
-        if self._known_since is None:
-            self._known_since = time.monotonic()
+        self._is_heard_of()
         try:
             await self._ask(self._coordinator, request, read, self._config.delivery_timeout_ms, highest)
         except BrokerError as error:
@@ -250,6 +267,11 @@ class Transactions:
                 raise await self._fenced(error) from None
             raise
         self._is_registered = True
+
+    def _is_heard_of(self) -> None:
+        """From now on the coordinator may know of the transaction."""
+        if self._known_since is None:
+            self._known_since = time.monotonic()
 
     async def send_offsets(
         self,
@@ -278,12 +300,16 @@ class Transactions:
     async def _send_offsets(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: GroupMetadata) -> None:
         coordinator = self._groups.get(group.group_id)
         if coordinator is None:
-            request = requests.add_offsets(self.transactional_id, self.current, group.group_id)
-            await self._register(request, requests.refused, None)
+            if not self._has_epoch_each:
+                request = requests.add_offsets(self.transactional_id, self.current, group.group_id)
+                await self._register(request, requests.refused, None)
+            self._is_heard_of()
             coordinator = self._groups[group.group_id] = Coordinator(self._cluster, group.group_id)
         commit = requests.offset_commit(self.transactional_id, self.current, group, offsets)
+        highest = None if self._has_epoch_each else requests.NEWEST_OFFSET_COMMIT
         try:
-            await self._ask(coordinator, commit, requests.refused_partitions, self._config.delivery_timeout_ms)
+            await self._ask(coordinator, commit, requests.refused_partitions, self._config.delivery_timeout_ms, highest)
+            self._is_registered = True
         except BrokerError as error:
             if verdict_on(error.code) is Verdict.ANEW:
                 raise await self._fenced(error) from None
@@ -316,7 +342,7 @@ class Transactions:
                 await self._deliver()
             if self.state is not State.OPEN:
                 raise self.refusal()
-            handed = self.current if self._is_registered else None
+            handed = self.current if self._is_registered or self._added else None
             self._needs_epoch = True
             self._leave()
             return handed
@@ -357,8 +383,12 @@ class Transactions:
     async def _end(self, committed: bool) -> None:
         """Tell the coordinator; returns once its decision is written."""
         request = requests.end(self.transactional_id, self.current, committed)
+        highest = None if self._has_epoch_each else requests.NEWEST_END
         try:
-            await self._ask(self._coordinator, request, requests.refused, self._config.delivery_timeout_ms)
+            limit_ms = self._config.delivery_timeout_ms
+            answer = await self._ask(self._coordinator, request, requests.refused, limit_ms, highest)
+            if self._has_epoch_each:
+                self.current, self._needs_epoch = (answer.producer_id, answer.producer_epoch), False
         except OSError as error:
             raise self._not_known(committed, error) from error
         except BrokerError as error:
@@ -425,7 +455,10 @@ class Transactions:
         """Find out whether somebody else has the transactional id now, or the transaction only took too long."""
         open_for = time.monotonic() - (self._known_since or time.monotonic())
         limit = self._config.transaction_timeout_ms
-        if error.code not in requests.FENCING or open_for * 1000 < limit:
+        told_so = requests.FENCING
+        if self._has_epoch_each:  # who asks for the end of an aborted transaction is answered as whoever ended it
+            told_so |= {ErrorCode.INVALID_TXN_STATE}
+        if error.code not in told_so or open_for * 1000 < limit:
             return self._end_for_good(error)
         text = f"the transaction was open for {open_for:.1f} s, its coordinator aborts it"
         text = f"{text} after transaction_timeout_ms={limit}: nothing of it is committed"

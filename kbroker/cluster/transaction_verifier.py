@@ -5,6 +5,10 @@
 
 One request at a time is on its way to a broker; what is asked meanwhile goes with the next one, one question for each
 transactional id. Who asks again before the first question has gone out is trying again: the first comes to nothing.
+
+Partitions may also be added by the asking (part 2 of KIP-890, with an epoch for each transaction): then both questions
+go as one. A producer that begins its next transaction at once finds the markers of the last one still being written: it
+is asked again here for a while, which takes less than telling the client to come again.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from kbroker.client.connection import Connection
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -27,6 +31,8 @@ from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest, Ad
 log = logging.getLogger(__name__)
 
 FIRST_VERIFYING_VERSION = 4
+CONCURRENT_S, CONCURRENT_PAUSE_S = 0.1, 0.005
+"""How long, and how often, to ask again while the transaction before is being ended: markers take some milliseconds."""
 
 Key = tuple[str, int]
 """(topic, partition)"""
@@ -43,8 +49,23 @@ class Transaction(NamedTuple):
     producer_epoch: int
 
 
-Here = Callable[[str, int, int, Sequence[Key]], Mapping[Key, ErrorCode]]
-"""A coordinator in this broker: transactional id, producer id and epoch, partitions -> what it says of each."""
+class Here(Protocol):
+    """The coordinator in this broker: transactional id, producer id and epoch, and partitions, are given to it."""
+
+    def verify(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Key]
+    ) -> Mapping[Key, ErrorCode]:
+        """Tell for each partition whether it is part of the transaction."""
+
+    def add_by_produce(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Key],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Make all of them part of the transaction; `done` gets how that went."""
 
 
 @dataclass(slots=True)
@@ -52,9 +73,21 @@ class _Question:
     transaction: Transaction
     partitions: Sequence[Key]
     done: Done
+    adds: bool = False
 
     def fail(self, error: ErrorCode) -> None:
         self.done(dict.fromkeys(self.partitions, error))
+
+    def joined(self, other: _Question) -> _Question:
+        """Both as one."""
+
+        def done(errors: Errors) -> None:
+            self.done(errors)
+            other.done(errors)
+
+        return _Question(
+            self.transaction, list({**dict.fromkeys(self.partitions), **dict.fromkeys(other.partitions)}), done, True
+        )
 
 
 class TransactionVerifier:
@@ -78,13 +111,43 @@ class TransactionVerifier:
         self._timeout_s = request_timeout_ms / 1000
         self.connections = connections or ConnectionSetup()
         self._lines: dict[int, _Line] = {}
+        self._is_closed = False
 
-    def verify(self, transaction: Transaction, partitions: Sequence[Key], done: Done) -> None:
-        """Call `done` with the partitions that are not part of the transaction, or about which nothing is known."""
+    def verify(self, transaction: Transaction, partitions: Sequence[Key], done: Done, adds: bool = False) -> None:
+        """Call `done` with the partitions that are not part of the transaction, or about which nothing is known.
+
+        `adds`: they are to be part of it from now on.
+        """
+        question = _Question(transaction, partitions, done, adds)
+        if adds:
+            question.done = self._again_while_concurrent(question, done)
+        self._ask(question)
+
+    def _again_while_concurrent(self, question: _Question, done: Done) -> Done:
+        """Return what asks again while the transaction before is being ended."""
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + CONCURRENT_S
+
+        def answered(errors: Errors) -> None:
+            is_concurrent = ErrorCode.CONCURRENT_TRANSACTIONS in errors.values()
+            if is_concurrent and loop.time() < give_up_at and not self._is_closed:
+                loop.call_later(CONCURRENT_PAUSE_S, self._ask, question)
+            else:
+                done(errors)
+
+        return answered
+
+    def _ask(self, question: _Question) -> None:
+        if self._is_closed:
+            question.fail(ErrorCode.NETWORK_EXCEPTION)
+            return
+        transaction, partitions = question.transaction, question.partitions
         coordinator = self._coordinator_of(transaction.transactional_id)
-        question = _Question(transaction, partitions, done)
         if coordinator == self._broker_id and self.here is not None:
-            done(_refusals(self.here(*transaction, partitions), partitions))
+            if question.adds:
+                self.here.add_by_produce(*transaction, partitions, lambda error: question.done(_all(partitions, error)))
+            else:
+                question.done(_refusals(self.here.verify(*transaction, partitions), partitions))
         elif coordinator is None or self._address(coordinator) is None:
             question.fail(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         else:
@@ -115,6 +178,7 @@ class TransactionVerifier:
 
     async def close(self) -> None:
         """Ask nothing more; whoever waits is told that nothing is known."""
+        self._is_closed = True
         lines, self._lines = self._lines, {}
         for line in lines.values():
             await line.close()
@@ -142,8 +206,11 @@ class _Line:
                 question.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
                 return
             del self._waiting[transactional_id]
-            is_same = epochs[0] == epochs[1]
-            before.fail(ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH)
+            if before.transaction == question.transaction and before.adds and question.adds:
+                question = before.joined(question)
+            else:
+                is_same = epochs[0] == epochs[1]
+                before.fail(ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH)
         self._waiting[transactional_id] = question
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"verify-transactions-at-{self._broker_id}")
@@ -174,7 +241,9 @@ class _Line:
         version = min(api.max_version, self._connection.versions.get(api.key, (0, 0))[1])
         if version < FIRST_VERIFYING_VERSION:
             log.debug("broker %d is too old to verify transactions: they are taken as they are", self._broker_id)
-            return [{} for _ in questions]
+            # None of these would be added: brokers like that are in no cluster whose transactions go that way.
+            lacking = ErrorCode.UNSUPPORTED_VERSION
+            return [_all(question.partitions, lacking) if question.adds else {} for question in questions]
         timeout_s = self._verifier._timeout_s
         answer = await self._connection.request(_request(questions), version, timeout=timeout_s)
         return _answers(questions, answer)
@@ -194,6 +263,11 @@ class _Line:
         self._abort()
 
 
+def _all(partitions: Sequence[Key], error: ErrorCode) -> Errors:
+    """The same is to be told of all partitions."""
+    return _refusals(dict.fromkeys(partitions, error), partitions)
+
+
 def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
     transactions = []
     for question in questions:
@@ -202,7 +276,7 @@ def _request(questions: Sequence[_Question]) -> AddPartitionsToTxnRequest:
                 transactional_id=question.transaction.transactional_id,
                 producer_id=question.transaction.producer_id,
                 producer_epoch=question.transaction.producer_epoch,
-                verify_only=True,
+                verify_only=not question.adds,
                 topics=[
                     AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=partitions)
                     for name, partitions in by_topic(question.partitions).items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kbroker.protocol.config_def import MAX_INT, Int, List, Long, Scope, Short, at_least, key, one_of
+from kbroker.protocol.config_def import MAX_INT, Int, List, Long, Scope, Short, at_least, between, key, one_of
 
 
 @dataclass(init=False, repr=False, eq=False)
@@ -137,6 +137,14 @@ class TransactionKeys:
         check=at_least(1),
         internal=True,
         doc="How often the broker looks for producers to forget.",
+    )
+    kbroker_new_cluster_transaction_version: Int = key(
+        "kbroker.new.cluster.transaction.version",
+        default=0,
+        check=between(0, 2),
+        doc="transaction.version of a cluster whose first broker starts with this: 2 gives each transaction an epoch "
+        "of its own (KIP-890), and keeps Kafka's 3.9 brokers out. Changed later by `kbroker cluster features`. Not one "
+        "of Kafka's keys.",
     )
     transactional_id_expiration_ms: Int = key(
         "transactional.id.expiration.ms",

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
 from kbroker.controller.controller_config import ControllerConfig
+from kbroker.controller.features import TRANSACTION_VERSION
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.stores import KeyStore, TrustStore
 from kbroker.security.tls import TlsSettings
@@ -23,6 +24,7 @@ def settings_of(kind: type[Settings], config: BrokerConfig) -> Settings:
 
 def controller_settings(config: BrokerConfig) -> ControllerConfig:
     """Return the controller's share of the broker's keys."""
+    version = config.kbroker_new_cluster_transaction_version
     return ControllerConfig(
         inter_broker_listener_name=config.inter_broker_listener,
         control_plane_listener_name=config.control_plane_listener_name,
@@ -31,6 +33,7 @@ def controller_settings(config: BrokerConfig) -> ControllerConfig:
         leader_imbalance_check_interval_seconds=config.leader_imbalance_check_interval_seconds,
         leader_imbalance_per_broker_percentage=config.leader_imbalance_per_broker_percentage,
         delete_topic_enable=config.delete_topic_enable,
+        new_cluster_levels={TRANSACTION_VERSION: version} if version else {},
     )
 
 

@@ -310,14 +310,16 @@ class GroupCoordinator(GroupKeeper):
         group_id: str,
         member: tuple[str, str | None, int],
         offsets: Sequence[tuple[Key, CommittedOffset]],
+        adds: bool,
     ) -> ErrorCode:
         """Store offsets that count when the transaction is committed; return how the append went.
 
-        `member`: its id, its instance id, the generation. Raises KafkaError about the member, or the transaction.
+        `member`: its id, its instance id, the generation. `adds`: the group takes part in the transaction by that.
+        Raises KafkaError about the member, or the transaction.
         """
         self._require(group_id)
         try:
-            verified = await self._replicas.verify(OFFSETS_TOPIC, self.partition_for(group_id), transaction)
+            verified = await self._replicas.verify(OFFSETS_TOPIC, self.partition_for(group_id), transaction, adds)
         except KafkaError as refusal:
             raise KafkaError(commit_error(refusal.code), refusal.message) from None
         group = self._require(group_id) or self._maker.classic(group_id, self._clock(), self.partition_for(group_id))

@@ -13,6 +13,12 @@ decision is final: from then on only its markers and the Complete record are mis
 
 A producer is fenced by a higher epoch: InitProducerId gives the next one, and a transaction that is in its way, or
 takes too long, is aborted under the next one (Kafka's PrepareEpochFence; only ever in memory, so it is no state here).
+
+With `client_version` EPOCH_EACH (KIP-890, transaction.version=2) each transaction has an epoch of its own: its end
+raises it, so its markers carry the next one, and what comes late of an ended transaction can never be taken for part of
+the one after it. EndTxn answers what the producer goes on with; where no epoch is left, that is another producer id,
+which takes over with the Complete record (`next_producer_id`). Where nothing is under way, such a producer may abort
+all the same, for it may not know: an abort without partitions.
 """
 
 from __future__ import annotations
@@ -71,7 +77,7 @@ ALLOWED_FROM: dict[TransactionState, frozenset[TransactionState]] = {
     EMPTY: RESTING,
     ONGOING: RESTING | {ONGOING},
     PREPARE_COMMIT: frozenset({ONGOING}),
-    PREPARE_ABORT: frozenset({ONGOING}),
+    PREPARE_ABORT: RESTING | {ONGOING},
     COMPLETE_COMMIT: frozenset({PREPARE_COMMIT}),
     COMPLETE_ABORT: frozenset({PREPARE_ABORT}),
     DEAD: RESTING,
@@ -95,13 +101,46 @@ _END: dict[tuple[TransactionState, bool], TransactionState | ErrorCode] = {
 }
 """What EndTxn does, or answers; True is a commit."""
 
+_END_EACH: dict[tuple[TransactionState, bool], TransactionState | ErrorCode] = {
+    (ONGOING, True): PREPARE_COMMIT,
+    (ONGOING, False): PREPARE_ABORT,
+    (COMPLETE_COMMIT, True): INVALID,
+    (COMPLETE_COMMIT, False): PREPARE_ABORT,
+    (COMPLETE_ABORT, True): INVALID,
+    (COMPLETE_ABORT, False): PREPARE_ABORT,
+    (PREPARE_COMMIT, True): CONCURRENT,
+    (PREPARE_COMMIT, False): CONCURRENT,
+    (PREPARE_ABORT, True): CONCURRENT,
+    (PREPARE_ABORT, False): CONCURRENT,
+    (EMPTY, True): INVALID,
+    (EMPTY, False): PREPARE_ABORT,
+    (DEAD, True): INVALID,
+    (DEAD, False): INVALID,
+}
+"""The same where each transaction has an epoch of its own, and the producer asks with the present one."""
+
+_END_AGAIN: dict[tuple[TransactionState, bool], ErrorCode] = {
+    (COMPLETE_COMMIT, True): NONE,
+    (COMPLETE_COMMIT, False): INVALID,
+    (COMPLETE_ABORT, True): INVALID,
+    (COMPLETE_ABORT, False): NONE,
+    (PREPARE_COMMIT, True): CONCURRENT,
+    (PREPARE_COMMIT, False): INVALID,
+    (PREPARE_ABORT, True): INVALID,
+    (PREPARE_ABORT, False): CONCURRENT,
+}
+"""The same where it asks with the epoch before: that of the transaction which has ended."""
+
 _COMPLETE = {PREPARE_COMMIT: COMPLETE_COMMIT, PREPARE_ABORT: COMPLETE_ABORT}
 
 NO_PARTITIONS: frozenset[Key] = frozenset()
 
+EPOCH_EACH = 2
+"""The transaction.version from which on each transaction has an epoch of its own."""
+
 
 class TransactionRecord(NamedTuple):
-    """What one record of the log says; the last two are not in it, so a new coordinator does not know them."""
+    """What one record of the log says, but for `last_producer_epoch`: that a new coordinator does not know."""
 
     producer_id: int
     producer_epoch: int
@@ -113,7 +152,16 @@ class TransactionRecord(NamedTuple):
     start_ms: int = NO_TIME
     last_producer_id: int = NO_PRODUCER_ID
     last_producer_epoch: int = NO_EPOCH
-    """What the producer had before, when it asked for the next epoch itself: it may ask again (KIP-360)."""
+    """What the producer had before, when it knows of the next epoch or asked for it: it may ask again (KIP-360)."""
+    next_producer_id: int = NO_PRODUCER_ID
+    """In a prepared state: what the producer goes on with, from epoch 0 on, as this id has no epoch left."""
+    client_version: int = 0
+    """The transaction.version by which the transaction goes, or went."""
+
+    @property
+    def successor(self) -> tuple[int, int]:
+        """The id and epoch that the producer goes on with."""
+        return (self.next_producer_id, 0) if self.next_producer_id >= 0 else (self.producer_id, self.producer_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,10 +249,11 @@ class Transaction:
         request: object,
         now: int,
         fresh_producer_id: int = NO_PRODUCER_ID,
+        version: int = 0,
     ) -> list[Instruction]:
         """A producer begins; or, with the id and epoch that it has, goes on after an error (KIP-360).
 
-        `fresh_producer_id` is used if `needs_producer_id`.
+        `fresh_producer_id` is used if `needs_producer_id`; `version` is the cluster's transaction.version.
         """
         record = self.record
         if self.is_pending:
@@ -214,7 +263,7 @@ class Transaction:
         if record.state in PREPARED or record.state is DEAD:
             return [Answer(request, CONCURRENT)]
         if record.state is ONGOING:
-            return self._fence(Answer(request, CONCURRENT), now)
+            return self._fence(Answer(request, CONCURRENT), now, version)
         if self.needs_producer_id(expected):
             assert fresh_producer_id >= 0
             last_epoch = NO_EPOCH if expected is None else record.producer_epoch
@@ -247,20 +296,44 @@ class Transaction:
             or (producer_id == record.last_producer_id and epoch >= EXHAUSTED_EPOCH)
         )
 
-    def _fence(self, answer: Answer | None, now: int) -> list[Instruction]:
-        """Abort the transaction under a higher epoch, so that its producer cannot go on."""
+    def _fence(self, answer: Answer | None, now: int, version: int) -> list[Instruction]:
+        """Abort the transaction under a higher epoch, so that its producer cannot go on.
+
+        Where each transaction has its epoch, that is what its end does anyhow: the producer may ask how it ended.
+        """
         record = self.record
         epoch = record.producer_epoch + (not self._has_fence_failed)
         assert epoch <= LAST_EPOCH
-        self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
-        return self._write(self.record._replace(state=PREPARE_ABORT, last_update_ms=now), answer, is_fence=True)
+        last_epoch = NO_EPOCH
+        if version >= EPOCH_EACH and epoch < LAST_EPOCH and not self._has_fence_failed:
+            last_epoch = record.producer_epoch
+        else:
+            self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
+        aborted = record._replace(
+            producer_epoch=epoch,
+            state=PREPARE_ABORT,
+            last_update_ms=now,
+            last_producer_id=record.producer_id,
+            last_producer_epoch=last_epoch,
+            client_version=version,
+        )
+        return self._write(aborted, answer, is_fence=self.record.producer_epoch == epoch)
 
     # --- a transaction's partitions and its end ---------------------------------------------------------------
 
     def add_partitions(
-        self, producer_id: int, producer_epoch: int, partitions: Iterable[Key], request: object, now: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Iterable[Key],
+        request: object,
+        now: int,
+        version: int = 0,
     ) -> list[Instruction]:
-        """The producer is about to write to partitions: the transaction begins, or grows."""
+        """The producer is about to write to partitions: the transaction begins, or grows.
+
+        `version`: the transaction.version by which it goes.
+        """
         error = self._refusal(producer_id, producer_epoch)
         if error is NONE and (self.is_pending or self.state in PREPARED or self.state is DEAD):
             error = CONCURRENT
@@ -269,7 +342,9 @@ class Transaction:
         if error is not NONE or (record.state is ONGOING and len(all_partitions) == len(record.partitions)):
             return [Answer(request, error)]
         start_ms = record.start_ms if record.state is ONGOING else now
-        grown = record._replace(state=ONGOING, partitions=all_partitions, last_update_ms=now, start_ms=start_ms)
+        grown = record._replace(
+            state=ONGOING, partitions=all_partitions, last_update_ms=now, start_ms=start_ms, client_version=version
+        )
         return self._write(grown, Answer(request, NONE))
 
     def verify(self, producer_id: int, producer_epoch: int, partitions: Iterable[Key]) -> dict[Key, ErrorCode]:
@@ -285,7 +360,7 @@ class Transaction:
     def end(
         self, producer_id: int, producer_epoch: int, is_commit: bool, request: object, now: int
     ) -> list[Instruction]:
-        """The producer commits or aborts."""
+        """The producer commits or aborts, and keeps its epoch."""
         error = self._refusal(producer_id, producer_epoch)
         if error is NONE and self.is_pending:
             error = CONCURRENT
@@ -294,12 +369,77 @@ class Transaction:
         following = _END[self.state, is_commit]
         if isinstance(following, ErrorCode):
             return [Answer(request, following)]
-        return self._write(self.record._replace(state=following, last_update_ms=now), Answer(request, NONE))
+        prepared = self.record._replace(state=following, last_update_ms=now, client_version=0)
+        return self._write(prepared, Answer(request, NONE))
+
+    def needs_producer_id_after(self, producer_id: int, producer_epoch: int, is_commit: bool) -> bool:
+        """Whether `end_each` would have to give out another producer id: this one has no epochs left."""
+        return (
+            not self.is_pending
+            and (producer_id, producer_epoch) == (self.record.producer_id, self.record.producer_epoch)
+            and producer_epoch >= EXHAUSTED_EPOCH
+            and isinstance(_END_EACH[self.state, is_commit], TransactionState)
+        )
+
+    def end_each(
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        is_commit: bool,
+        request: object,
+        now: int,
+        fresh_producer_id: int = NO_PRODUCER_ID,
+    ) -> list[Instruction]:
+        """The producer commits or aborts, and goes on with the next epoch (KIP-890); it may ask again with the old one.
+
+        `fresh_producer_id` is used if `needs_producer_id_after`.
+        """
+        if self.is_pending:  # perhaps the record by which the producer has its next id
+            return [Answer(request, CONCURRENT)]
+        record = self.record
+        if self._is_end_again(producer_id, producer_epoch):
+            error = _END_AGAIN[record.state, is_commit]
+            return [Answer(request, error, *record.successor) if error is NONE else Answer(request, error)]
+        error = self._refusal(producer_id, producer_epoch)
+        if error is not NONE:
+            return [Answer(request, error)]
+        following = _END_EACH[record.state, is_commit]
+        if isinstance(following, ErrorCode):
+            return [Answer(request, following)]
+        if record.producer_epoch < EXHAUSTED_EPOCH:
+            fresh_producer_id = NO_PRODUCER_ID
+        else:
+            assert fresh_producer_id >= 0
+        prepared = record._replace(
+            producer_epoch=record.producer_epoch + 1,
+            state=following,
+            last_update_ms=now,
+            start_ms=record.start_ms if record.state is ONGOING else now,
+            last_producer_id=record.producer_id,
+            last_producer_epoch=record.producer_epoch,
+            next_producer_id=fresh_producer_id,
+            client_version=EPOCH_EACH,
+        )
+        return self._write(prepared, Answer(request, NONE, *prepared.successor))
+
+    def _is_end_again(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether somebody asks for the end of the transaction that was ended last, with the epoch that it had."""
+        record = self.record
+        if (record.state, True) not in _END_AGAIN or record.client_version < EPOCH_EACH:
+            return False
+        if producer_id == record.producer_id and record.producer_epoch == producer_epoch + 1:
+            # Fenced with the last epoch there is: no producer may go on with that.
+            return record.producer_epoch < LAST_EPOCH or record.next_producer_id >= 0
+        has_new_id = producer_id == record.last_producer_id and record.producer_epoch == 0
+        return has_new_id and producer_epoch == EXHAUSTED_EPOCH
 
     def _refusal(self, producer_id: int, producer_epoch: int) -> ErrorCode:
-        if producer_id != self.record.producer_id or self.record.producer_epoch == NO_EPOCH:
+        record = self.record
+        if record.next_producer_id >= 0 and (producer_id, producer_epoch) == record.successor:
+            return NONE  # it knows what it will be: once all is written
+        if producer_id != record.producer_id or record.producer_epoch == NO_EPOCH:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return NONE if producer_epoch == self.record.producer_epoch else FENCED
+        return NONE if producer_epoch == record.producer_epoch else FENCED
 
     # --- time, markers, log -----------------------------------------------------------------------------------
 
@@ -308,9 +448,9 @@ class Transaction:
         record = self.record
         return record.state is ONGOING and not self.is_pending and record.start_ms + record.timeout_ms < now
 
-    def time_out(self, now: int) -> list[Instruction]:
-        """Abort a transaction that takes too long; its producer is fenced."""
-        return self._fence(None, now) if self.is_too_long(now) else []
+    def time_out(self, now: int, version: int = 0) -> list[Instruction]:
+        """Abort a transaction that takes too long; its producer is fenced. `version`: the cluster's."""
+        return self._fence(None, now, version) if self.is_too_long(now) else []
 
     def is_expired(self, now: int, expiration_ms: int) -> bool:
         """Whether nothing has happened for so long that it is to be forgotten."""
@@ -333,7 +473,15 @@ class Transaction:
         record = self.record
         assert record.state in PREPARED
         assert not self.is_pending
-        complete = record._replace(state=_COMPLETE[record.state], partitions=NO_PARTITIONS, last_update_ms=now)
+        producer_id, epoch = record.successor
+        complete = record._replace(
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            state=_COMPLETE[record.state],
+            partitions=NO_PARTITIONS,
+            last_update_ms=now,
+            next_producer_id=NO_PRODUCER_ID,
+        )
         return self._write(complete, None)
 
     def written(self, error: ErrorCode) -> list[Instruction]:
@@ -377,6 +525,7 @@ class Transaction:
         assert record.producer_id >= 0
         assert record.state in (ONGOING, *PREPARED) or not record.partitions
         assert record.state not in (ONGOING, *PREPARED) or record.start_ms >= 0
+        assert record.next_producer_id < 0 or (record.state in PREPARED and record.producer_epoch == LAST_EPOCH)
         if record.producer_epoch == NO_EPOCH:
             assert record.state is EMPTY
         if pending is not None:
@@ -384,6 +533,18 @@ class Transaction:
             assert (pending.record.producer_id, pending.record.producer_epoch) >= (
                 (record.producer_id, record.producer_epoch) if pending.record.producer_id == record.producer_id else ()
             )
-            assert pending.record.state in RESTING - {COMPLETE_COMMIT, COMPLETE_ABORT} or (
-                pending.record.producer_epoch == record.producer_epoch
+            self._check_epoch(record, pending.record)
+
+    @staticmethod
+    def _check_epoch(before: TransactionRecord, after: TransactionRecord) -> None:
+        """An epoch stays with its transaction; only a beginning, or such an end, raises it."""
+        is_raised = (after.producer_id, after.producer_epoch) != (before.producer_id, before.producer_epoch)
+        if after.state in PREPARED and after.client_version >= EPOCH_EACH:
+            assert (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch + 1) or (
+                before.last_producer_epoch == NO_EPOCH and not is_raised  # a fence that failed has raised it
             )
+        elif after.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+            assert (after.producer_id, after.producer_epoch) == before.successor
+            assert after.producer_epoch < LAST_EPOCH or before.state is PREPARE_ABORT
+        elif after.state is not EMPTY:
+            assert not is_raised

@@ -28,7 +28,9 @@ from kbroker.coordinator.topic_log import TopicLog
 from kbroker.coordinator.topic_once import TopicOnce
 from kbroker.coordinator.transaction import (
     DEAD,
+    EPOCH_EACH,
     NO_EPOCH,
+    NO_PRODUCER_ID,
     PREPARE_COMMIT,
     Answer,
     Instruction,
@@ -78,13 +80,16 @@ class TransactionCoordinator:
         markers: MarkerSender,
         executor: Executor | None = None,
         clock: Callable[[], int] = steady_ms,
+        version: Callable[[], int] = lambda: 0,
     ) -> None:
+        """`version`: the cluster's transaction.version."""
         self.config = config
         self.topic = TopicOnce(TRANSACTIONS_TOPIC)
         self._replicas = replicas
         self._producer_ids = producer_ids
         self._markers = markers
         self._clock = clock
+        self._version = version
         self._chores: set[asyncio.Task[None]] = set()
         self._owned = OwnedPartitions(
             TRANSACTIONS_TOPIC,
@@ -205,19 +210,47 @@ class TransactionCoordinator:
         return await self._answer(
             owned,
             transaction,
-            lambda request: transaction.init(expected, timeout_ms, request, self._clock(), fresh),
+            lambda request: transaction.init(expected, timeout_ms, request, self._clock(), fresh, self._version()),
         )
 
     def add_partitions(
-        self, transactional_id: str, producer_id: int, producer_epoch: int, partitions: Sequence[Key]
-    ) -> Awaitable[Answer]:
-        """AddPartitionsToTxn, AddOffsetsToTxn: the same error for all partitions. Raises KafkaError."""
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Key],
+        version: int = 0,
+    ) -> asyncio.Future[Answer]:
+        """AddPartitionsToTxn, AddOffsetsToTxn: the same error for all partitions. Raises KafkaError.
+
+        `version`: the transaction.version by which the transaction goes.
+        """
         owned, transaction = self._find_known(transactional_id)
+        producer = producer_id, producer_epoch
         return self._answer(
             owned,
             transaction,
-            lambda request: transaction.add_partitions(producer_id, producer_epoch, partitions, request, self._clock()),
+            lambda request: transaction.add_partitions(*producer, partitions, request, self._clock(), version),
         )
+
+    def add_by_produce(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[Key],
+        done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Let partitions that this broker leads take part in a transaction; `done` gets how that went."""
+        try:
+            answer = self.add_partitions(transactional_id, producer_id, producer_epoch, partitions, EPOCH_EACH)
+        except KafkaError as error:
+            done(error.code)
+            return
+        if answer.done():
+            done(answer.result().error)
+        else:
+            answer.add_done_callback(lambda answered: done(answered.result().error))
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool) -> Awaitable[Answer]:
         """EndTxn: answered when the decision is in the log. Raises KafkaError."""
@@ -226,6 +259,20 @@ class TransactionCoordinator:
             owned,
             transaction,
             lambda request: transaction.end(producer_id, producer_epoch, is_commit, request, self._clock()),
+        )
+
+    async def end_each(self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool) -> Answer:
+        """EndTxn of a transaction with an epoch of its own: the answer has the next one. Raises KafkaError."""
+        producer = producer_id, producer_epoch
+        owned, transaction = self._find_known(transactional_id)
+        fresh = NO_PRODUCER_ID
+        while fresh < 0 and transaction.needs_producer_id_after(*producer, is_commit):
+            fresh = await self._producer_ids.next_id()
+            owned, transaction = self._find_known(transactional_id)
+        return await self._answer(
+            owned,
+            transaction,
+            lambda request: transaction.end_each(*producer, is_commit, request, self._clock(), fresh),
         )
 
     def verify(
@@ -261,7 +308,7 @@ class TransactionCoordinator:
             async for transaction in self._each(owned):
                 if transaction.is_too_long(self._clock()):
                     log.info("transaction %s has taken too long and is aborted", transaction.transactional_id)
-                    self._carry_out(owned, transaction, transaction.time_out(self._clock()))
+                    self._carry_out(owned, transaction, transaction.time_out(self._clock(), self._version()))
 
     async def expire_transactional_ids(self) -> None:
         """Forget the ids that nobody has used for long."""

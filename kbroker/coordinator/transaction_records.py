@@ -6,7 +6,8 @@
                                int64 lastUpdateMs  int64 startMs (-1: none)
 
 A str is its length as int16 and UTF-8. No value: a tombstone. Most values have no partitions, so these have code of
-their own; others, and version 1 (which newer coordinators may have left), go through the schema.
+their own; others go through the schema. So does version 1 (compact, with tags), which says what a transaction with an
+epoch of its own needs beyond that: the producer id before and the next one, and by which version the transaction goes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from __future__ import annotations
 from struct import Struct
 from struct import error as StructError
 
-from kbroker.coordinator.transaction import EMPTY, NO_PARTITIONS, TransactionRecord, TransactionState
+from kbroker.coordinator.transaction import (
+    EMPTY,
+    EPOCH_EACH,
+    EXHAUSTED_EPOCH,
+    LAST_EPOCH,
+    NO_EPOCH,
+    NO_PARTITIONS,
+    ONGOING,
+    TransactionRecord,
+    TransactionState,
+)
 from kbroker.protocol.codec import encode
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.grouping import by_topic
@@ -22,6 +33,7 @@ from kbroker.protocol.messages.internal_topics import TransactionLogValue
 from kbroker.protocol.versioned import decode_versioned, version_of
 
 VERSION = 0
+TAGGED_VERSION = 1
 
 _SHORT = Struct(">h")
 _WITHOUT_PARTITIONS = Struct(">hqhibiqq")
@@ -40,7 +52,8 @@ def transaction_key(transactional_id: str) -> bytes:
 
 def transaction_value(record: TransactionRecord) -> bytes:
     """Return the value of a transactional id's record."""
-    if not record.partitions:
+    is_tagged = record.client_version >= EPOCH_EACH
+    if not record.partitions and not is_tagged:
         count = _NULL if record.state is EMPTY else _NO_ELEMENTS
         return _WITHOUT_PARTITIONS.pack(
             VERSION,
@@ -63,8 +76,12 @@ def transaction_value(record: TransactionRecord) -> bytes:
         ],
         transaction_last_update_timestamp_ms=record.last_update_ms,
         transaction_start_timestamp_ms=record.start_ms,
+        previous_producer_id=record.last_producer_id,
+        next_producer_id=record.next_producer_id,
+        client_transaction_version=record.client_version,
     )
-    return _SHORT.pack(VERSION) + encode(value, VERSION)
+    version = TAGGED_VERSION if is_tagged else VERSION
+    return _SHORT.pack(version) + encode(value, version)
 
 
 def read_transaction_key(key: bytes) -> str | None:
@@ -87,17 +104,31 @@ def read_transaction_value(value: bytes) -> TransactionRecord:
         if version == VERSION and count <= 0:
             return TransactionRecord(producer_id, epoch, timeout_ms, _state(state), NO_PARTITIONS, last_update, start)
     read = decode_versioned(TransactionLogValue, value)
+    state = _state(read.transaction_status)
     return TransactionRecord(
         read.producer_id,
         read.producer_epoch,
         read.transaction_timeout_ms,
-        _state(read.transaction_status),
+        state,
         frozenset(
             (each.topic, partition) for each in read.transaction_partitions or () for partition in each.partition_ids
         ),
         read.transaction_last_update_timestamp_ms,
         read.transaction_start_timestamp_ms,
+        read.previous_producer_id,
+        _epoch_before(state, read),
+        read.next_producer_id,
+        read.client_transaction_version,
     )
+
+
+def _epoch_before(state: TransactionState, read: TransactionLogValue) -> int:
+    """Return the epoch that the transaction had whose end was asked for by then; -1 where nobody may ask again."""
+    if read.client_transaction_version < EPOCH_EACH or state in (EMPTY, ONGOING):
+        return NO_EPOCH
+    if read.producer_epoch == LAST_EPOCH and read.next_producer_id < 0:
+        return NO_EPOCH
+    return read.producer_epoch - 1 if read.producer_epoch else EXHAUSTED_EPOCH
 
 
 def _state(number: int) -> TransactionState:

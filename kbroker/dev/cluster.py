@@ -218,6 +218,7 @@ class DevCluster:
             "transaction.state.log.replication.factor": str(copies),
             "transaction.state.log.min.isr": str((copies + 1) // 2),
             "group.initial.rebalance.delay.ms": "0",
+            "kbroker.new.cluster.transaction.version": "2",
             # After a kill -9 of the whole cluster, the next start waits for the dead brokers' sessions to end.
             "zookeeper.session.timeout.ms": "6000",
         }

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from kbroker.controller.features import SUPPORTED
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import nothing
 from kbroker.handlers.registry import HANDLERS, handles
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+FIRST_FROM_NOUGHT_VERSION = 4
+"""Older clients take a feature that begins with level 0 for a mistake."""
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
@@ -34,8 +38,18 @@ def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRe
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         ctx.connection.client_software_name = name
         ctx.connection.client_software_version = version
+    features = services.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=_served(tuple(sorted(HANDLERS))),
-        finalized_features_epoch=services.feature_epoch,
+        supported_features=[
+            ApiVersionsResponse.SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
+            for name, (lowest, highest) in SUPPORTED.items()
+            if lowest or ctx.api_version >= FIRST_FROM_NOUGHT_VERSION
+        ],
+        finalized_features_epoch=features.epoch,
+        finalized_features=[
+            ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
+            for name, level in features.levels.items()
+        ],
     )

@@ -1,15 +1,27 @@
-"""DescribeCluster: id, controller and brokers."""
+"""DescribeCluster: id, controller and brokers. UpdateFeatures: what the brokers do together."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from kbroker.cluster.metadata_cache import NO_LEADER
+from kbroker.controller.features import Update
+from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znodes import MalformedZnode
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import nothing
 from kbroker.handlers.metadata import cluster_operations
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.messages.metadata import DescribeClusterRequest, DescribeClusterResponse
+from kbroker.protocol.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+)
 
+UPGRADE = 1
+"""Of an update; the other types lower a level, with care or without."""
 BROKERS_ENDPOINTS, CONTROLLER_ENDPOINTS = 1, 2
 
 
@@ -43,3 +55,32 @@ def describe_cluster(
     if request.include_cluster_authorized_operations:
         answer.cluster_authorized_operations = cluster_operations(ctx, "DescribeCluster")
     return answer
+
+
+@handles(UpdateFeaturesRequest)
+async def update_features(
+    services: Services, ctx: RequestContext, request: UpdateFeaturesRequest
+) -> UpdateFeaturesResponse:
+    """Raise or lower the levels of features: the controller, and only what all brokers support."""
+    updates = [
+        Update(
+            each.feature,
+            each.max_version_level,
+            each.upgrade_type != UPGRADE if ctx.api_version else each.allow_downgrade,
+        )
+        for each in request.feature_updates
+    ]
+    outcomes = await services.controller.update_features(updates, request.validate_only)
+    with suppress(ZooKeeperError, MalformedZnode):
+        await services.features.read()  # who asks here next sees it; the other brokers hear of it soon
+    return UpdateFeaturesResponse(
+        error_code=ErrorCode.NONE,
+        results=[
+            UpdateFeaturesResponse.UpdatableFeatureResult(
+                feature=update.feature,
+                error_code=ErrorCode.NONE if error is None else error.code,
+                error_message=None if error is None else error.message,
+            )
+            for update, error in zip(updates, outcomes, strict=True)
+        ],
+    )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbroker.cluster.access_rules import AccessRules
+    from kbroker.cluster.cluster_features import ClusterFeatures
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.producer_id_manager import ProducerIdManager
     from kbroker.cluster.scram_users import ScramUsers
@@ -39,8 +40,7 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     users: ScramUsers
-    feature_epoch: int
-    """Version of the /feature znode, -1 when unknown: the epoch of the finalised features in ApiVersions."""
+    features: ClusterFeatures
     workers: Workers
     """For slow blocking work: `await loop.run_in_executor(services.workers.upkeep, function)`."""
     rules: AccessRules | None = None

@@ -45,6 +45,8 @@ NOT_FAILURES = frozenset(
 """Refusals that Kafka does not count as failed Produce requests."""
 FIRST_ABORTABLE_VERSION = 11
 """Of Produce: clients have heard of TRANSACTION_ABORTABLE."""
+FIRST_ADDING_VERSION = 12
+"""Of Produce: it lets its partitions take part in the transaction (KIP-890, part 2)."""
 
 MOST_AT_ONCE = 500
 """Batches that one request may bring to be appended in one go: that takes some ten milliseconds."""
@@ -186,7 +188,8 @@ def _transaction(
         text = "the batches of one request are those of several transactional producers"
         return None, KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
     transaction = Transaction(request.transactional_id, *producers.pop())
-    return services.replicas.produced_transaction(transaction, version >= FIRST_ABORTABLE_VERSION), None
+    knows_abortable, adds = version >= FIRST_ABORTABLE_VERSION, version >= FIRST_ADDING_VERSION
+    return services.replicas.produced_transaction(transaction, knows_abortable, adds), None
 
 
 def _records_error(records: Any, version: int, internal: bool, transactional_id: str | None) -> KafkaError | None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
-from kbroker.coordinator.transaction import STATE_NAMES, Answer, Transaction, TransactionRecord
+from kbroker.coordinator.transaction import EPOCH_EACH, STATE_NAMES, Transaction, TransactionRecord
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import (
     CLUSTER_ACTION,
@@ -46,6 +46,8 @@ FIRST_BATCHED_VERSION = 4
 """Of AddPartitionsToTxn: for many transactions at once, from brokers."""
 FIRST_FENCED_VERSION = 2
 """Producers that ask with older versions know PRODUCER_FENCED by another name."""
+FIRST_EPOCH_EACH_VERSION = 5
+"""Of EndTxn: each transaction has an epoch of its own (KIP-890)."""
 
 Key = tuple[str, int]
 Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
@@ -57,10 +59,6 @@ def known_error(error: ErrorCode, version: int, first_fenced_version: int = FIRS
     """Return an error as clients of a version know it."""
     is_old = version < first_fenced_version
     return ErrorCode.INVALID_PRODUCER_EPOCH if is_old and error is ErrorCode.PRODUCER_FENCED else error
-
-
-async def _outcome(answer: Awaitable[Answer]) -> ErrorCode:
-    return (await answer).error
 
 
 # --- AddPartitionsToTxn, AddOffsetsToTxn --------------------------------------------------------------------------
@@ -126,11 +124,16 @@ async def _unknown_partitions(services: Services, topics: Topics) -> set[Key]:
 
 
 async def _add(
-    services: Services, transactional_id: str, producer_id: int, producer_epoch: int, keys: Sequence[Key]
+    services: Services,
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    keys: Sequence[Key],
+    version: int = 0,
 ) -> ErrorCode:
     try:
-        answer = services.transactions.add_partitions(transactional_id, producer_id, producer_epoch, keys)
-        return await _outcome(answer)
+        answer = services.transactions.add_partitions(transactional_id, producer_id, producer_epoch, keys, version)
+        return (await answer).error
     except KafkaError as error:
         return error.code
 
@@ -143,7 +146,8 @@ async def _add_or_verify(
     if asked.verify_only:
         errors = services.transactions.verify(*producer, keys)
     else:
-        errors = dict.fromkeys(keys, await _add(services, *producer, keys))
+        # Of other brokers, for producers whose transactions have epochs of their own.
+        errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH))
     return AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
         transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, errors)
     )
@@ -182,14 +186,17 @@ async def add_offsets_to_txn(
 @handles(EndTxnRequest, on_transactional_id(WRITE))
 async def end_txn(services: Services, ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
     """Commit or abort: answered when that is decided; the markers follow."""
+    transactions = services.transactions
+    end = transactions.end_each if ctx.api_version >= FIRST_EPOCH_EACH_VERSION else transactions.end
     try:
-        answer = services.transactions.end(
-            request.transactional_id, request.producer_id, request.producer_epoch, request.committed
-        )
-        error = await _outcome(answer)
+        answer = await end(request.transactional_id, request.producer_id, request.producer_epoch, request.committed)
     except KafkaError as refusal:
-        error = refusal.code
-    return EndTxnResponse(error_code=known_error(error, ctx.api_version))
+        return EndTxnResponse(error_code=known_error(refusal.code, ctx.api_version))
+    return EndTxnResponse(
+        error_code=known_error(answer.error, ctx.api_version),
+        producer_id=answer.producer_id,
+        producer_epoch=answer.producer_epoch,
+    )
 
 
 # --- what tools see -----------------------------------------------------------------------------------------------

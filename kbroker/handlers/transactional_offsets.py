@@ -19,6 +19,8 @@ from kbroker.replica.verification import spoken
 FIRST_LOADING_VERSION = 2
 """Older clients do not know COORDINATOR_LOAD_IN_PROGRESS here."""
 FIRST_ABORTABLE_VERSION = 4
+FIRST_ADDING_VERSION = 5
+"""It lets the group take part in the transaction (KIP-890, part 2)."""
 NO_EXPIRY = -1
 
 Work = Generator[None, None, TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]]
@@ -53,6 +55,7 @@ async def _commit_and_answer(
             request.group_id,
             (request.member_id, request.group_instance_id, request.generation_id),
             offsets,
+            adds=version >= FIRST_ADDING_VERSION,
         )
     except KafkaError as refusal:  # about the transaction or the member, so about all partitions there are
         error = spoken(refusal.code, knows_abortable=version >= FIRST_ABORTABLE_VERSION)

@@ -183,13 +183,16 @@ class Appender:
 
     # --- batches of transactions ------------------------------------------------------------------------------
 
-    def verification(self, hosted: HostedPartition, transaction: Transaction, sequence: int) -> Verification | None:
+    def verification(
+        self, hosted: HostedPartition, transaction: Transaction, sequence: int, adds: bool
+    ) -> Verification | None:
         """Return what the append of a batch has to bring once it is verified; None when that need not be.
 
-        Raises KafkaError.
+        `adds`: its partition is to take part in the transaction by that. Raises KafkaError.
         """
+        state = hosted.log.producers.state
         with hosted.log.changing("verify"):
-            return hosted.log.producers.state.verify(transaction.producer_id, sequence, transaction.producer_epoch)
+            return state.verify(transaction.producer_id, sequence, transaction.producer_epoch, adds)
 
     def _verify(
         self,
@@ -204,7 +207,7 @@ class Appender:
         """Append a batch of a transaction when that is open here, or is verified."""
         try:
             sequence = SEQUENCE.unpack_from(records, SEQUENCE_POSITION)[0]
-            verified = self.verification(hosted, transaction.transaction, sequence)
+            verified = self.verification(hosted, transaction.transaction, sequence, transaction.adds)
         except KafkaError as error:
             answer.fail(place, error.with_traceback(None))
             return

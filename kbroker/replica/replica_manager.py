@@ -339,28 +339,33 @@ class ReplicaManager:
 
     # --- transactions -----------------------------------------------------------------------------------------
 
-    def produced_transaction(self, transaction: Transaction, knows_abortable: bool) -> ProducedTransaction | None:
-        """Return what verifies the partitions of a Produce request; None where nothing is verified."""
-        if self.verifier is None or not self.config.transaction_partition_verification_enable:
+    def produced_transaction(
+        self, transaction: Transaction, knows_abortable: bool, adds: bool
+    ) -> ProducedTransaction | None:
+        """Return what verifies, or adds, the partitions of a Produce request; None where nothing is verified."""
+        if self.verifier is None or not (adds or self.config.transaction_partition_verification_enable):
             return None
-        return ProducedTransaction(self.verifier, transaction, knows_abortable)
+        return ProducedTransaction(self.verifier, transaction, knows_abortable, adds)
 
-    async def verify(self, topic: str, partition: int, transaction: Transaction) -> Verification | None:
+    async def verify(self, topic: str, partition: int, transaction: Transaction, adds: bool) -> Verification | None:
         """Return what a coordinator's append of a transaction's batch has to bring.
 
-        Raises KafkaError: the partition is not part of the transaction, or nothing is known.
+        `adds`: the partition takes part in the transaction by that. Raises KafkaError where it does not.
         """
-        if self.verifier is None or not self.config.transaction_partition_verification_enable:
+        if self.verifier is None or not (adds or self.config.transaction_partition_verification_enable):
             return NOT_ASKED_FOR
         hosted = self.leader_replica(topic, partition)
         if not isinstance(hosted, HostedPartition):
             raise KafkaError(hosted)
-        verification = self._appender.verification(hosted, transaction, NO_SEQUENCE)
+        verification = self._appender.verification(hosted, transaction, NO_SEQUENCE, adds)
         if verification is None:
             return None
         answered: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
         self.verifier.verify(
-            transaction, [(topic, partition)], lambda errors: None if answered.done() else answered.set_result(errors)
+            transaction,
+            [(topic, partition)],
+            lambda errors: None if answered.done() else answered.set_result(errors),
+            adds,
         )
         error = (await answered).get((topic, partition), ErrorCode.NONE)
         if error is not ErrorCode.NONE:

@@ -1,4 +1,5 @@
-"""The transaction that a Produce request's batches are part of: which of its partitions have to be verified first.
+"""The transaction that a Produce request's batches are part of: which of its partitions have to be verified first, or
+added, where the request does that (KIP-890, part 2).
 
     add(partition) … add(partition), ask()  -->  the coordinator  -->  each partition's `then(refusal or None)`
 
@@ -28,18 +29,20 @@ Then = Callable[[KafkaError | None], None]
 class Verifier(Protocol):
     """What is asked of the TransactionVerifier."""
 
-    def verify(self, transaction: Transaction, partitions: list[Key], done: Done) -> None:
-        """Call `done` with the partitions that are not part of the transaction."""
+    def verify(self, transaction: Transaction, partitions: list[Key], done: Done, adds: bool = False) -> None:
+        """Call `done` with the partitions that are not part of the transaction; `adds`: they are to be from now on."""
 
 
 class ProducedTransaction:
     """One request's."""
 
-    __slots__ = ("_knows_abortable", "_verifier", "_waiting", "transaction")
+    __slots__ = ("_knows_abortable", "_verifier", "_waiting", "adds", "transaction")
 
-    def __init__(self, verifier: Verifier, transaction: Transaction, knows_abortable: bool) -> None:
+    def __init__(self, verifier: Verifier, transaction: Transaction, knows_abortable: bool, adds: bool = False) -> None:
         """`knows_abortable`: whether the client has heard of TRANSACTION_ABORTABLE."""
         self.transaction = transaction
+        self.adds = adds
+        """Whether partitions take part in the transaction by being produced to."""
         self._verifier = verifier
         self._knows_abortable = knows_abortable
         self._waiting: list[tuple[Key, Then]] = []
@@ -51,9 +54,8 @@ class ProducedTransaction:
     def ask(self) -> None:
         """All partitions have been added."""
         if self._waiting:
-            self._verifier.verify(
-                self.transaction, list(dict.fromkeys(key for key, _ in self._waiting)), self._answered
-            )
+            keys = list(dict.fromkeys(key for key, _ in self._waiting))
+            self._verifier.verify(self.transaction, keys, self._answered, self.adds)
 
     def _answered(self, errors: Errors) -> None:
         waiting, self._waiting = self._waiting, []
@@ -63,6 +65,8 @@ class ProducedTransaction:
     def _refusal(self, error: ErrorCode) -> KafkaError | None:
         if error is ErrorCode.NONE:
             return None
+        if self.adds and error is ErrorCode.CONCURRENT_TRANSACTIONS:
+            return KafkaError(error, "the transaction before is still being ended")
         if error in PASSING:
             text = f"the transaction could not be verified: {error.name}"
             return KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, text)

@@ -202,6 +202,9 @@ class TransactionLogValue(Message):
     transaction_partitions: NullableArray[PartitionsSchema]
     transaction_last_update_timestamp_ms: Int64
     transaction_start_timestamp_ms: Int64
+    previous_producer_id: Int64 = field(versions="1+", default=-1, tag=0, ignorable=True)
+    next_producer_id: Int64 = field(versions="1+", default=-1, tag=1, ignorable=True)
+    client_transaction_version: Int16 = field(versions="1+", default=0, tag=2, ignorable=True)
 
     class PartitionsSchema(Struct):
         topic: Str

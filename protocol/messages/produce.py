@@ -6,9 +6,12 @@ from kbroker.protocol.primitives import Array, Error, Int16, Int32, Int64, Nulla
 from kbroker.protocol.schema import DEFAULTS, Message, Struct, request, response, since
 
 
-@request(key=0, versions="0-11", flexible="9+")
+@request(key=0, versions="0-12", flexible="9+")
 class ProduceRequest(Message):
-    """Append record batches to partitions; acks says how many replicas must have them before the answer."""
+    """Append record batches to partitions; acks says how many replicas must have them before the answer.
+
+    In a transaction, version 12 lets the partitions take part in it, too (KIP-890).
+    """
 
     transactional_id: NullableStr = since(3, default=None)
     acks: Int16

@@ -89,9 +89,9 @@ class AddOffsetsToTxnResponse(Message):
     error_code: Error
 
 
-@request(key=26, versions="0-4", flexible="3+")
+@request(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest(Message):
-    """Commit or abort a transaction."""
+    """Commit or abort a transaction; from version 5 on each has an epoch of its own (KIP-890)."""
 
     transactional_id: Str
     producer_id: Int64
@@ -101,10 +101,12 @@ class EndTxnRequest(Message):
 
 @response(to=EndTxnRequest)
 class EndTxnResponse(Message):
-    """Whether the decision was written."""
+    """Whether the decision was written, and what the producer goes on with."""
 
     throttle_time_ms: Int32 = 0
     error_code: Error
+    producer_id: Int64 = since(5, default=-1, ignorable=True)
+    producer_epoch: Int16 = since(5, default=-1, ignorable=True)
 
 
 @request(key=27, versions="1", flexible="1+")
@@ -144,9 +146,9 @@ class WriteTxnMarkersResponse(Message):
         error_code: Error
 
 
-@request(key=28, versions="0-4", flexible="3+")
+@request(key=28, versions="0-5", flexible="3+")
 class TxnOffsetCommitRequest(Message):
-    """Store a group's offsets as part of a transaction."""
+    """Store a group's offsets as part of a transaction; version 5 lets the group take part in it, too."""
 
     transactional_id: Str
     group_id: Str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -207,3 +208,23 @@ async def test_the_feature_node_is_read_when_it_comes(connect: Connect) -> None:
     await session.ensure_feature(term)
     await until(lambda: fired == ["/feature"])
     assert await session.read_feature() == (znodes.encode_feature(), 0)
+
+
+async def test_levels_are_changed_by_whoever_has_seen_the_last_change(connect: Connect) -> None:
+    session, other = await connect(), await connect()
+    term = await session.elect_controller(1, 5)
+    assert term is not None
+    await session.ensure_feature(term, {"x": 1})
+    seen: list[Mapping[str, int]] = []
+
+    async def change(levels: dict[str, int]) -> Mapping[str, int]:
+        seen.append(levels)
+        if len(seen) == 1:
+            await other.set("/feature", znodes.encode_feature({"x": 2}))
+        return {**levels, "y": 1}
+
+    await session.update_features(change)
+    assert seen == [{"x": 1}, {"x": 2}]
+    assert await session.read_feature() == (znodes.encode_feature({"x": 2, "y": 1}), 2)
+    await session.update_features(change)
+    assert await session.read_feature() == (znodes.encode_feature({"x": 2, "y": 1}), 2), "nothing has changed"

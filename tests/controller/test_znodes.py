@@ -150,6 +150,22 @@ def test_legacy_nodes_and_notifications() -> None:
 def test_the_feature_node() -> None:
     assert znodes.is_feature_enabled(znodes.encode_feature())
     assert not znodes.is_feature_enabled(b'{"version":2,"status":0,"features":{}}')
+    levels = {"transaction.version": 2}
+    data = znodes.encode_feature(levels)
+    assert data == b'{"version":2,"status":1,"features":{"transaction.version":{"max_version_level":2}}}'
+    assert znodes.decode_feature(data) == levels
+    assert znodes.decode_feature(znodes.encode_feature()) == {}
+    assert znodes.decode_feature(data.replace(b'"status":1', b'"status":0')) == {}
+    for features in (b"[]", b'{"x":{}}', b'{"x":{"max_version_level":"y"}}'):
+        with pytest.raises(MalformedZnode, match=r"^/feature"):
+            znodes.decode_feature(b'{"version":2,"status":1,"features":' + features + b"}")
+
+
+def test_a_broker_says_what_it_supports() -> None:
+    broker = BrokerRegistration(1, (), features={"transaction.version": 2}, epoch=5)
+    data = znodes.encode_broker(broker)
+    assert json.loads(data)["features"] == {"transaction.version": {"min_version": 0, "max_version": 2}}
+    assert znodes.decode_broker(1, data, 5) == broker
 
 
 @pytest.mark.parametrize("data", [None, b"", b"{", b"[]", b"\xff", b"{}", b'{"partitions":1,"isr":1,"brokerid":"x"}'])

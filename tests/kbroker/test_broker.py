@@ -151,7 +151,7 @@ def test_it_registers_as_kafka_does(own_broker: BrokerProcess, zookeeper: ZooKee
     assert (node["host"], node["port"], node["jmx_port"]) == ("127.0.0.1", own_broker.port, -1)
     assert node["endpoints"] == [f"PLAINTEXT://127.0.0.1:{own_broker.port}"]
     assert node["listener_security_protocol_map"]["PLAINTEXT"] == "PLAINTEXT"
-    assert node["features"] == {}
+    assert node["features"] == {"transaction.version": {"min_version": 0, "max_version": 2}}
     assert isinstance(node["timestamp"], str)
     assert json.loads(zookeeper_node(zookeeper, "/controller"))["brokerid"] == 1
 

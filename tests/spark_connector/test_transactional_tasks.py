@@ -43,8 +43,8 @@ def test_rows_are_read_when_somebody_else_commits_them(bootstrap: str, topic_nam
     with PlainCluster(bootstrap, {"isolation_level": "read_committed"}) as cluster:
         transactions = PlainTransactions(cluster)
         assert set(transactions.states([done.owner, lost.owner]).values()) == {"Ongoing"}
-        assert transactions.end([done.owner], commit=True) == {done.owner: ErrorCode.NONE}
-        assert transactions.end([lost.owner], commit=False) == {lost.owner: ErrorCode.NONE}
+        assert transactions.end([done.owner], commit=True)[done.owner].error is ErrorCode.NONE
+        assert transactions.end([lost.owner], commit=False)[lost.owner].error is ErrorCode.NONE
         end = cluster.offsets([(topic_name, 0)], LATEST, read_committed=False)[topic_name, 0]
         read = [value for each in RangeReader(cluster, topic_name, 0, 0, end) for value in each["value"].to_pylist()]
         assert read == [b"a", b"b", b"c"]

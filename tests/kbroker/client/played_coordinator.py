@@ -60,8 +60,11 @@ PASSING = {
 class PlayedCoordinator(PlayedNetwork):
     """One broker that leads all partitions and coordinates the transactions of one id."""
 
-    def __init__(self, config: ProducerConfig, fates: Sequence[Fate], asked: Sequence[Asked]) -> None:
+    def __init__(
+        self, config: ProducerConfig, fates: Sequence[Fate], asked: Sequence[Asked], transaction_version: int = 0
+    ) -> None:
         super().__init__(fates)
+        self.has_epoch_each = transaction_version == 2
         self.config = config
         self.asked = deque(asked)
         self.epoch = -1
@@ -72,6 +75,10 @@ class PlayedCoordinator(PlayedNetwork):
         """What lies in each partition, markers included."""
         self.straying: deque[Callable[[], object]] = deque()
         """Produce requests whose connection has ended, and that arrive all the same."""
+
+    def feature_level(self, feature: str) -> int:
+        assert feature == "transaction.version"
+        return 2 if self.has_epoch_each else 0
 
     async def attempts(self, timeout_ms: int) -> AsyncIterator[int]:
         for number in range(100):
@@ -93,11 +100,19 @@ class PlayedCoordinator(PlayedNetwork):
         header, state = read_header(data, 0), self.states[partition]
         assert header.is_transactional
         log = self.shown.setdefault(partition, [])
-        verified = state.verify(header.producer_id, header.base_sequence, header.producer_epoch)
+        try:
+            verified = state.verify(
+                header.producer_id, header.base_sequence, header.producer_epoch, self.has_epoch_each
+            )
+        except KafkaError as error:
+            return error.code, -1
         if verified is not None:
             if header.producer_epoch != self.epoch:
                 return ErrorCode.INVALID_PRODUCER_EPOCH, -1
-            if self.state != "Ongoing" or partition not in self.partitions:
+            if self.has_epoch_each:
+                self.state = "Ongoing"
+                self.partitions.add(partition)
+            elif self.state != "Ongoing" or partition not in self.partitions:
                 return ErrorCode.TRANSACTION_ABORTABLE, -1
         try:
             known = state.check(header, True, verified)
@@ -138,7 +153,7 @@ class PlayedCoordinator(PlayedNetwork):
 
     def time_out(self, lets_back_in: bool) -> None:
         """The coordinator ends what has been open for too long, and takes the epoch away."""
-        self.last_epoch = self.epoch if lets_back_in else -1
+        self.last_epoch = self.epoch if lets_back_in or self.has_epoch_each else -1
         self.epoch += 1
         self._mark(ControlType.ABORT)
         self.state = "CompleteAbort"
@@ -155,7 +170,9 @@ class PlayedCoordinator(PlayedNetwork):
         if isinstance(message, InitProducerIdRequest):
             return self._identify(message.producer_epoch)
         if isinstance(message, EndTxnRequest):
-            return EndTxnResponse(error_code=self._end(message.producer_epoch, message.committed))
+            end = self._end_each if self.has_epoch_each else self._end
+            code = end(message.producer_epoch, message.committed)
+            return EndTxnResponse(error_code=code, producer_id=PRODUCER_ID, producer_epoch=self.epoch)
         assert isinstance(message, AddPartitionsToTxnRequest)
         return refused(message, self._add(message))
 
@@ -163,8 +180,8 @@ class PlayedCoordinator(PlayedNetwork):
         code = ErrorCode.NONE
         if self.state == "Ongoing":
             if epoch in (-1, self.epoch):  # as Kafka: fenced first, and asked again
+                self.last_epoch = self.epoch if self.has_epoch_each else -1
                 self.epoch += 1
-                self.last_epoch = -1
                 self._mark(ControlType.ABORT)
                 self.state = "CompleteAbort"
                 code = ErrorCode.CONCURRENT_TRANSACTIONS
@@ -193,6 +210,20 @@ class PlayedCoordinator(PlayedNetwork):
             self._mark(ControlType.COMMIT if committed else ControlType.ABORT)
             self.state = wanted
         return ErrorCode.NONE if self.state == wanted else ErrorCode.INVALID_TXN_STATE
+
+    def _end_each(self, epoch: int, committed: bool) -> ErrorCode:
+        """Each transaction has an epoch of its own."""
+        wanted = "CompleteCommit" if committed else "CompleteAbort"
+        if epoch == self.epoch - 1 and self.state.startswith("Complete"):
+            return ErrorCode.NONE if self.state == wanted else ErrorCode.INVALID_TXN_STATE
+        if epoch != self.epoch:
+            return ErrorCode.PRODUCER_FENCED
+        if committed and self.state != "Ongoing":
+            return ErrorCode.INVALID_TXN_STATE
+        self.last_epoch, self.epoch = self.epoch, self.epoch + 1
+        self._mark(ControlType.COMMIT if committed else ControlType.ABORT)
+        self.state = wanted
+        return ErrorCode.NONE
 
 
 def can_be_aborted(message: Any) -> bool:
@@ -224,9 +255,6 @@ class TransactionalConnection(PlayedConnection):
     """Carries requests to the coordinator too."""
 
     network: PlayedCoordinator
-
-    def version_for(self, request_type: type, highest: int | None = None) -> int:
-        return super().version_for(request_type)
 
     def send(self, request: ProduceRequest, version: int) -> asyncio.Future[Any]:
         is_lost = bool(self.network.fates) and self.network.fates[0] in (Fate.LOST, Fate.LOST_AND_TOO_LATE)

@@ -164,7 +164,7 @@ class PlayedConnection:
         self.waiting: deque[tuple[asyncio.Future[Any], ProduceResponse]] = deque()
         self.is_slow = 0
 
-    def version_for(self, request_type: type) -> int:
+    def version_for(self, request_type: type, highest: int | None = None) -> int:
         if self.network.fates and self.network.fates[0] is Fate.NOT_SENT:
             self.network.fates.popleft()
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, "for once")

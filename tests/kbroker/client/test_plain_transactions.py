@@ -4,7 +4,7 @@ import pytest
 
 from kbroker.client.errors import ProducerFencedError
 from kbroker.client.plain_cluster import LATEST, PlainCluster
-from kbroker.client.plain_transactions import Owner, PlainTransactions
+from kbroker.client.plain_transactions import Ended, Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
 from kbroker.protocol.errors import ErrorCode
 
@@ -26,11 +26,11 @@ def test_a_record_is_read_once_its_transaction_is_committed(bootstrap: str, topi
         assert transactions.states([owner]) == {owner: "Ongoing"}
         assert transactions.open_ones(topic) == [topic]
         for _ in range(2):  # who comes later finds it done
-            assert transactions.end([owner], commit=True) == {owner: ErrorCode.NONE}
-        assert transactions.end([owner], commit=False) == {owner: ErrorCode.INVALID_TXN_STATE}
+            assert transactions.end([owner], commit=True) == {owner: Ended(ErrorCode.NONE, owner)}
+        assert transactions.end([owner], commit=False) == {owner: Ended(ErrorCode.INVALID_TXN_STATE, owner)}
         assert transactions.open_ones(topic) == []
         transactions.write(owner, (topic, 1), b"key", b"two", 1)
-        assert transactions.end([owner], commit=False) == {owner: ErrorCode.NONE}
+        assert transactions.end([owner], commit=False) == {owner: Ended(ErrorCode.NONE, owner)}
         successor = transactions.take(topic, TIMEOUT_MS)  # waits for the markers
         assert committed(cluster, topic, 1) == [b"one"]
         assert transactions.states([owner, successor]) == {owner: "", successor: "Empty"}
@@ -43,7 +43,7 @@ def test_who_takes_over_aborts_what_was_open_and_the_other_is_fenced(bootstrap: 
         transactions.write(first, (topic, 0), b"key", b"lost", 0)
         second = transactions.take(topic, TIMEOUT_MS)
         assert transactions.open_ones(topic) == []
-        assert transactions.end([first], commit=True) == {first: ErrorCode.PRODUCER_FENCED}
+        assert transactions.end([first], commit=True) == {first: Ended(ErrorCode.PRODUCER_FENCED, first)}
         with pytest.raises(ProducerFencedError):
             transactions.write(first, (topic, 0), b"key", b"late", 1)
         assert transactions.states([first, second]) == {first: "", second: "Empty"}
@@ -63,7 +63,9 @@ def test_many_transactions_end_at_once_each_with_its_own_outcome(
             connection.close()  # as a coordinator does that goes away
         unknown = Owner(f"{topic}-nobody", 1, 1)
         outcomes = transactions.end([*owners[1:], unknown], commit=True)
-        assert outcomes == {**dict.fromkeys(owners[1:], ErrorCode.NONE), unknown: ErrorCode.INVALID_PRODUCER_ID_MAPPING}
+        refused = ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        errors = {owner: ended.error for owner, ended in outcomes.items()}
+        assert errors == {**dict.fromkeys(owners[1:], ErrorCode.NONE), unknown: refused}
         assert transactions.open_ones(topic) == [f"{topic}-0"]
         assert transactions.states([owners[0], unknown]) == {owners[0]: "Ongoing", unknown: ""}
 

@@ -41,10 +41,10 @@ Plan = tuple[int, bool]
 
 
 async def play(
-    fates: Sequence[Fate], asked: Sequence[Asked], plans: Sequence[Plan]
+    fates: Sequence[Fate], asked: Sequence[Asked], plans: Sequence[Plan], transaction_version: int = 0
 ) -> tuple[PlayedCoordinator, dict[int, bool]]:
     """Run transactions; returns the number of each record with whether its transaction was committed."""
-    network = PlayedCoordinator(CONFIG, fates, asked)
+    network = PlayedCoordinator(CONFIG, fates, asked, transaction_version)
     network.sender = sender = Sender(CONFIG, cast(Any, network))
     sender.learn(TOPIC)
     transactions = sender.transactions
@@ -76,10 +76,10 @@ async def play(
 
 @asynccontextmanager
 async def open_transaction(
-    asked: Sequence[Asked] = (), limit_ms: int | None = None, **settings: Any
+    asked: Sequence[Asked] = (), limit_ms: int | None = None, transaction_version: int = 0, **settings: Any
 ) -> AsyncIterator[tuple[PlayedCoordinator, Sender, Transactions]]:
     """A transaction with one record that is delivered; the network's faults begin behind that."""
-    network = PlayedCoordinator(CONFIG, (), ())
+    network = PlayedCoordinator(CONFIG, (), (), transaction_version)
     sender = Sender(replace(CONFIG, **settings), cast(Any, network))
     sender.learn(TOPIC)
     transactions = sender.transactions
@@ -230,6 +230,53 @@ A, L, AL = Asked.ANSWERED, Asked.LOST, Asked.ANSWER_LOST
 S = Fate.STORED
 
 
+async def test_each_transaction_has_the_epoch_that_the_end_of_the_one_before_has_brought() -> None:
+    async with open_transaction(transaction_version=2) as (network, sender, transactions):
+        for number in range(3):
+            assert (network.epoch, transactions.current) == (number, (PRODUCER_ID, number))
+            network.asked.append(Asked.ANSWER_LOST)  # asked again, with the epoch of the transaction
+            await (transactions.abort() if number == 1 else transactions.commit())
+            await transactions.begin()
+            sender.accumulator.append(TOPIC, b"%d" % (number + 2), None, 0, 1, ())
+            await sender.flush()
+        await transactions.commit()
+    assert network.read_committed(0) == ([1, 3, 4], [])
+
+
+@pytest.mark.parametrize("is_commit", [True, False])
+async def test_a_transaction_that_took_too_long_is_aborted_and_its_producer_goes_on_with_the_next_epoch(
+    is_commit: bool,
+) -> None:
+    async with open_transaction(transaction_version=2, transaction_timeout_ms=1) as (network, sender, transactions):
+        network.time_out(lets_back_in=True)
+        await asyncio.sleep(0.005)
+        if is_commit:
+            with pytest.raises(TransactionTimedOut):
+                await transactions.commit()
+        await transactions.abort()
+        await transactions.begin()
+        assert (network.epoch, transactions.current) == (1, (PRODUCER_ID, 1))
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        assert network.read_committed(0) == ([2], [])
+
+
+async def test_the_first_transaction_with_an_epoch_of_its_own_shares_none_with_those_before() -> None:
+    async with open_transaction() as (network, sender, transactions):
+        await transactions.commit()
+        network.has_epoch_each = True
+        await transactions.begin()
+        assert (network.epoch, transactions.current) == (1, (PRODUCER_ID, 1))
+        assert transactions.newest_produce is None
+        sender.accumulator.append(TOPIC, b"2", None, 0, 1, ())
+        await transactions.commit()
+        network.has_epoch_each = False
+        await transactions.begin()
+        assert (network.epoch, transactions.current) == (3, (PRODUCER_ID, 3))
+        assert transactions.newest_produce == 11
+
+
+@pytest.mark.parametrize("transaction_version", [0, 2])
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.sampled_from([fate for fate in Fate if fate is not Fate.NOT_SENT]), max_size=20),
@@ -245,9 +292,9 @@ S = Fate.STORED
 @example([Fate.TOO_LARGE], [], [(9, COMMIT)])
 @example([Fate.OUT_OF_ORDER], [], [(4, COMMIT), (4, COMMIT)])
 def test_whatever_the_network_does_a_transaction_is_read_whole_or_not_at_all(
-    fates: list[Fate], asked: list[Asked], plans: list[Plan]
+    transaction_version: int, fates: list[Fate], asked: list[Asked], plans: list[Plan]
 ) -> None:
-    network, outcomes = asyncio.run(play(fates, asked, plans))
+    network, outcomes = asyncio.run(play(fates, asked, plans, transaction_version))
     for partition in range(PARTITIONS):
         committed, undecided = network.read_committed(partition)
         assert committed == [number for number, ok in outcomes.items() if ok and number % PARTITIONS == partition]

@@ -98,6 +98,24 @@ class Coordinator:
         return Response(error_code=self.error, results_by_transaction=results if not self.error else [])
 
 
+class Here:
+    """A coordinator in the broker: answers what `says` begins with to who adds."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+        self.added: list[Any] = []
+        self.says: list[ErrorCode] = []
+
+    def verify(self, *asked: Any) -> Mapping[Key, ErrorCode]:
+        self.asked.append(asked)
+        return {("orders", 0): ErrorCode.NONE, ("orders", 1): ErrorCode.PRODUCER_FENCED}
+
+    def add_by_produce(self, *added: Any) -> None:
+        *asked, done = added
+        self.added.append(tuple(asked))
+        done(self.says.pop(0))
+
+
 def told(port: int, leader: int = 2, more: int = 0) -> UpdateMetadataRequest:
     """Broker 2 is at this port; one broker leads all partitions of __transaction_state, nobody those added since."""
     request = UpdateMetadataRequest
@@ -150,9 +168,11 @@ class Verified:
         self.metadata.update(told(self.coordinator.port))
         self.verifier = TransactionVerifier(self.metadata, 1, "PLAINTEXT", of_four, 5_000)
 
-    def ask(self, transaction: Transaction = MINE, partitions: list[Key] = BOTH) -> Awaitable[Errors]:
+    def ask(
+        self, transaction: Transaction = MINE, partitions: list[Key] = BOTH, adds: bool = False
+    ) -> Awaitable[Errors]:
         future: asyncio.Future[Errors] = asyncio.get_running_loop().create_future()
-        self.verifier.verify(transaction, partitions, future.set_result)
+        self.verifier.verify(transaction, partitions, future.set_result, adds)
         return asyncio.wait_for(future, 10)
 
     async def until_asked(self) -> None:
@@ -226,18 +246,61 @@ async def test_partitions_added_to_the_topic_move_no_coordinator(verified: Verif
 
 
 async def test_a_coordinator_in_this_broker_is_asked_directly(verified: Verified) -> None:
-    asked = []
-
-    def here(transactional_id: str, *rest: Any) -> Mapping[Key, ErrorCode]:
-        asked.append((transactional_id, *rest))
-        return {("orders", 0): ErrorCode.NONE, ("orders", 1): ErrorCode.PRODUCER_FENCED}
-
+    here = Here()
     verified.metadata.update(told(verified.coordinator.port, leader=1))
     verified.verifier.here = here
     answers: list[Errors] = []
     verified.verifier.verify(MINE, BOTH, answers.append)
     assert answers == [{("orders", 1): ErrorCode.INVALID_PRODUCER_EPOCH}], "at once"
-    assert asked == [("mine", 7, 1, BOTH)]
+    assert here.asked == [("mine", 7, 1, BOTH)]
+
+
+async def test_partitions_are_added_at_the_coordinator_in_this_broker(verified: Verified) -> None:
+    here = Here()
+    here.says = [ErrorCode.NONE, ErrorCode.PRODUCER_FENCED]
+    verified.metadata.update(told(verified.coordinator.port, leader=1))
+    verified.verifier.here = here
+    answers: list[Errors] = []
+    for _ in range(2):
+        verified.verifier.verify(MINE, BOTH, answers.append, adds=True)
+    assert answers == [{}, dict.fromkeys(BOTH, ErrorCode.INVALID_PRODUCER_EPOCH)], "at once"
+    assert here.added == [("mine", 7, 1, BOTH)] * 2
+
+
+async def test_who_adds_while_the_transaction_before_is_being_ended_is_asked_for_again(verified: Verified) -> None:
+    here = Here()
+    here.says = [ErrorCode.CONCURRENT_TRANSACTIONS] * 3 + [ErrorCode.NONE]
+    verified.metadata.update(told(verified.coordinator.port, leader=1))
+    verified.verifier.here = here
+    assert await verified.ask(MINE, BOTH, adds=True) == {}
+    assert len(here.added) == 4
+    here.says = [ErrorCode.CONCURRENT_TRANSACTIONS] * 100_000
+    assert await verified.ask(MINE, BOTH, adds=True) == dict.fromkeys(BOTH, ErrorCode.CONCURRENT_TRANSACTIONS)
+
+
+async def test_partitions_are_added_at_another_broker_and_those_that_come_meanwhile_go_together(
+    verified: Verified,
+) -> None:
+    verified.coordinator.lets_go.clear()
+    verified.coordinator.says["orders", 2] = ErrorCode.PRODUCER_FENCED
+    first = asyncio.ensure_future(verified.ask(MINE, [("orders", 0)], adds=True))
+    await verified.until_asked()
+    others = [asyncio.ensure_future(verified.ask(MINE, [("orders", number)], adds=True)) for number in (1, 2, 1)]
+    await asyncio.sleep(0)
+    verified.coordinator.lets_go.set()
+    assert await first == {}
+    fenced = {("orders", 2): ErrorCode.INVALID_PRODUCER_EPOCH}
+    assert await asyncio.gather(*others) == [fenced] * 3, "whoever asked looks for its own"
+    assert [[(*each[:4], sorted(each[4])) for each in asked] for asked in verified.coordinator.asked] == [
+        [("mine", 7, 1, False, [("orders", 0)])],
+        [("mine", 7, 1, False, [("orders", 1), ("orders", 2)])],
+    ]
+
+
+async def test_a_coordinator_that_cannot_add_is_no_reason_to_append(verified: Verified) -> None:
+    verified.coordinator.newest = 3
+    assert await verified.ask(MINE, BOTH, adds=True) == dict.fromkeys(BOTH, ErrorCode.UNSUPPORTED_VERSION)
+    assert not verified.coordinator.asked
 
 
 async def test_one_request_is_on_its_way_and_the_next_takes_all_that_came_meanwhile(verified: Verified) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kbroker.coordinator.transaction import (
     ALLOWED_FROM,
@@ -15,6 +15,7 @@ from kbroker.coordinator.transaction import (
     COMPLETE_COMMIT,
     DEAD,
     EMPTY,
+    EPOCH_EACH,
     EXHAUSTED_EPOCH,
     LAST_EPOCH,
     NO_PARTITIONS,
@@ -30,6 +31,7 @@ from kbroker.coordinator.transaction import (
     TransactionState,
     Write,
 )
+from kbroker.coordinator.transaction_records import read_transaction_value, transaction_value
 from kbroker.protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
@@ -72,7 +74,7 @@ def test_the_table_has_kafkas_transitions_and_no_others() -> None:
         EMPTY: {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
         ONGOING: {ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
         PREPARE_COMMIT: {ONGOING},
-        PREPARE_ABORT: {ONGOING},
+        PREPARE_ABORT: {ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT},
         COMPLETE_COMMIT: {PREPARE_COMMIT},
         COMPLETE_ABORT: {PREPARE_ABORT},
         DEAD: {EMPTY, COMPLETE_ABORT, COMPLETE_COMMIT},
@@ -395,6 +397,174 @@ def test_a_transition_that_is_not_in_the_table_is_a_mistake() -> None:
         transaction._write(transaction.record._replace(state=PREPARE_COMMIT), None)
 
 
+# --- an epoch for each transaction ----------------------------------------------------------------------------------
+
+
+def ended(is_commit: bool = True, epoch: int = EPOCH, fresh: int = -1) -> Transaction:
+    """One whose transaction with `epoch` has just ended so that the next has another."""
+    transaction = made(ONGOING, epoch)
+    carried_out(transaction, transaction.end_each(ID, epoch, is_commit, "r", NOW, fresh))
+    carried_out(transaction, transaction.markers_written(NOW))
+    return transaction
+
+
+@pytest.mark.parametrize(("is_commit", "state"), [(True, PREPARE_COMMIT), (False, PREPARE_ABORT)])
+def test_an_end_raises_the_epoch_and_its_markers_carry_the_raised_one(is_commit: bool, state: TransactionState) -> None:
+    transaction = made(ONGOING, partitions=frozenset({A, B}))
+    answer, markers = carried_out(transaction, transaction.end_each(ID, EPOCH, is_commit, "r", NOW + 5))
+    assert answer == Answer("r", NONE, ID, EPOCH + 1)
+    assert markers == SendMarkers(transaction.record)
+    assert (transaction.state, transaction.record.producer_epoch) == (state, EPOCH + 1)
+    assert transaction.record.partitions == {A, B}
+    carried_out(transaction, transaction.markers_written(NOW))
+    assert transaction.record.successor == (ID, EPOCH + 1)
+
+
+def test_what_comes_late_of_an_ended_transaction_never_gets_into_the_next_one() -> None:
+    transaction = ended()
+    assert errors(transaction.add_partitions(ID, EPOCH, [A], "late", NOW, EPOCH_EACH)) == [FENCED]
+    carried_out(transaction, transaction.add_partitions(ID, EPOCH + 1, [A], "next", NOW, EPOCH_EACH))
+    assert errors(transaction.add_partitions(ID, EPOCH, [A], "late", NOW, EPOCH_EACH)) == [FENCED]
+    assert transaction.verify(ID, EPOCH, [A]) == {A: FENCED}
+    without = made(ONGOING)  # as it was before: the late one is taken for part of the transaction that is open now
+    carried_out(without, without.end(ID, EPOCH, True, "r", NOW))
+    carried_out(without, without.markers_written(NOW))
+    carried_out(without, without.add_partitions(ID, EPOCH, [A], "next", NOW))
+    assert without.verify(ID, EPOCH, [A]) == {A: NONE}
+
+
+@pytest.mark.parametrize(
+    ("state", "again_commit", "again_abort", "now_commit", "now_abort"),
+    [
+        (EMPTY, FENCED, FENCED, INVALID, NONE),
+        (COMPLETE_ABORT, INVALID, NONE, INVALID, NONE),
+        (COMPLETE_COMMIT, NONE, INVALID, INVALID, NONE),
+        (PREPARE_COMMIT, CONCURRENT, INVALID, CONCURRENT, CONCURRENT),
+        (PREPARE_ABORT, INVALID, CONCURRENT, CONCURRENT, CONCURRENT),
+        (ONGOING, FENCED, FENCED, NONE, NONE),
+    ],
+)
+def test_the_end_of_what_is_not_ongoing_is_kafkas_table(
+    state: TransactionState,
+    again_commit: ErrorCode,
+    again_abort: ErrorCode,
+    now_commit: ErrorCode,
+    now_abort: ErrorCode,
+) -> None:
+    cases = ((EPOCH - 1, True, again_commit), (EPOCH - 1, False, again_abort), (EPOCH, True, now_commit))
+    for epoch, is_commit, expected in (*cases, (EPOCH, False, now_abort)):
+        transaction = made(state, client_version=EPOCH_EACH)
+        out = transaction.end_each(ID, epoch, is_commit, "r", NOW + 9)
+        if isinstance(out[0], Write):
+            out = transaction.written(NONE)
+            assert transaction.record.start_ms == (NOW if state is ONGOING else NOW + 9)
+        assert errors(out) == [expected], (epoch, is_commit)
+        if expected is NONE:
+            assert isinstance(out[0], Answer)
+            assert (out[0].producer_id, out[0].producer_epoch) == transaction.record.successor
+        transaction.check()
+    for producer_id, epoch, expected in ((ID + 1, EPOCH, MAPPING), (ID, EPOCH - 2, FENCED), (ID, EPOCH + 1, FENCED)):
+        assert errors(made(state).end_each(producer_id, epoch, True, "r", NOW)) == [expected]
+
+
+def test_who_asked_without_an_epoch_for_each_may_not_ask_again_with_the_one_before() -> None:
+    assert errors(made(COMPLETE_COMMIT).end_each(ID, EPOCH - 1, True, "r", NOW)) == [FENCED]
+
+
+def test_an_abort_of_nothing_raises_the_epoch_too_and_writes_no_markers_anywhere() -> None:
+    transaction = made(EMPTY)
+    answer, markers = carried_out(transaction, transaction.end_each(ID, EPOCH, False, "r", NOW + 5))
+    assert answer == Answer("r", NONE, ID, EPOCH + 1)
+    assert isinstance(markers, SendMarkers)
+    assert not markers.record.partitions
+    carried_out(transaction, transaction.markers_written(NOW))
+    assert transaction.state is COMPLETE_ABORT
+
+
+def test_an_end_without_epochs_left_hands_the_producer_to_a_fresh_id() -> None:
+    transaction = made(ONGOING, EXHAUSTED_EPOCH)
+    assert not made(ONGOING, EXHAUSTED_EPOCH - 1).needs_producer_id_after(ID, EXHAUSTED_EPOCH - 1, True)
+    assert not made(EMPTY, EXHAUSTED_EPOCH).needs_producer_id_after(ID, EXHAUSTED_EPOCH, True)
+    assert transaction.needs_producer_id_after(ID, EXHAUSTED_EPOCH, True)
+    out = carried_out(transaction, transaction.end_each(ID, EXHAUSTED_EPOCH, True, "r", NOW, 50))
+    assert out == [Answer("r", NONE, 50, 0), SendMarkers(transaction.record)]
+    assert (transaction.record.producer_id, transaction.record.producer_epoch) == (ID, LAST_EPOCH), "of the markers"
+    found = Transaction("id", read_transaction_value(transaction_value(transaction.record)))
+    for each in (transaction, found):  # the next coordinator knows as much
+        each.check()
+        assert errors(each.end_each(ID, EXHAUSTED_EPOCH, True, "again", NOW)) == [CONCURRENT]
+        assert errors(each.add_partitions(50, 0, [A], "early", NOW, EPOCH_EACH)) == [CONCURRENT]
+        assert each.verify(50, 0, [A]) == {A: CONCURRENT}
+        carried_out(each, each.markers_written(NOW))
+    found = Transaction("id", read_transaction_value(transaction_value(transaction.record)))
+    for each in (transaction, found):
+        assert (each.record.producer_id, each.record.producer_epoch) == (50, 0)
+        assert each.end_each(ID, EXHAUSTED_EPOCH, True, "again", NOW) == [Answer("again", NONE, 50, 0)]
+        assert errors(each.end_each(ID, EXHAUSTED_EPOCH - 1, True, "again", NOW)) == [MAPPING]
+        assert errors(each.add_partitions(ID, EXHAUSTED_EPOCH, [A], "late", NOW, EPOCH_EACH)) == [MAPPING]
+        carried_out(each, each.add_partitions(50, 0, [A], "next", NOW, EPOCH_EACH))
+
+
+def test_who_writes_with_its_next_id_while_the_last_record_is_on_its_way_is_told_to_come_again() -> None:
+    transaction = made(ONGOING, EXHAUSTED_EPOCH)
+    carried_out(transaction, transaction.end_each(ID, EXHAUSTED_EPOCH, True, "r", NOW, 50))
+    transaction.markers_written(NOW)
+    assert errors(transaction.add_partitions(50, 0, [A], "early", NOW, EPOCH_EACH)) == [CONCURRENT]
+    assert errors(transaction.end_each(50, 0, False, "early", NOW)) == [CONCURRENT]
+
+
+def test_a_producer_whose_transaction_took_too_long_may_ask_how_it_ended_and_goes_on() -> None:
+    transaction = made(ONGOING)
+    carried_out(transaction, transaction.time_out(NOW + 60_001, EPOCH_EACH))
+    assert transaction.record.producer_epoch == EPOCH + 1
+    assert errors(transaction.add_partitions(ID, EPOCH, [B], "r", NOW, EPOCH_EACH)) == [FENCED]
+    carried_out(transaction, transaction.markers_written(NOW))
+    assert errors(transaction.end_each(ID, EPOCH, True, "r", NOW)) == [INVALID]
+    assert transaction.end_each(ID, EPOCH, False, "r", NOW) == [Answer("r", NONE, ID, EPOCH + 1)]
+    carried_out(transaction, transaction.add_partitions(ID, EPOCH + 1, [B], "r", NOW, EPOCH_EACH))
+
+
+def test_the_last_epoch_is_nobodys_also_where_a_transaction_took_too_long() -> None:
+    transaction = made(ONGOING, EXHAUSTED_EPOCH)
+    carried_out(transaction, transaction.time_out(NOW + 60_001, EPOCH_EACH))
+    carried_out(transaction, transaction.markers_written(NOW))
+    found = Transaction("id", read_transaction_value(transaction_value(transaction.record)))
+    for each in (transaction, found):
+        assert each.record.producer_epoch == LAST_EPOCH
+        assert errors(each.end_each(ID, EXHAUSTED_EPOCH, False, "r", NOW)) == [FENCED]
+        assert errors(each.init((ID, EXHAUSTED_EPOCH), 1, "r", NOW)) == [FENCED]
+        assert carried_out(each, each.init(None, 1, "r", NOW, 50)) == [Answer("r", NONE, 50, 0)]
+
+
+def test_another_producer_fences_by_the_epoch_after_that_of_the_end() -> None:
+    transaction = made(ONGOING)
+    carried_out(transaction, transaction.init(None, 1, "r", NOW, version=EPOCH_EACH))
+    assert (transaction.state, transaction.record.producer_epoch) == (PREPARE_ABORT, EPOCH + 1)
+    carried_out(transaction, transaction.markers_written(NOW))
+    assert carried_out(transaction, transaction.init(None, 1, "r", NOW)) == [Answer("r", NONE, ID, EPOCH + 2)]
+    for epoch in (EPOCH, EPOCH + 1):
+        assert errors(transaction.end_each(ID, epoch, False, "r", NOW)) == [FENCED]
+        assert errors(transaction.init((ID, epoch), 1, "r", NOW)) == [FENCED]
+
+
+def test_who_lost_the_answer_to_its_end_is_told_the_same_epoch_when_it_begins_anew() -> None:
+    transaction = ended()
+    found = Transaction("id", read_transaction_value(transaction_value(transaction.record)))
+    for each in (transaction, found):
+        assert carried_out(each, each.init((ID, EPOCH), 1, "r", NOW)) == [Answer("r", NONE, ID, EPOCH + 1)]
+
+
+def test_a_fence_that_was_not_written_is_tried_again_with_the_same_epoch() -> None:
+    transaction = made(ONGOING)
+    for _ in range(2):
+        transaction.init(None, 1, "r", NOW, version=EPOCH_EACH)
+        transaction.written(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        transaction.check()
+        assert transaction.record.producer_epoch == EPOCH
+    carried_out(transaction, transaction.init(None, 1, "r", NOW, version=EPOCH_EACH))
+    assert transaction.record.producer_epoch == EPOCH + 1
+
+
 # --- random histories ---------------------------------------------------------------------------------------------
 
 FAILURES = st.sampled_from(
@@ -405,8 +575,16 @@ FAILURES = st.sampled_from(
 class Histories(RuleBasedStateMachine):
     """Producers come, go on, write, end and are late; the log fails; the coordinator moves."""
 
+    @initialize(versions=st.sampled_from([(0,), (EPOCH_EACH,), (0, EPOCH_EACH)]))
+    def cluster(self, versions: tuple[int, ...]) -> None:
+        """By which versions of transactions clients go, and now and then the cluster."""
+        self.versions = versions
+
     def __init__(self) -> None:
         super().__init__()
+        self.versions: tuple[int, ...] = (0,)
+        self.begun: dict[tuple[int, int], int] = {}
+        """(id, epoch) -> when the transaction began that was the only one to have them."""
         self.now = NOW
         self.transaction = Transaction("id", TransactionRecord(ID, -1, 1_000))
         self.logged: TransactionRecord | None = None
@@ -425,7 +603,10 @@ class Histories(RuleBasedStateMachine):
                 assert self.writing is None
                 self.writing = instruction
             elif isinstance(instruction, SendMarkers):
-                assert self.logged == instruction.record
+                assert self.logged is not None
+                assert self.logged._replace(last_producer_id=-1, last_producer_epoch=-1) == instruction.record._replace(
+                    last_producer_id=-1, last_producer_epoch=-1
+                )
                 record = instruction.record
                 known = self.decided.setdefault((record.producer_id, 0, record.start_ms), record.state)
                 assert known is record.state, "decided twice"
@@ -442,21 +623,26 @@ class Histories(RuleBasedStateMachine):
         if expected is not None and expected[1] < 0:
             expected = None
         self.fresh += 1
-        self.tell(self.transaction.init(expected, 1_000, "init", self.now, self.fresh))
+        self.tell(self.transaction.init(expected, 1_000, "init", self.now, self.fresh, self.version()))
 
     @rule(partition=st.integers(0, 3), back=st.integers(1, 3))
     def add(self, partition: int, back: int) -> None:
         producer = self.producers[max(-back, -len(self.producers))]
         self.now += 1  # no two transactions begin at the same time
         before = self.writing
-        self.tell(self.transaction.add_partitions(*producer, [("t", partition)], "add", self.now))
+        self.tell(self.transaction.add_partitions(*producer, [("t", partition)], "add", self.now, self.version()))
         if self.writing is not before:
             assert producer == (self.transaction.record.producer_id, self.transaction.record.producer_epoch)
 
     @rule(is_commit=st.booleans(), back=st.integers(1, 3))
     def end(self, is_commit: bool, back: int) -> None:
         producer = self.producers[max(-back, -len(self.producers))]
-        self.tell(self.transaction.end(*producer, is_commit, "end", self.now))
+        self.now += 1
+        if self.version() == EPOCH_EACH:
+            self.fresh += 1
+            self.tell(self.transaction.end_each(*producer, is_commit, "end", self.now, self.fresh))
+        else:
+            self.tell(self.transaction.end(*producer, is_commit, "end", self.now))
 
     @precondition(lambda self: self.writing is not None)
     @rule(error=FAILURES)
@@ -465,7 +651,17 @@ class Histories(RuleBasedStateMachine):
         assert write is not None
         if error is NONE:
             self.logged = write.record
+            self.look_at_epochs(write.record)
         self.tell(self.transaction.written(error))
+
+    def look_at_epochs(self, record: TransactionRecord | None) -> None:
+        """Where each transaction has an epoch of its own, no two have the same."""
+        if record is not None and record.state is ONGOING and self.versions == (EPOCH_EACH,):
+            began = self.begun.setdefault((record.producer_id, record.producer_epoch), record.start_ms)
+            assert began == record.start_ms, "two transactions with one epoch"
+
+    def version(self) -> int:
+        return self.versions[self.now % len(self.versions)]
 
     @precondition(lambda self: self.markers is not None and self.writing is None)
     @rule()
@@ -476,7 +672,7 @@ class Histories(RuleBasedStateMachine):
     @rule(ms=st.integers(1, 1_500))
     def time_goes_by(self, ms: int) -> None:
         self.now += ms
-        self.tell(self.transaction.time_out(self.now))
+        self.tell(self.transaction.time_out(self.now, self.version()))
 
     @rule()
     def exhaust(self) -> None:
@@ -492,10 +688,11 @@ class Histories(RuleBasedStateMachine):
         """A record on its way may, or may not, be found by the next coordinator."""
         if self.writing is not None and is_there and self.writing.record is not None:
             self.logged = self.writing.record
+            self.look_at_epochs(self.logged)
         self.writing, self.markers = None, None
         self.transaction.resign()
         assert self.logged is not None
-        found = self.logged._replace(last_producer_id=-1, last_producer_epoch=-1)
+        found = read_transaction_value(transaction_value(self.logged))
         self.transaction, self.logged = Transaction("id", found), found
         self.tell(self.transaction.resume())
 

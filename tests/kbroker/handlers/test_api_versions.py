@@ -20,7 +20,11 @@ async def test_every_version_lists_what_has_a_handler(ask: Ask, version: int) ->
     assert answer.error_code is ErrorCode.NONE
     versions = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
     assert versions[18] == (0, 4)
-    assert versions[0][1] == 11
+    assert (versions[0][1], versions[26][1], versions[28][1]) == (12, 5, 5), "whether or not transactions go so"
+    supported = [(each.name, each.min_version, each.max_version) for each in answer.supported_features]
+    assert supported == ([("transaction.version", 0, 2)] if version == 4 else [])
+    assert answer.finalized_features_epoch == (0 if version >= 3 else -1)
+    assert not answer.finalized_features
     assert versions[1] == (4, 17)
     assert versions[23][0] <= 2 <= versions[23][1]
     assert versions[68] == versions[69] == (0, 1)

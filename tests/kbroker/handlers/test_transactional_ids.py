@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest
 from kbroker.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -19,6 +20,7 @@ from kbroker.protocol.messages.transactions import (
     InitProducerIdRequest,
     ListTransactionsRequest,
 )
+from kbroker.protocol.records.builder import BatchBuilder
 from tests.kbroker.asking import Ask, coordinator_of
 
 NONE = ErrorCode.NONE
@@ -221,3 +223,104 @@ async def test_transactions_are_listed_by_state_producer_and_age(producer: Produ
         assert producer.transactional_id not in await listed(duration_filter=3_600_000)
         await asyncio.sleep(0.005)
         assert producer.transactional_id in await listed(duration_filter=1)
+
+
+# --- an epoch for each transaction ----------------------------------------------------------------------------------
+
+
+class EachProducer(Producer):
+    """One whose transactions have an epoch of their own, from version 12 of Produce on; else it goes as before."""
+
+    async def produce(self, partition: int, version: int, epoch: int, sequence: int = 0) -> ErrorCode:
+        builder = BatchBuilder()
+        builder.append(b"k", b"of epoch %d" % epoch, (), 1_000)
+        records = builder.build(self.producer_id, epoch, sequence, transactional=True)
+        data = ProduceRequest.PartitionProduceData(index=partition, records=records)
+        request = ProduceRequest(
+            transactional_id=self.transactional_id,
+            acks=-1,
+            timeout_ms=20_000,
+            topic_data=[ProduceRequest.TopicProduceData(name=self.topic, partition_data=[data])],
+        )
+        async with asyncio.timeout(TIMEOUT):
+            while True:
+                answer = await self.ask(request, version)
+                code: ErrorCode = answer.responses[0].partition_responses[0].error_code
+                if not code.retriable:
+                    return code
+                await asyncio.sleep(0.01)
+
+    async def end_each(self, commit: bool = True, epoch: int | None = None) -> Any:
+        """Asks again while the markers are being written."""
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=self.producer_id,
+            producer_epoch=self.epoch if epoch is None else epoch,
+            committed=commit,
+        )
+        async with asyncio.timeout(TIMEOUT):
+            while True:
+                answer = await self.ask(request, 5)
+                if answer.error_code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                    return answer
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def each(producer: Producer) -> EachProducer:
+    made = EachProducer(producer.ask, producer.topic)
+    await made.begin()
+    return made
+
+
+@pytest.mark.parametrize(
+    ("has_epoch_each", "told"), [(False, NONE), (True, ErrorCode.INVALID_PRODUCER_EPOCH)], ids=["as before", "refused"]
+)
+async def test_a_late_produce_of_an_ended_transaction_gets_into_the_next_one_only_without_an_epoch_for_each(
+    each: EachProducer, has_epoch_each: bool, told: ErrorCode
+) -> None:
+    version, first = 12 if has_epoch_each else 11, each.epoch
+    if not has_epoch_each:
+        assert await each.add(0, 1) == {0: NONE, 1: NONE}
+    assert await each.produce(0, version, first) is NONE  # another for partition 1 is still on its way
+    if has_epoch_each:
+        each.epoch = (await each.end_each()).producer_epoch
+    else:
+        assert await each.end() is NONE
+        await each.until("CompleteCommit")
+        assert await each.add(0, 1) == {0: NONE, 1: NONE}
+    assert await each.produce(0, version, each.epoch, sequence=0 if has_epoch_each else 1) is NONE
+    assert await each.produce(1, version, first) is told, "it arrives now"
+
+
+async def test_who_produces_takes_part_in_the_transaction_and_its_end_brings_the_next_epoch(each: EachProducer) -> None:
+    for commit in (True, False, True):
+        before = each.epoch
+        for partition in (0, 2):
+            assert await each.produce(partition, 12, before) is NONE
+        found = await each.describe()
+        assert (found.transaction_state, [list(topic.partitions) for topic in found.topics]) == ("Ongoing", [[0, 2]])
+        answer = await each.end_each(commit)
+        assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (NONE, each.producer_id, before + 1)
+        again = await each.end_each(commit)
+        assert (again.error_code, again.producer_epoch) == (NONE, before + 1), "its answer might have been lost"
+        assert (await each.end_each(not commit)).error_code is ErrorCode.INVALID_TXN_STATE
+        each.epoch = answer.producer_epoch
+    answer = await each.end_each(commit=False)  # of nothing
+    assert (answer.error_code, answer.producer_epoch) == (NONE, each.epoch + 1)
+
+
+async def test_a_producer_whose_epoch_another_has_raised_is_fenced_also_where_it_produces(each: EachProducer) -> None:
+    assert await each.produce(0, 12, each.epoch) is NONE
+    old = each.epoch
+    async with asyncio.timeout(TIMEOUT):
+        while True:
+            request = InitProducerIdRequest(transactional_id=each.transactional_id, transaction_timeout_ms=60_000)
+            answer = await each.ask(request, 5)
+            if answer.error_code is not ErrorCode.CONCURRENT_TRANSACTIONS:
+                break
+            await asyncio.sleep(0.01)
+    assert answer.producer_epoch > old
+    assert await each.produce(1, 12, old) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert await each.produce(0, 12, old, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (await each.end_each(epoch=old)).error_code is ErrorCode.PRODUCER_FENCED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,12 +28,13 @@ class PlayedVerifier:
     def __init__(self, played: Played, at_once: bool = True) -> None:
         self.says: dict[Key, ErrorCode] = {}
         self.asked: list[tuple[Transaction, list[Key]]] = []
+        self.added: list[tuple[Transaction, list[Key]]] = []
         self.waiting: list[Done] = []
         self.at_once = at_once
         played.replicas.verifier = self
 
-    def verify(self, transaction: Transaction, partitions: list[Key], done: Done) -> None:
-        self.asked.append((transaction, partitions))
+    def verify(self, transaction: Transaction, partitions: list[Key], done: Done, adds: bool = False) -> None:
+        (self.added if adds else self.asked).append((transaction, partitions))
         if self.at_once:
             done(self.says)
         else:
@@ -214,3 +216,73 @@ def test_an_error_that_a_client_does_not_know_is_told_as_one_it_knows() -> None:
     assert spoken(ErrorCode.TRANSACTION_ABORTABLE, knows_abortable=True) is ErrorCode.TRANSACTION_ABORTABLE
     assert spoken(ErrorCode.TRANSACTION_ABORTABLE, knows_abortable=False) is ErrorCode.INVALID_TXN_STATE
     assert spoken(ErrorCode.PRODUCER_FENCED, knows_abortable=False) is ErrorCode.PRODUCER_FENCED
+
+
+# --- partitions that are added by being produced to ---------------------------------------------------------------
+
+
+async def test_from_version_12_on_the_first_batch_adds_its_partition_whatever_the_setting(played: Played) -> None:
+    await played.lead((0, 1))
+    verifier = PlayedVerifier(played)
+    for number, is_enabled in enumerate((True, False)):
+        played.replicas.config = replace(played.replicas.config, transaction_partition_verification_enable=is_enabled)
+        assert codes(await send(played, (number, in_transaction()), version=12)) == [0]
+        assert verifier.added == [(MINE, [(TOPIC, each)]) for each in range(number + 1)]
+    assert codes(await send(played, (0, in_transaction(sequence=1)), version=12)) == [0]
+    assert len(verifier.added) == 2
+    assert not verifier.asked
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        *((each, ErrorCode.NOT_ENOUGH_REPLICAS) for each in (13, 14, 15, 16)),
+        (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.CONCURRENT_TRANSACTIONS),
+        (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_EPOCH),
+        (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    ],
+)
+async def test_what_is_not_added_is_not_appended(played: Played, said: int, told: ErrorCode) -> None:
+    await played.lead()
+    PlayedVerifier(played).says[TOPIC, 0] = ErrorCode(said)
+    assert codes(await send(played, (0, in_transaction()), version=12)) == [told]
+    assert end_offset(played) == 0
+
+
+async def test_an_epoch_that_the_partition_has_left_behind_is_refused_without_asking(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played)
+    assert codes(await send(played, (0, in_transaction()), version=12)) == [0]
+    await write(played, marker(0, epoch=1))
+    for version in (11, 12):
+        answers = await send(played, (0, in_transaction(sequence=1)), version=version)
+        assert codes(answers) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert len(verifier.added) == 1
+    assert not verifier.asked
+
+
+async def test_the_marker_of_the_transaction_before_leaves_the_next_one_its_right_to_append(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played)
+    assert codes(await send(played, (0, in_transaction()), version=12)) == [0]
+    verifier.at_once = False
+    waiting = begin(played, (0, in_transaction(epoch=1)), version=12)
+    await write(played, marker(0, epoch=1))  # ends the first one
+    verifier.answer()
+    assert codes(answers_of(await asyncio.wait_for(waiting, 10))) == [0]
+    waiting = begin(played, (0, in_transaction(epoch=2)), version=12)
+    await write(played, marker(0, epoch=2))
+    await write(played, marker(0, epoch=3))  # and this one its own, before it was appended
+    verifier.answer()
+    assert codes(answers_of(await asyncio.wait_for(waiting, 10))) == [ErrorCode.INVALID_TXN_STATE]
+
+
+async def test_a_producer_that_is_unknown_here_begins_its_transaction_with_sequence_nought(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    waiting = begin(played, (0, in_transaction(sequence=1)), version=12)
+    verifier.answer()
+    answers = answers_of(await asyncio.wait_for(waiting, 10))
+    assert codes(answers) == [ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER]
+    verifier.at_once = True
+    assert codes(await send(played, (0, in_transaction()), (0, in_transaction(sequence=1)), version=12)) == [0, 0]
