@@ -249,18 +249,9 @@ class Broker:
         self._producer_ids = ProducerIdManager(self._allocate_producer_ids)
         self._groups = GroupCoordinator(config, self._replicas, self._workers.loading)
         self._features = ClusterFeatures(self.zookeeper)
-        await self._features.watch()
-        if self._features.unsupported:
-            text = f"the cluster has {', '.join(self._features.unsupported)}, which this broker does not support"
-            raise StartError(f"{text}: use the newer kbroker that it was made with")
-        markers = MarkerSender(
-            self.broker_id,
-            metadata,
-            listener,
-            LocalMarkers(self._replicas, self._groups.transaction_ended, config.request_timeout_ms),
-            config.request_timeout_ms,
-            connections,
-        )
+        await self._features.begin()
+        local = LocalMarkers(self._replicas, self._groups.transaction_ended, config.request_timeout_ms)
+        markers = MarkerSender(self.broker_id, metadata, listener, local, config.request_timeout_ms, connections)
         self._transactions = TransactionCoordinator(
             config,
             self._replicas,
@@ -269,11 +260,10 @@ class Broker:
             self._workers.loading,
             version=lambda: self._features.transaction_version,
         )
-        self._verifier = TransactionVerifier(
+        self._verifier = self._replicas.verifier = TransactionVerifier(
             metadata, self.broker_id, listener, self._transactions.partition_for, config.request_timeout_ms, connections
         )
         self._verifier.here = self._transactions
-        self._replicas.verifier = self._verifier
         self._replicas.on_leadership_change = self._leadership_changed
         self._replicas.on_partitions_removed = self._groups.partitions_removed
         self.services = Services(

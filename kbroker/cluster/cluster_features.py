@@ -11,6 +11,7 @@ from kbroker.controller.features import TRANSACTION_VERSION, Levels, incompatibi
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration, MalformedZnode
 from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.protocol.config_def import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +36,13 @@ class ClusterFeatures:
     def unsupported(self) -> list[str]:
         """What counts and is not supported here."""
         return unsupported(self.levels)
+
+    async def begin(self) -> None:
+        """Watch; raises ConfigError where this broker cannot do what the others do together."""
+        await self.watch()
+        if self.unsupported:
+            text = f"the cluster has {', '.join(self.unsupported)}, which this broker does not support"
+            raise ConfigError(f"{text}: use the newer kbroker that it was made with")
 
     async def watch(self) -> None:
         """Read the levels, and again after every change from now on; also in a later session."""

@@ -9,7 +9,7 @@ from kbroker.controller.features import Update
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.demands import nothing
+from kbroker.handlers.demands import ALTER, nothing, on_cluster
 from kbroker.handlers.metadata import cluster_operations
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -57,7 +57,7 @@ def describe_cluster(
     return answer
 
 
-@handles(UpdateFeaturesRequest)
+@handles(UpdateFeaturesRequest, on_cluster(ALTER))
 async def update_features(
     services: Services, ctx: RequestContext, request: UpdateFeaturesRequest
 ) -> UpdateFeaturesResponse:

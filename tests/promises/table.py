@@ -269,13 +269,15 @@ PROMISES = (
             Mutant(
                 "a fenced producer goes on",
                 "kbroker/coordinator/transaction.py",
-                "        return NONE if producer_epoch == self.record.producer_epoch else FENCED\n",
+                "        return NONE if producer_epoch == record.producer_epoch else FENCED\n",
                 "        return NONE\n",
             ),
             Mutant(
                 "what was committed can be aborted",
                 "kbroker/coordinator/transaction.py",
+                "    (ONGOING, False): PREPARE_ABORT,\n    (COMPLETE_COMMIT, True): NONE,\n"
                 "    (COMPLETE_COMMIT, False): INVALID,\n",
+                "    (ONGOING, False): PREPARE_ABORT,\n    (COMPLETE_COMMIT, True): NONE,\n"
                 "    (COMPLETE_COMMIT, False): NONE,\n",
             ),
             Mutant(
@@ -289,6 +291,43 @@ PROMISES = (
                 "kbroker/coordinator/transaction_coordinator.py",
                 "            ending.is_over = True\n",
                 "            pass\n",
+            ),
+        ),
+    ),
+    Promise(
+        "Where each transaction has an epoch of its own, what comes late of an ended one never gets into the next",
+        (
+            f"{COORDINATOR}/test_transaction.py::test_what_comes_late_of_an_ended_transaction_never_gets_into_the_next_one",
+            f"{COORDINATOR}/test_transaction.py::test_an_end_without_epochs_left_hands_the_producer_to_a_fresh_id",
+            "tests/kbroker/replica/test_verification.py"
+            "::test_the_marker_of_the_transaction_before_leaves_the_next_one_its_right_to_append",
+            "tests/kbroker/replica/test_verification.py"
+            "::test_from_version_12_on_the_first_batch_adds_its_partition_whatever_the_setting",
+        ),
+        (
+            Mutant(
+                "the end leaves the epoch as it is",
+                "kbroker/coordinator/transaction.py",
+                "            producer_epoch=record.producer_epoch + 1,\n            state=following,\n",
+                "            producer_epoch=record.producer_epoch,\n            state=following,\n",
+            ),
+            Mutant(
+                "the next coordinator does not know the id that the producer was given",
+                "kbroker/coordinator/transaction_records.py",
+                "        next_producer_id=record.next_producer_id,\n",
+                "",
+            ),
+            Mutant(
+                "the marker of one transaction keeps the next from being appended",
+                "segment/producer_state.py",
+                "        return self.adds and header.is_control and header.producer_epoch == self.epoch\n",
+                "        return False\n",
+            ),
+            Mutant(
+                "a Produce that adds its partition adds it nowhere where nothing is verified",
+                "kbroker/replica/replica_manager.py",
+                "not (adds or self.config.transaction_partition_verification_enable):\n            return None\n",
+                "not self.config.transaction_partition_verification_enable:\n            return None\n",
             ),
         ),
     ),
