@@ -252,13 +252,9 @@ class Broker:
         await self._features.begin()
         local = LocalMarkers(self._replicas, self._groups.transaction_ended, config.request_timeout_ms)
         markers = MarkerSender(self.broker_id, metadata, listener, local, config.request_timeout_ms, connections)
+        replicas, features = self._replicas, self._features
         self._transactions = TransactionCoordinator(
-            config,
-            self._replicas,
-            self._producer_ids,
-            markers,
-            self._workers.loading,
-            version=lambda: self._features.transaction_version,
+            config, replicas, self._producer_ids, markers, features, self._workers.loading
         )
         self._verifier = self._replicas.verifier = TransactionVerifier(
             metadata, self.broker_id, listener, self._transactions.partition_for, config.request_timeout_ms, connections
@@ -451,10 +447,7 @@ class Broker:
         log.warning("ZooKeeper and the controller are silent for %g s: leading on as before", PROOF_S)
 
     async def _look_at_brokers(self) -> None:
-        """A broker without the newer group protocol could not go on with its groups: then nobody may begin one.
-
-        One that does not support a feature that counts ends by itself, if it is Kafka's: here is told why.
-        """
+        """A broker without the newer group protocol could not go on with its groups: then nobody may begin one."""
         try:
             brokers = await self.zookeeper.brokers()
         except ZooKeeperError as error:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.coordinator.append_errors import transaction_error
@@ -69,6 +69,14 @@ class TransactionsPartition(OwnedPartition):
     """Whose markers are being written."""
 
 
+class Features(Protocol):
+    """What is asked of the ClusterFeatures."""
+
+    @property
+    def transaction_version(self) -> int:
+        """From 2 on each transaction has an epoch of its own."""
+
+
 class TransactionCoordinator:
     """See the module. `start` before the first leadership comes, `stop` before the log closes."""
 
@@ -78,18 +86,17 @@ class TransactionCoordinator:
         replicas: ReplicaManager,
         producer_ids: ProducerIdManager,
         markers: MarkerSender,
+        features: Features,
         executor: Executor | None = None,
         clock: Callable[[], int] = steady_ms,
-        version: Callable[[], int] = lambda: 0,
     ) -> None:
-        """`version`: the cluster's transaction.version."""
         self.config = config
         self.topic = TopicOnce(TRANSACTIONS_TOPIC)
         self._replicas = replicas
         self._producer_ids = producer_ids
         self._markers = markers
         self._clock = clock
-        self._version = version
+        self._features = features
         self._chores: set[asyncio.Task[None]] = set()
         self._owned = OwnedPartitions(
             TRANSACTIONS_TOPIC,
@@ -210,7 +217,9 @@ class TransactionCoordinator:
         return await self._answer(
             owned,
             transaction,
-            lambda request: transaction.init(expected, timeout_ms, request, self._clock(), fresh, self._version()),
+            lambda request: transaction.init(
+                expected, timeout_ms, request, self._clock(), fresh, self._features.transaction_version
+            ),
         )
 
     def add_partitions(
@@ -308,7 +317,9 @@ class TransactionCoordinator:
             async for transaction in self._each(owned):
                 if transaction.is_too_long(self._clock()):
                     log.info("transaction %s has taken too long and is aborted", transaction.transactional_id)
-                    self._carry_out(owned, transaction, transaction.time_out(self._clock(), self._version()))
+                    self._carry_out(
+                        owned, transaction, transaction.time_out(self._clock(), self._features.transaction_version)
+                    )
 
     async def expire_transactional_ids(self) -> None:
         """Forget the ids that nobody has used for long."""

@@ -59,6 +59,7 @@ class Coordinated:
             transaction_remove_expired_transaction_cleanup_interval_ms=3_600_000,
         )
         self.producer_ids = SimpleNamespace(next_id=self._next_id)
+        self.features = SimpleNamespace(transaction_version=0)
         self.given_ids = 0
         self.no_ids = False
         self.leader_epoch = -1
@@ -78,7 +79,7 @@ class Coordinated:
         )
         config: Any = self.config
         producer_ids: Any = self.producer_ids
-        made = TransactionCoordinator(config, replicas, producer_ids, markers, clock=lambda: self.now)
+        made = TransactionCoordinator(config, replicas, producer_ids, markers, self.features, clock=lambda: self.now)
         replicas.on_leadership_change = made.leadership_changed
         return made
 
