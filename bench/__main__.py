@@ -25,6 +25,7 @@ SECTIONS = (
     "client",
     "compaction",
     "spark",
+    "verify",
 )
 COMPARED = {
     "broker": "One broker, one machine, one run",
@@ -35,7 +36,7 @@ COMPARED = {
     "stalls": "Waits of an honest client beside others",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
-SCALED = ("client", "compaction", "spark")
+SCALED = ("client", "compaction", "spark", "verify")
 """Sections whose `main` takes a scale."""
 RESULTS = Path("build")
 

@@ -15,7 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kbroker.verify.history import FAIL, INFO, INVOKE, NEMESIS, OK, Event
+from kbroker.verify.history import FAIL, INFO, INVOKE, NEMESIS, OK, Event, decode
+from kbroker.verify.line_reader import Begun, LineReader
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -155,6 +156,13 @@ class Rows:
         for append, value in zip(self._appends, values, strict=True):
             append(value)
 
+    def extend(self, rows: memoryview, count: int) -> None:
+        """Add rows that lie one behind the other."""
+        width = len(self.columns)
+        table = np.frombuffer(rows, dtype=np.int64, count=count * width).reshape(count, width)
+        for number, column in enumerate(self.columns):
+            column.frombytes(np.ascontiguousarray(table[:, number]).tobytes())
+
     def taken(self) -> list[Ints]:
         """The columns, which are given away: memory is not held twice."""
         found = [np.frombuffer(column, dtype=np.int64) for column in self.columns]
@@ -181,7 +189,7 @@ class ColumnsBuilder:
         self.admin: list[tuple[int, list[Any]]] = []
         self.faults: list[FaultEvent] = []
         self.row = 0
-        self._waiting: dict[Any, Event] = {}
+        self.waiting: dict[Any, Begun] = {}
         self._positions: dict[int, set[int]] = {}
         """Process -> keys that it was given to read."""
 
@@ -190,17 +198,17 @@ class ColumnsBuilder:
         if event.process == NEMESIS:
             self.faults.append(FaultEvent(event.time, event.f, event.operations))
         elif event.type == INVOKE:
-            self._waiting[event.process] = event
+            self.waiting[event.process] = event.index, event.time, bool(event.more.get("final")), event
         elif event.type in TYPES:
-            invocation = self._waiting.pop(event.process, None)
-            self._operation(event, event if invocation is None else invocation)
+            begun = self.waiting.pop(event.process, None)
+            self._operation(event, (event.index, event.time, False, event) if begun is None else begun)
 
     def build(self) -> Columns:
         """The history as columns; what was invoked and never completed is what nobody knows."""
-        for invocation in list(self._waiting.values()):
-            lost = Event(-1, invocation.process, INFO, invocation.f, invocation.operations, NEVER, invocation.more)
-            self._operation(lost, invocation)
-        self._waiting.clear()
+        for begun in self.waiting.values():
+            said = begun[3] if isinstance(begun[3], Event) else decode(begun[3], 0)
+            self._operation(Event(-1, said.process, INFO, said.f, said.operations, NEVER, said.more), begun)
+        self.waiting.clear()
         return Columns(
             self.processes.names,
             self.keys.names,
@@ -218,7 +226,17 @@ class ColumnsBuilder:
             self.faults,
         )
 
-    def _operation(self, event: Event, invocation: Event) -> None:
+    def extend(self, reader: LineReader) -> None:
+        """Take the rows of a reader of lines."""
+        for rows, view, count in (
+            (self.operations, reader.operation_rows, reader.operations),
+            (self.sends, reader.send_rows, reader.sends),
+            (self.reads, reader.read_rows, reader.reads),
+        ):
+            rows.extend(view, count)
+        self.row += reader.operations
+
+    def _operation(self, event: Event, begun: Begun) -> None:
         process = self.processes.number(event.process)
         kind = KINDS.index(event.f) if event.f in KINDS else ADMIN
         row = self.row
@@ -228,12 +246,12 @@ class ColumnsBuilder:
             process,
             kind,
             TYPES.index(event.type),
-            invocation.index,
+            begun[0],
             event.index,
-            invocation.time,
+            begun[1],
             event.time,
             more.get("commit_time", -1),
-            bool(more.get("final") or invocation.more.get("final")),
+            bool(more.get("final")) or begun[2],
         )
         if kind == ADMIN:
             self.admin.append((row, event.operations))
