@@ -17,7 +17,7 @@ MINUTES ?= 10
 SEED ?=
 ROUND ?= 0
 
-.PHONY: help setup compile run test quick soak mutants compat compat-spark test-pure lint format docs bench bench-quick clean
+.PHONY: help setup compile run test quick soak mutants lies compat compat-spark test-pure lint format docs bench bench-quick clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,9 @@ soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), t
 
 mutants: setup  ## break each line that keeps a promise, one at a time: some test must notice (ten minutes)
 	@$(BIN)/python -m tests.promises
+
+lies: setup  ## a proxy that lies: the checker must find each kind of lie with each of 20 seeds (a quarter of an hour)
+	@KBROKER_LIES=20 $(BIN)/python -m pytest -n $(JOBS) tests/kbroker/verify/test_lies_are_found.py
 
 compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams and Connect under kills, Spark 4.1 (needs mvn; half an hour)
 	@$(BIN)/python -m pytest -m compat
