@@ -51,7 +51,7 @@ from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
 from kbroker.network.logins import Logins
 from kbroker.network.server import Listener, Server
-from kbroker.network.tls_listeners import tls_listeners
+from kbroker.network.tls_listeners import check_change, renew, tls_listeners
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.messages.replication import (
@@ -324,6 +324,7 @@ class Broker:
         self._transactions.start(await self._partitions_of(TRANSACTIONS_TOPIC))
         self.configs.on_topic_change = self._topic_changed
         self.configs.on_broker_change = self._broker_changed
+        self.configs.check_change = lambda after: check_change(self.server.tls, after)
         await self._check_endpoints_are_free()
         # Killed and started again at once, a broker finds its old registration until its old session expires.
         patience_ms = self.config.zookeeper_session_timeout_ms + 1_000
@@ -487,6 +488,9 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         self.config = self.services.config = self._replicas.config = after
+        if renew(self.server, after):
+            for setup in (self._to_peers, self._to_control_planes):
+                setup.security = connection_setup(after, setup.listener).security
         self._spawn(self._limit_clients(after))
         if self._cleaner is not None:
             self._cleaner.reconfigure(settings_of(LogCleanerSettings, after))

@@ -38,4 +38,5 @@ def connection_setup(config: BrokerConfig, listener: str) -> ConnectionSetup:
         config.socket_connection_setup_timeout_ms,
         config.socket_connection_setup_timeout_max_ms,
         peer_security(config, listener.upper(), inter_broker_login(config, sasl_listeners(config))),
+        listener,
     )

@@ -21,6 +21,8 @@ class ConnectionSetup:
     longest_ms: int = 30_000
     security: Security = PLAINTEXT
     """Of the connections to come: another one takes its place when this broker's certificates are new."""
+    listener: str = ""
+    """Its name."""
 
     def of_peer(self) -> SetupTimeout:
         """Return what one peer's connections are opened with."""

@@ -48,6 +48,22 @@ THREAD_POOLS = frozenset(
         "log.cleaner.threads",
     }
 )
+STORE_KEYS = frozenset(
+    f"ssl.{name}"
+    for name in (
+        "keystore.type",
+        "keystore.location",
+        "keystore.password",
+        "keystore.key",
+        "keystore.certificate.chain",
+        "key.password",
+        "truststore.type",
+        "truststore.location",
+        "truststore.password",
+        "truststore.certificates",
+    )
+)
+"""What listeners have new certificates by: each on its own, by listener.name.<listener>.<key>."""
 NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
 
 
@@ -65,6 +81,8 @@ class DynamicConfig:
         self.on_broker_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
         self.followers: dict[str, Callable[[str], Awaitable[None]]] = {}
         """Who else wants to know of changes: type of entity -> what is called with its name."""
+        self.check_change: Callable[[BrokerConfig], object] = lambda after: None
+        """Raises ConfigError where this broker cannot become so while it runs."""
         self._zookeeper = zookeeper
         self._broker_id = broker_id
         self._defaults: dict[str, Any] | None = None
@@ -123,12 +141,16 @@ class DynamicConfig:
         else:
             self.topic_overrides.pop(topic, None)
 
-    def _resolve_broker(self) -> None:
+    def _merged(self, broker_overrides: Mapping[str, str]) -> BrokerConfig:
         merged = dict(self.static.properties)
-        for overrides in (self.default_overrides, self.broker_overrides):
+        for overrides in (self.default_overrides, broker_overrides):
             merged.update(_valid_broker_overrides(overrides))
-        self.broker = resolve_broker_config(merged)
-        self.broker.broker_id = self._broker_id
+        config = resolve_broker_config(merged)
+        config.broker_id = self._broker_id
+        return config
+
+    def _resolve_broker(self) -> None:
+        self.broker = self._merged(self.broker_overrides)
         self._defaults = None
         self._topic_configs.clear()
 
@@ -192,10 +214,25 @@ class DynamicConfig:
             if name in NOT_YET_DYNAMIC:
                 problem = f"Listeners cannot be changed while the broker runs yet: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+            if name in STORE_KEYS:
+                problem = f"Stores change by listener, with listener.name.<listener>. in front: {name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+            if key.name.startswith("ssl.") and key.name not in STORE_KEYS and name != key.name:
+                problem = f"Of a listener's TLS only its stores can change while the broker runs: {name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             value = _parsed(key, text)
             if name in THREAD_POOLS:
                 _check_thread_pool(name, value, getattr(self.broker, key.field))
         self._check_per_ip_overrides(overrides)
+        if per_broker:
+            self._check_stores(overrides)
+
+    def _check_stores(self, overrides: Mapping[str, str]) -> None:
+        """The listeners' certificates must do: those of other files, or the same files with other contents."""
+        try:
+            self.check_change(self._merged(overrides))
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def _check_per_ip_overrides(self, overrides: Mapping[str, str]) -> None:
         text = overrides.get("max.connections.per.ip.overrides")
@@ -251,7 +288,11 @@ def _valid_broker_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     valid = {}
     for name, text in overrides.items():
         key = BROKER_KEYS.get(name)
-        if key is None or (key.scope is not Scope.READ_ONLY and name not in NOT_YET_DYNAMIC and not key.is_sensitive):
+        of_listener = BROKER_KEYS.get(_LISTENER_PREFIX.sub("", name))
+        if of_listener is not None and of_listener.is_sensitive:
+            log.warning("dynamic broker configuration %s is left out: passwords cannot be stored dynamically", name)
+            continue
+        if key is None or (key.scope is not Scope.READ_ONLY and name not in NOT_YET_DYNAMIC | STORE_KEYS):
             try:
                 if key is not None:
                     key.parse(text)

@@ -43,13 +43,11 @@ class SecurityKeys:
     ssl_allow_dn_changes: bool = key(
         "ssl.allow.dn.changes",
         default=False,
-        effect=False,
         doc="Whether a new key store may carry another distinguished name.",
     )
     ssl_allow_san_changes: bool = key(
         "ssl.allow.san.changes",
         default=False,
-        effect=False,
         doc="Whether a new key store may carry other alternative names.",
     )
     ssl_protocol: str = key(

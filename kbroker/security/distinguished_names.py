@@ -41,6 +41,20 @@ def subject_of(certificate: bytes) -> str:
     return ",".join(reversed(parts))
 
 
+def alternative_names_of(certificate: bytes) -> frozenset[str]:
+    """Return the host names and addresses of a certificate (DER), by their kinds; raises StoreError as `subject_of`."""
+    try:
+        from cryptography import x509
+    except ImportError as error:
+        raise missing("cryptography", "another certificate while the broker runs") from error
+    try:
+        kind = x509.SubjectAlternativeName
+        found = x509.load_der_x509_certificate(certificate).extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return frozenset()
+    return frozenset(f"{type(name).__name__} {name.value}" for name in found)
+
+
 def _attribute(attribute: Any) -> str:
     keyword = KEYWORDS.get(attribute.oid.dotted_string)
     if keyword is None or isinstance(attribute.value, bytes):

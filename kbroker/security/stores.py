@@ -39,14 +39,16 @@ class KeyMaterial:
     """Of the key, where it is encrypted."""
     certificates: tuple[bytes, ...] = field(repr=False)
     """DER."""
-    entries: int = 1
-    """How many the store has."""
 
     @property
     def pem(self) -> bytes:
         """All of it."""
-        chain = "".join(ssl.DER_cert_to_PEM_cert(each) for each in self.certificates)
-        return f"{self.key}\n{chain}".encode()
+        return f"{self.key}\n{pem_of(self.certificates)}".encode()
+
+    def as_store(self) -> KeyStore:
+        """A store that needs no file."""
+        chain = pem_of(self.certificates)
+        return KeyStore(PEM, key=self.key, certificate_chain=chain, key_password=self.password)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +148,11 @@ class TrustStore:
         return found
 
 
+def pem_of(certificates: Iterable[bytes]) -> str:
+    """Return certificates (DER) as one text."""
+    return "".join(ssl.DER_cert_to_PEM_cert(each) for each in certificates)
+
+
 def missing(library: str, what: str) -> StoreError:
     """Say that a library of an extra is not installed."""
     return StoreError(f"{what} needs the library {library}: pip install 'kbroker[security]'")
@@ -238,7 +245,7 @@ def _jks_key(data: bytes, password: str, key_password: str) -> KeyMaterial:
     _, entry = min(store.private_keys.items())
     entry.decrypt(key_password)
     chain = tuple(bytes(der) for _, der in entry.cert_chain)
-    return KeyMaterial(_key_pem(entry.pkey_pkcs8), None, chain, len(store.entries))
+    return KeyMaterial(_key_pem(entry.pkey_pkcs8), None, chain)
 
 
 def _jks_certificates(data: bytes, password: str | None) -> tuple[bytes, ...]:
@@ -278,7 +285,7 @@ def _pkcs12_key(data: bytes, password: str) -> KeyMaterial:
         others.remove(signer)
         chain.append(signer)
     der = store.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    return KeyMaterial(_key_pem(der), None, tuple(map(_der, chain)), 1 + len(others))
+    return KeyMaterial(_key_pem(der), None, tuple(map(_der, chain)))
 
 
 def _pkcs12_certificates(data: bytes, password: str | None) -> tuple[bytes, ...]:

@@ -7,10 +7,10 @@ import os
 import ssl
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kbroker.security import cipher_suites
-from kbroker.security.stores import KeyMaterial, KeyStore, StoreError, TrustStore
+from kbroker.security.stores import PEM, KeyMaterial, KeyStore, StoreError, TrustStore, pem_of
 
 VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -30,6 +30,15 @@ class TlsSettings:
     """Of a server: whether clients show a certificate."""
     checks_hostname: bool = True
     """Of a client: whether the server's certificate must carry the name it is reached by."""
+
+    def loaded(self) -> TlsSettings:
+        """The same with what the stores hold now in place of their files; raises StoreError."""
+        material, trusted = self.key_store.load(), self.trust_store.load()
+        return replace(
+            self,
+            key_store=KeyStore() if material is None else material.as_store(),
+            trust_store=TrustStore() if trusted is None else TrustStore(PEM, certificates=pem_of(trusted)),
+        )
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:

@@ -13,6 +13,7 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import pytest
+from cryptography import x509
 
 import kbroker
 from kbroker.client.plain_cluster import EARLIEST, PlainCluster
@@ -235,3 +236,40 @@ def test_a_password_is_said_under_tls_and_a_broker_logs_in_so_too(
         producer.send(topic_name, b"let in").result(ENOUGH_S)
     with pytest.raises(kbroker.LoginFailed), kbroker.Admin(broker.bootstrap, **settings, sasl_password="s2") as admin:
         admin.list_topics()
+
+
+def shown_certificate(broker: BrokerProcess) -> bytes | None:
+    """What a client that comes now is shown (DER)."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with socket.create_connection(("127.0.0.1", broker.port)) as sock, context.wrap_socket(sock) as wrapped:
+        return wrapped.getpeercert(binary_form=True)
+
+
+def test_certificates_are_renewed_without_a_restart_and_strangers_are_refused(
+    make_broker: MakeBroker, authority: Authority, broker_identity: Identity, tmp_path: Path
+) -> None:
+    own = tmp_path / "own.pem"
+    own.write_bytes(broker_identity.file.read_bytes())
+    broker = start_encrypted(make_broker, broker_identity, authority, more={"ssl.keystore.location": str(own)})
+    named_alike = [(x509.NameOID.COMMON_NAME, "broker")]
+    second, third = (authority.issue(name, subject=named_alike) for name in ("second", "third"))
+    key = "listener.name.ssl.ssl.keystore.location"
+    with kbroker.Admin(broker.bootstrap, **tls(authority)) as admin:
+        admin.alter_configs("broker", "1", {key: str(second.file)})
+        until(lambda: shown_certificate(broker) == der(second), "the second certificate")
+        admin.alter_configs("broker", "1", {key: str(own)})
+        until(lambda: shown_certificate(broker) == der(broker_identity), "the first certificate again")
+        own.write_bytes(third.file.read_bytes())  # the same file has other contents
+        assert shown_certificate(broker) == der(broker_identity)
+        admin.alter_configs("broker", "1", {key: str(own)})
+        until(lambda: shown_certificate(broker) == der(third), "the third certificate")
+        with pytest.raises(kbroker.InvalidRequestError, match="distinguished name would change"):
+            admin.alter_configs("broker", "1", {key: str(authority.issue("somebody else").file)})
+        with pytest.raises(kbroker.InvalidRequestError, match=r"with listener\.name\."):
+            admin.alter_configs("broker", "1", {"ssl.keystore.location": str(own)})
+        assert shown_certificate(broker) == der(third)
+
+
+def der(identity: Identity) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(identity.certificate_file.read_text())

@@ -2,17 +2,20 @@
 
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from cryptography import x509
 
-from kbroker.config.broker_config import read_broker_config
-from kbroker.network.tls_listeners import TlsListener, tls_listeners
+from kbroker.config.broker_config import BrokerConfig, read_broker_config
+from kbroker.network.tls_listeners import TlsListener, check_change, renew, tls_listeners
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.distinguished_names import PrincipalRules
-from tests.fixtures.certificates import Authority, Identity
+from kbroker.security.stores import KeyStore
+from tests.fixtures.certificates import LOOPBACK, Authority, Identity
 
 
-def listeners(identity: Identity, authority: Authority, **more: str) -> dict[str, TlsListener]:
+def configuration(identity: Identity, authority: Authority, **more: str) -> BrokerConfig:
     properties = {
         "broker.id": "1",
         "zookeeper.connect": "127.0.0.1:2181",
@@ -25,7 +28,11 @@ def listeners(identity: Identity, authority: Authority, **more: str) -> dict[str
         "ssl.truststore.location": str(authority.file),
         **more,
     }
-    return tls_listeners(read_broker_config(properties))
+    return read_broker_config(properties)
+
+
+def listeners(identity: Identity, authority: Authority, **more: str) -> dict[str, TlsListener]:
+    return tls_listeners(configuration(identity, authority, **more))
 
 
 def test_only_listeners_with_tls_have_one(authority: Authority, broker_identity: Identity) -> None:
@@ -65,3 +72,80 @@ def test_who_logs_in_is_not_named_by_a_certificate(authority: Authority, client_
     assert TlsListener(context, PrincipalRules()).principal(certificate) == "User:CN=client"
     assert TlsListener(context, PrincipalRules(), names_clients=False).principal(certificate) == "User:ANONYMOUS"
     assert TlsListener(context, PrincipalRules()).principal(None) == "User:ANONYMOUS"
+
+
+def changed(
+    before: Identity, after: Identity, authority: Authority, more: dict[str, str], trusted: Authority | None = None
+) -> dict[str, TlsListener]:
+    """What becomes of listeners of one identity that get another."""
+    running = listeners(before, authority)
+    return check_change(running, configuration(after, trusted or authority, **more))
+
+
+def test_another_certificate_of_the_same_names_takes_its_place(authority: Authority, broker_identity: Identity) -> None:
+    again = authority.issue("again", subject=[(x509.NameOID.COMMON_NAME, "Broker")], names=[*LOOPBACK, "new.example"])
+    found = changed(broker_identity, again, authority, {})
+    assert found["SSL"].settings.key_store.load() == KeyStore("PEM", str(again.file)).load()
+
+
+def test_contents_count_not_the_file(authority: Authority, broker_identity: Identity, tmp_path: Path) -> None:
+    file = tmp_path / "store.pem"
+    file.write_bytes(broker_identity.file.read_bytes())
+    key = {"ssl.keystore.location": str(file)}
+    running = listeners(broker_identity, authority, **key)
+    same = check_change(running, configuration(broker_identity, authority, **key))
+    assert same["SSL"].settings == running["SSL"].settings
+    other = authority.issue("renewed", subject=[(x509.NameOID.COMMON_NAME, "broker")])
+    file.write_bytes(other.file.read_bytes())
+    renewed = check_change(running, configuration(broker_identity, authority, **key))
+    assert renewed["SSL"].settings != running["SSL"].settings
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("ssl.allow.dn.changes", "name would change from CN=broker to CN=other"),
+        ("ssl.allow.san.changes", "would lose the names DNSName localhost, IPAddress 127.0.0.1"),
+    ],
+)
+def test_other_names_are_refused_unless_they_are_allowed(
+    key: str, message: str, authority: Authority, broker_identity: Identity
+) -> None:
+    other = (
+        authority.issue("other")
+        if "dn" in key
+        else authority.issue("elsewhere", subject=[(x509.NameOID.COMMON_NAME, "broker")], names=["elsewhere.example"])
+    )
+    with pytest.raises(ConfigError, match=message):
+        changed(broker_identity, other, authority, {})
+    assert changed(broker_identity, other, authority, {key: "true"})
+
+
+def test_brokers_that_could_not_reach_each_other_are_refused(
+    authority: Authority, broker_identity: Identity, tmp_path: Path
+) -> None:
+    others = Authority(tmp_path, "others")
+    same_name = others.issue("broker")
+    with pytest.raises(ConfigError, match="old stores and the new ones could not reach each other"):
+        changed(broker_identity, same_name, authority, {"ssl.client.auth": "required"}, trusted=others)
+
+
+def test_a_trust_store_is_not_added(authority: Authority, broker_identity: Identity, tmp_path: Path) -> None:
+    without = {"inter.broker.listener.name": "PLAINTEXT", "ssl.truststore.location": ""}
+    running = listeners(broker_identity, authority, **without)
+    with pytest.raises(ConfigError, match="a trust store cannot be added"):
+        check_change(running, configuration(broker_identity, authority))
+
+
+def test_a_server_keeps_what_it_has_when_the_new_stores_are_no_good(
+    authority: Authority, broker_identity: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = listeners(broker_identity, authority)
+    server = SimpleNamespace(tls=running)
+    assert not renew(server, configuration(broker_identity, authority, **{"ssl.keystore.location": "/nowhere"}))
+    assert server.tls is running
+    assert "stay as they were: listener SSL: ssl.keystore.location=/nowhere" in caplog.text
+    assert not renew(server, configuration(broker_identity, authority))
+    again = authority.issue("once more", subject=[(x509.NameOID.COMMON_NAME, "broker")])
+    assert renew(server, configuration(again, authority))
+    assert server.tls is not running
