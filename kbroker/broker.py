@@ -45,7 +45,7 @@ from kbroker.coordinator.local_markers import LocalMarkers
 from kbroker.coordinator.marker_sender import MarkerSender
 from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import Services
-from kbroker.metrics.listener import MetricsListener
+from kbroker.metrics.listener import MetricsListener, serve_metrics
 from kbroker.metrics.sources import BrokerState, Sources
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
@@ -297,10 +297,8 @@ class Broker:
         self.server.tls = tls_listeners(config)
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
-        if config.metrics_listeners:
-            sources = Sources(self.services, self.server, dispatcher, self._watchdog, lambda: self.state)
-            self._metrics = MetricsListener(sources, config.parsed_metrics_listeners)
-            self._metrics.start()
+        sources = Sources(self.services, self.server, dispatcher, self._watchdog, lambda: self.state)
+        self._metrics = serve_metrics(sources, self._connection_setup())
 
     def _has_whole_log(self, partition: TopicPartition) -> bool:
         """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""

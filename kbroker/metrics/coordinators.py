@@ -95,7 +95,9 @@ def latest_offsets(sources: Sources, wanted: set[Key]) -> dict[Key, int]:
         if here is not None and here.state.role is Role.LEADER:
             found[key] = here.log.high_watermark
     elsewhere = wanted.difference(found)
-    return {**sources.latest_offsets(elsewhere), **found} if elsewhere else found
+    if elsewhere and sources.latest_offsets is not None:
+        found.update(sources.latest_offsets(elsewhere))
+    return found
 
 
 def _transactions(sources: Sources, out: Exposition) -> None:

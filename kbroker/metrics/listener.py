@@ -20,6 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from time import monotonic
 from typing import Any, Protocol
 
+from kbroker.cluster.latest_offsets import LatestOffsets
+from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.metrics.exposition import CONTENT_TYPE
 from kbroker.metrics.gathering import gather
 from kbroker.metrics.runtime import Collections
@@ -84,9 +86,27 @@ class MetricsListener:
             server.shutdown()
             server.server_close()
         self._servers = []
+        if self._sources.latest_offsets is not None:
+            self._sources.latest_offsets.close()
         if self._sources.collections is not None:
             self._sources.collections.close()
             self._sources.collections = None
+
+
+def serve_metrics(sources: Sources, connections: ConnectionSetup) -> MetricsListener | None:
+    """Serve them where the configuration says; None for nowhere. `connections`: to the other brokers.
+
+    Raises OSError whose text names the address that is taken.
+    """
+    services = sources.services
+    listeners = services.config.parsed_metrics_listeners
+    if not listeners:
+        return None
+    inter_broker = services.config.inter_broker_listener
+    sources.latest_offsets = LatestOffsets(services.metadata, services.broker_id, inter_broker, connections)
+    listener = MetricsListener(sources, listeners)
+    listener.start()
+    return listener
 
 
 class Page:

@@ -35,6 +35,7 @@ made for these draw a cluster of ours. Panels that ask for the labels of a scrap
 Summaries hold the quantiles of about the last five minutes; where many requests come, one in some is timed and counts
 for the others. Of a replica there are some twenty lines: `metrics.partitions.enable=false` leaves them out.
 `kafka_topic_…` and `kafka_consumergroup_…` are told once in a cluster: by a partition's leader, a group's coordinator.
+Rules for alerts are in [alerts.yml](alerts.yml), each with what to do.
 """
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from kbroker.metrics.loop_idle import LoopIdle
 
 if TYPE_CHECKING:
+    from kbroker.cluster.latest_offsets import LatestOffsets
     from kbroker.handlers.context import Services
     from kbroker.metrics.runtime import Collections
     from kbroker.network.dispatch import Dispatcher
@@ -37,7 +38,7 @@ class Sources:
     dispatcher: Dispatcher
     watchdog: Watchdog | None
     state: Callable[[], int]
-    latest_offsets: Callable[[set[tuple[str, int]]], dict[tuple[str, int], int]] = lambda wanted: {}
+    latest_offsets: LatestOffsets | None = None
     """High watermarks of partitions that are led elsewhere, as far as known."""
     loop_idle: LoopIdle = field(default_factory=LoopIdle)
     collections: Collections | None = None

@@ -52,7 +52,7 @@ async def test_of_partitions_led_elsewhere_the_last_known_end_counts_and_unknown
         asked.append(wanted)
         return {("elsewhere", 0): 10}
 
-    sources.latest_offsets = latest
+    sources.latest_offsets = latest  # type: ignore[assignment]
     found = collected(coordinators.collect, sources)
     assert asked == [{("elsewhere", 0), ("nowhere", 0)}]
     assert found.value("kafka_consumergroup_lag", topic="elsewhere") == 7

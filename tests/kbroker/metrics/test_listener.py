@@ -32,7 +32,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetricsListener]:
 
 
 def sources() -> Any:
-    return SimpleNamespace(collections=None)
+    return SimpleNamespace(collections=None, latest_offsets=None)
 
 
 def test_it_answers_under_metrics_and_says_where_otherwise(serving: MetricsListener) -> None:
