@@ -298,7 +298,7 @@ class Broker:
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
         sources = Sources(self.services, self.server, dispatcher, self._watchdog, lambda: self.state)
-        self._metrics = serve_metrics(sources, self._connection_setup())
+        self._metrics = serve_metrics(sources, self._to_peers)
 
     def _has_whole_log(self, partition: TopicPartition) -> bool:
         """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""

@@ -15,7 +15,7 @@ from time import monotonic
 from kbroker.client.connection import Connection
 from kbroker.client.error_base import ClientError
 from kbroker.cluster.metadata_cache import MetadataCache
-from kbroker.cluster.setup_timeout import DEFAULT_SETUP, ConnectionSetup, SetupTimeout
+from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 
@@ -42,14 +42,14 @@ class LatestOffsets:
         metadata: MetadataCache,
         broker_id: int,
         listener: str,
-        connections: ConnectionSetup = DEFAULT_SETUP,
+        connections: ConnectionSetup | None = None,
     ) -> None:
         """`listener`: by which brokers reach each other."""
         self._loop = asyncio.get_running_loop()
         self._metadata = metadata
         self._broker_id = broker_id
         self._listener = listener
-        self._setup = connections
+        self._setup = connections or ConnectionSetup()
         self._setups: dict[int, SetupTimeout] = {}
         self._connections: dict[int, Connection] = {}
         self._known: dict[Key, tuple[float, int]] = {}
