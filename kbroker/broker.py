@@ -28,7 +28,7 @@ from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.peer_security import connection_setup
 from kbroker.cluster.producer_id_manager import ProducerIdManager
-from kbroker.cluster.scram_users import USERS, ScramUsers
+from kbroker.cluster.scram_users import USERS
 from kbroker.cluster.stand_in_refusal import refuse_stand_in
 from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
@@ -262,6 +262,8 @@ class Broker:
         self._verifier.here = self._transactions
         self._replicas.on_leadership_change = self._leadership_changed
         self._replicas.on_partitions_removed = self._groups.partitions_removed
+        controller = self._controller
+        self._logins = Logins(config, self.zookeeper, lambda: controller.is_active)
         self.services = Services(
             config=config,
             broker_id=self.broker_id,
@@ -275,7 +277,8 @@ class Broker:
             producer_ids=self._producer_ids,
             groups=self._groups,
             transactions=self._transactions,
-            users=ScramUsers(self.zookeeper),
+            users=self._logins.users,
+            tokens=self._logins.tokens,
             features=self._features,
             workers=self._workers,
             rules=self._rules,
@@ -289,11 +292,9 @@ class Broker:
         limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
         dispatcher = Dispatcher(self.services, self._rules.authorizer if self._rules else None)
         self.server = Server(dispatcher, limits)
-        users = self.services.users
-        await users.load()
-        self.configs.followers[USERS] = users.refresh
-        self._logins = Logins(config, users)
-        self.server.sasl = await self._logins.listeners()
+        assert self._logins is not None
+        self.configs.followers[USERS] = self._logins.users.refresh
+        self.server.sasl = await self._logins.start()
         self.server.tls = tls_listeners(config)
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])

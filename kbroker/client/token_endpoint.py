@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kbroker.client.errors import NotConnected
 from kbroker.security.tokens import unsecured_claims, unsecured_token
 
 TIMEOUT_S = 10.0
@@ -26,7 +27,7 @@ LARGEST_ANSWER = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class TokenEndpoint:
-    """Asks an OAuth server with an id and a secret; raises OSError, which holds neither."""
+    """Asks an OAuth server with an id and a secret; raises NotConnected, which holds neither."""
 
     url: str
     client_id: str
@@ -43,21 +44,21 @@ class TokenEndpoint:
             "Content-Type": "application/x-www-form-urlencoded",
         }
         if urllib.parse.urlsplit(self.url).scheme not in ("http", "https"):
-            raise OSError(f"the token endpoint {self.url} is no http or https address")
+            raise NotConnected(f"the token endpoint {self.url} is no http or https address")
         request = urllib.request.Request(self.url, urllib.parse.urlencode(form).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
                 answer: Any = json.loads(response.read(LARGEST_ANSWER))
         except urllib.error.HTTPError as error:
             error.close()
-            raise OSError(f"the token endpoint {self.url} answers {error.code} {error.reason}") from None
+            raise NotConnected(f"the token endpoint {self.url} answers {error.code} {error.reason}") from None
         except (urllib.error.URLError, TimeoutError) as error:
-            raise OSError(f"the token endpoint {self.url} does not answer: {error}") from None
+            raise NotConnected(f"the token endpoint {self.url} does not answer: {error}") from None
         except ValueError:
-            raise OSError(f"the token endpoint {self.url} answers no JSON") from None
+            raise NotConnected(f"the token endpoint {self.url} answers no JSON") from None
         token = answer.get("access_token") if isinstance(answer, dict) else None
         if not isinstance(token, str) or not token:
-            raise OSError(f"the token endpoint {self.url} gives no access_token")
+            raise NotConnected(f"the token endpoint {self.url} gives no access_token")
         return token
 
 

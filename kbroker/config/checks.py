@@ -51,8 +51,6 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
         yield f"principal.builder.class={config.principal_builder_class} names a Java class, unknown here"
     if config.replica_selector_class not in (None, "", *REPLICA_SELECTORS):
         yield f"replica.selector.class={config.replica_selector_class} is not one of {', '.join(REPLICA_SELECTORS)}"
-    if config.delegation_token_secret_key or config.delegation_token_master_key:
-        yield "delegation.token.secret.key is set, but delegation tokens are not supported yet: remove it"
     release = tuple(int(part) for part in config.inter_broker_protocol_version.split("-")[0].split(".")[:2])
     if not OLDEST_INTER_BROKER_PROTOCOL <= release <= NEWEST_INTER_BROKER_PROTOCOL:
         yield f"inter.broker.protocol.version={config.inter_broker_protocol_version}: 3.4 to 3.9 are supported"

@@ -303,21 +303,18 @@ class TokenKeys:
         "delegation.token.max.lifetime.ms",
         default=604_800_000,
         check=at_least(1),
-        effect=False,
         doc="Longest life of a delegation token, renewals included.",
     )
     delegation_token_expiry_time_ms: Long = key(
         "delegation.token.expiry.time.ms",
         default=86_400_000,
         check=at_least(1),
-        effect=False,
         doc="Life of a delegation token between two renewals.",
     )
     delegation_token_expiry_check_interval_ms: Long = key(
         "delegation.token.expiry.check.interval.ms",
         default=3_600_000,
         check=at_least(1),
-        effect=False,
         doc="How often expired delegation tokens are removed.",
     )
     password_encoder_secret: Password | None = key(

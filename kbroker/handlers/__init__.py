@@ -9,6 +9,7 @@ FAMILIES = (
     "committed_offsets",
     "configs",
     "consumer_groups",
+    "delegation_tokens",
     "fetch",
     "find_coordinator",
     "groups",

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.producer_id_manager import ProducerIdManager
     from kbroker.cluster.scram_users import ScramUsers
+    from kbroker.cluster.token_store import DelegationTokens
     from kbroker.config.broker_config import BrokerConfig
     from kbroker.config.dynamic_config import DynamicConfig
     from kbroker.controller.runner import ControllerRunner
@@ -40,6 +41,8 @@ class Services:
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     users: ScramUsers
+    tokens: DelegationTokens | None
+    """None where there is no delegation.token.secret.key."""
     features: ClusterFeatures
     workers: Workers
     """For slow blocking work: `await loop.run_in_executor(services.workers.upkeep, function)`."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from time import time_ns
 from typing import TYPE_CHECKING
 
+from kbroker.cluster.scram_users import ScramUsers
+from kbroker.cluster.token_store import DelegationTokens, token_settings
 from kbroker.config.sasl import MechanismSettings, sasl_listeners
 from kbroker.network.authentication import Mechanism, SaslListener
 from kbroker.network.jwks import Jwks
@@ -18,19 +20,29 @@ from kbroker.security.plain import PlainServer
 from kbroker.security.scram import KnownUser, Lookup, ScramServer
 
 if TYPE_CHECKING:
-    from kbroker.cluster.scram_users import ScramUsers
     from kbroker.config.broker_config import BrokerConfig
+    from kbroker.controller.zookeeper import ZooKeeper
 
 
 class Logins:
     """The listeners that clients log in on, by name."""
 
-    def __init__(self, config: BrokerConfig, users: ScramUsers) -> None:
+    def __init__(self, config: BrokerConfig, zookeeper: ZooKeeper, is_controller: Callable[[], bool]) -> None:
         """Raises ConfigError for what cannot be offered."""
         self.settings = sasl_listeners(config)
-        self._users = users
+        self.users = ScramUsers(zookeeper)
+        tokens = token_settings(config)
+        self.tokens = None if tokens is None else DelegationTokens(zookeeper, tokens, is_controller)
+        """None where there is no delegation.token.secret.key."""
         self._config = config
         self._jwks: list[Jwks] = []
+
+    async def start(self) -> dict[str, SaslListener]:
+        """Read users and tokens, and return how to log in on each listener."""
+        await self.users.load()
+        if self.tokens is not None:
+            await self.tokens.start()
+        return await self.listeners()
 
     async def listeners(self) -> dict[str, SaslListener]:
         """Return how to log in; reads what is needed for that, and raises ConfigError where it is not to be had."""
@@ -38,6 +50,8 @@ class Logins:
 
     async def close(self) -> None:
         """Keep nothing up to date any more."""
+        if self.tokens is not None:
+            await self.tokens.close()
         for each in self._jwks:
             await each.close()
 
@@ -68,8 +82,10 @@ class Logins:
         self._jwks.append(jwks)
         return partial(jwks.validate, settings.signed)
 
-    def _find(self, mechanism: str, user: str, is_token: bool) -> KnownUser | None:
-        return None if is_token else self._users.find(mechanism, user)
+    def _find(self, mechanism: str, user: str, is_token: bool) -> KnownUser | Awaitable[KnownUser | None] | None:
+        if not is_token:
+            return self.users.find(mechanism, user)
+        return None if self.tokens is None else self.tokens.find(mechanism, user)
 
 
 def _scram_server(mechanism: str, lookup: Lookup) -> ScramServer:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from kbroker.cluster.scram_users import ScramUsers
 from kbroker.config.broker_config import resolve_broker_config
 from kbroker.network.logins import Logins
 from kbroker.security.exchange import SCRAM_SHA_256, Identity
@@ -24,10 +23,9 @@ SALT = b"salt"
 
 async def test_each_mechanism_lets_in_whom_it_knows() -> None:
     nowhere: Any = None
-    users = ScramUsers(nowhere)
+    logins = Logins(resolve_broker_config({**BASE, **MORE}), nowhere, lambda: False)
     salted = salted_password(SCRAM_SHA_256, "secret", SALT, 4096)
-    users.credentials["alice"] = {SCRAM_SHA_256: credential_of(SCRAM_SHA_256, salted, SALT, 4096)}
-    logins = Logins(resolve_broker_config({**BASE, **MORE}), users)
+    logins.users.credentials["alice"] = {SCRAM_SHA_256: credential_of(SCRAM_SHA_256, salted, SALT, 4096)}
     (listener,) = (await logins.listeners()).values()
     assert (listener.failure_delay_s, listener.max_receive_bytes) == (0.07, 1234)
     assert list(listener.mechanisms) == ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]
@@ -50,9 +48,9 @@ async def test_each_mechanism_lets_in_whom_it_knows() -> None:
 
 async def test_a_nonce_is_never_used_twice() -> None:
     nowhere: Any = None
-    users = ScramUsers(nowhere)
+    logins = Logins(resolve_broker_config({**BASE, **MORE}), nowhere, lambda: False)
     salted = salted_password(SCRAM_SHA_256, "secret", SALT, 4096)
-    users.credentials["a"] = {SCRAM_SHA_256: credential_of(SCRAM_SHA_256, salted, SALT, 4096)}
-    (listener,) = (await Logins(resolve_broker_config({**BASE, **MORE}), users).listeners()).values()
+    logins.users.credentials["a"] = {SCRAM_SHA_256: credential_of(SCRAM_SHA_256, salted, SALT, 4096)}
+    (listener,) = (await logins.listeners()).values()
     begin = listener.mechanisms[SCRAM_SHA_256].begin
     assert len({begin().step(b"n,,n=a,r=x") for _ in range(100)}) == 100

@@ -1,0 +1,235 @@
+"""Three brokers that log in at each other by SCRAM, and clients of others that log in by each mechanism."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import aiokafka
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import kbroker
+from kbroker.client.errors import LoginFailed
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.free_ports import free_ports
+from kbroker.security.tokens import unsecured_token
+from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.java import JavaTool
+from tests.fixtures.zookeeper import ZooKeeperAddress
+from tests.kbroker.cli.commands import succeed
+
+pytestmark = pytest.mark.slow
+
+WAIT_S = 30.0
+PASSWORD = "pass-of-alice"
+BROKERS_PASSWORD = "pass-of-brokers"
+SECRETS = (PASSWORD, BROKERS_PASSWORD)
+SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+BEARER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+PREFIX = "listener.name.sasl_plaintext"
+
+
+def properties(port: int) -> dict[str, str]:
+    own = f'username="broker" password="{BROKERS_PASSWORD}"'
+    return {
+        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,SCRAM-SHA-256,PLAIN,OAUTHBEARER",
+        f"{PREFIX}.scram-sha-512.sasl.jaas.config": f"{SCRAM} {own};",
+        f"{PREFIX}.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
+        f"{PREFIX}.plain.sasl.jaas.config": f'{PLAIN} user_alice="{PASSWORD}";',
+        f"{PREFIX}.oauthbearer.sasl.jaas.config": f"{BEARER};",
+        "connections.max.reauth.ms": "4000",
+    }
+
+
+@pytest.fixture
+def brokers(make_broker: MakeBroker, zookeeper: ZooKeeperAddress) -> Iterator[list[BrokerProcess]]:
+    there = ("--zookeeper", zookeeper.connect_string)
+    succeed("user", "add", "broker", "-m", "SCRAM-SHA-512", *there, given=f"{BROKERS_PASSWORD}\n".encode())
+    succeed("user", "add", "alice", *there, given=f"{PASSWORD}\n".encode())
+    ports = free_ports(3)
+    made = [make_broker(number + 1, properties=properties(ports[number]), port=ports[number]) for number in range(3)]
+    yield made
+    logs = "".join(broker.log_file.read_text() for broker in made)
+    assert not any(secret in logs for secret in SECRETS)
+
+
+def bootstrap(brokers: list[BrokerProcess]) -> str:
+    return ",".join(broker.bootstrap for broker in brokers)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def token() -> str:
+    now = int(time.time())
+    return unsecured_token({"sub": "alice", "iat": now - 1, "exp": now + 600})
+
+
+def librdkafka(brokers: list[BrokerProcess], mechanism: str, password: str = PASSWORD) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "bootstrap.servers": bootstrap(brokers),
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": mechanism,
+        "log_level": 0,
+    }
+    if mechanism == "OAUTHBEARER":
+        return {**settings, "oauth_cb": lambda config: (token(), time.time() + 600)}
+    return {**settings, "sasl.username": "alice", "sasl.password": password}
+
+
+def create(brokers: list[BrokerProcess], topic: str) -> AdminClient:
+    admin = AdminClient(librdkafka(brokers, "SCRAM-SHA-512"))
+    (future,) = admin.create_topics([NewTopic(topic, 3, 3, config={"min.insync.replicas": "3"})]).values()
+    future.result(WAIT_S)
+    return admin
+
+
+def there_and_back(brokers: list[BrokerProcess], mechanism: str, topic: str) -> None:
+    """Produce and consume by librdkafka."""
+    failures: list[Any] = []
+    producer = Producer({**librdkafka(brokers, mechanism), "acks": "all"})
+    producer.produce(topic, mechanism, on_delivery=lambda error, message: failures.append(error))
+    assert producer.flush(WAIT_S) == 0
+    assert failures == [None]
+    consumer = Consumer(
+        {**librdkafka(brokers, mechanism), "group.id": f"{topic}-{mechanism}", "auto.offset.reset": "earliest"}
+    )
+    try:
+        consumer.subscribe([topic])
+        found: list[Any] = []
+
+        def read() -> bool:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(message.value())
+            return mechanism.encode() in found
+
+        until(read)
+    finally:
+        consumer.close()
+
+
+def test_brokers_replicate_and_clients_of_each_kind_log_in(brokers: list[BrokerProcess], topic_name: str) -> None:
+    admin = create(brokers, topic_name)
+    for mechanism in ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER"):
+        there_and_back(brokers, mechanism, topic_name)
+    own_clients(brokers, topic_name)
+    kafka_python(brokers, topic_name)
+    asyncio.run(aiokafka_clients(brokers, topic_name))
+    wrong = Producer({**librdkafka(brokers, "SCRAM-SHA-512", "wrong"), "error_cb": lambda error: errors.append(error)})
+    errors: list[KafkaError] = []
+    until(lambda: bool(wrong.poll(0.1) or errors))
+    assert any(error.code() == KafkaError._AUTHENTICATION for error in errors)
+    brokers[0].kill()
+    until(lambda: all(each.leader in (2, 3) for each in partitions(admin, topic_name)))
+    brokers[0].start().wait_until_ready(WAIT_S)
+    until(lambda: all(len(each.isrs) == 3 for each in partitions(admin, topic_name)))
+
+
+def partitions(admin: AdminClient, topic: str) -> list[Any]:
+    try:
+        return list(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions.values())
+    except KafkaException:
+        return []
+
+
+def own_clients(brokers: list[BrokerProcess], topic: str) -> None:
+    """Those of this package, long enough to log in again several times on the same connections."""
+    login: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
+    alice = {**login, "sasl_username": "alice", "sasl_password": PASSWORD}
+    count = 0
+    with (
+        kbroker.Producer(bootstrap(brokers), **alice) as producer,
+        kbroker.Consumer(bootstrap(brokers), auto_offset_reset="latest", **alice) as consumer,
+    ):
+        consumer.assign([(topic, number) for number in range(3)])
+        consumer.poll(0)
+        begun = time.monotonic()
+        while time.monotonic() < begun + 5:
+            producer.send(topic, b"own-%d" % count).result(WAIT_S)
+            count += 1
+            time.sleep(0.05)
+        found: set[bytes] = set()
+        until(lambda: bool(found.update(each.value or b"" for each in consumer.poll(200))) or len(found) >= 1)
+    begun = time.monotonic()
+    with pytest.raises(LoginFailed, match="alice"):
+        with kbroker.Producer(bootstrap(brokers), **{**alice, "sasl_password": "wrong"}) as refused:
+            refused.send(topic, b"x").result(WAIT_S)
+    assert time.monotonic() - begun < WAIT_S / 2
+
+
+def kafka_python(brokers: list[BrokerProcess], topic: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import kafka
+
+        for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+            producer = kafka.KafkaProducer(
+                bootstrap_servers=bootstrap(brokers),
+                security_protocol="SASL_PLAINTEXT",
+                sasl_mechanism=mechanism,
+                sasl_plain_username="alice",
+                sasl_plain_password=PASSWORD,
+            )
+            assert producer.send(topic, b"kafka-python").get(WAIT_S).offset >= 0
+            producer.close(timeout=WAIT_S)
+
+
+async def aiokafka_clients(brokers: list[BrokerProcess], topic: str) -> None:
+    for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=bootstrap(brokers),
+            security_protocol="SASL_PLAINTEXT",
+            sasl_mechanism=mechanism,
+            sasl_plain_username="alice",
+            sasl_plain_password=PASSWORD,
+        )
+        await producer.start()
+        try:
+            sent = await asyncio.wait_for(producer.send_and_wait(topic, b"aiokafka"), WAIT_S)
+            assert sent.offset >= 0
+        finally:
+            await producer.stop()
+
+
+def test_javas_tools_make_users_and_log_in(
+    make_broker: MakeBroker, zookeeper: ZooKeeperAddress, java_tool: JavaTool, topic_name: str, tmp_path: Path
+) -> None:
+    succeed("user", "add", "broker", "--zookeeper", zookeeper.connect_string, given=f"{BROKERS_PASSWORD}\n".encode())
+    (port,) = free_ports(1)
+    broker = make_broker(properties=properties(port), port=port)
+    common = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={SCRAM}"
+    (tmp_path / "broker").write_text(f'{common} username="broker" password="{BROKERS_PASSWORD}";\n')
+    (tmp_path / "carol").write_text(f'{common} username="carol" password="{PASSWORD}";\n')
+    server = ("--bootstrap-server", broker.bootstrap)
+    chosen = ("--entity-type", "users", "--entity-name", "carol", "--command-config", str(tmp_path / "broker"))
+    java_tool(
+        "kafka.admin.ConfigCommand", *server, *chosen, "--alter", "--add-config", f"SCRAM-SHA-512=[password={PASSWORD}]"
+    )
+    as_broker = ("-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=SCRAM-SHA-512")
+    secret = ("-X", "sasl.username=broker", "-X", f"sasl.password={BROKERS_PASSWORD}")
+    assert "carol" in succeed("user", "list", "-b", broker.bootstrap, *as_broker, *secret)
+    login = str(tmp_path / "carol")
+    java_tool(
+        "kafka.tools.ConsoleProducer", *server, "--topic", topic_name, "--producer.config", login, given="by carol\n"
+    )
+    read = java_tool(
+        "org.apache.kafka.tools.consumer.ConsoleConsumer",
+        *server,
+        *("--topic", topic_name, "--from-beginning", "--max-messages", "1", "--consumer.config", login),
+    )
+    assert read == "by carol\n"
