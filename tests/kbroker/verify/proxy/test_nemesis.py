@@ -14,6 +14,7 @@ from kbroker.verify.nemesis import make_nemesis
 from kbroker.verify.proxy.faults import Where
 from kbroker.verify.proxy.nemesis import DRAWN, ProxyNemesis
 from kbroker.verify.runner import Plan, run_test
+from tests.fixtures.kafka import JavaBroker
 
 TIMEOUT = 60.0
 
@@ -60,10 +61,22 @@ def test_it_is_what_the_name_proxy_means() -> None:
 
 
 def test_links_that_break_find_nothing_wrong_with_a_healthy_broker(broker: BrokerProcess, tmp_path: Path) -> None:
+    assert_valid(broker.bootstrap, "queue", 3, tmp_path)
+
+
+@pytest.mark.compat
+@pytest.mark.parametrize("workload", ["queue", "txn", "group"])
+def test_links_that_break_find_nothing_wrong_with_kafka(
+    kafka_broker: JavaBroker, tmp_path: Path, workload: str
+) -> None:
+    assert_valid(kafka_broker.bootstrap, workload, 10, tmp_path)
+
+
+def assert_valid(bootstrap: str, workload: str, seconds: float, tmp_path: Path) -> None:
     plan = Plan(
-        broker.bootstrap,
-        "queue",
-        3,
+        bootstrap,
+        workload,
+        seconds,
         seed=11,
         nemesis="proxy",
         processes=4,
