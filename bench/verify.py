@@ -35,9 +35,11 @@ columns = read_columns(Path(sys.argv[1]))
 read = time.monotonic()
 judgement = judge(columns, Settings())
 ended = time.monotonic()
+cpu = time.process_time()
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
 figures = {"verdict": judgement.verdict, "operations": len(columns.operations), "sent": len(columns.sends)}
-figures |= {"read": len(columns.reads), "read_s": read - begun, "judge_s": ended - read, "peak_bytes": peak}
+figures |= {"read": len(columns.reads), "read_s": read - begun, "judge_s": ended - read}
+figures |= {"cpu_s": cpu, "peak_bytes": peak}
 print(json.dumps(figures))
 """
 
@@ -94,7 +96,7 @@ def main(scale: float = 1.0) -> None:
     seconds = found["read_s"] + found["judge_s"]
     console.print(
         f"{found['operations']:,} operations ({found['sent']:,} records sent, {found['read']:,} read):"
-        f" {found['verdict']} after {seconds:.1f} s (goal: {GOAL_SECONDS * scale:g} s),"
+        f" {found['verdict']} after {seconds:.1f} s, {found['cpu_s']:.1f} s of CPU (goal: {GOAL_SECONDS * scale:g} s),"
         f" {found['read_s']:.1f} s of them for the file; {found['peak_bytes'] / 2**30:.2f} GiB at the peak"
         f" (goal: {GOAL_BYTES / 2**30:g} GiB)"
     )

@@ -25,6 +25,7 @@ MEANINGS = {
     "realtime-send-order": "sent after another was acknowledged, and stored before it",
     "G1a": "a record was read whose send or transaction failed (aborted read)",
     "precommitted-read": "a record was read before its transaction began to commit",
+    "end-beyond-stable": "readers of committed records were told an end behind an open transaction",
     "torn-transaction": "of a committed transaction some records were read, and others are missing",
     "G1c": "transactions read each other's records: each would have had to commit before the other",
     "G1c-process": "a cycle of reads and of one process's order",
@@ -53,7 +54,9 @@ ALLOWED_MEANINGS = {
     "G2-realtime": "the same, by way of real time",
 }
 """What its model allows."""
-READ_UNCOMMITTED_ALLOWS = frozenset({"G1a", "precommitted-read", "torn-transaction", "G1c", "G1c-process"})
+READ_UNCOMMITTED_ALLOWS = frozenset(
+    {"G1a", "precommitted-read", "end-beyond-stable", "torn-transaction", "G1c", "G1c-process"}
+)
 """What readers with isolation.level=read_uncommitted must expect besides."""
 MOST_EXAMPLES = 8
 

@@ -104,6 +104,9 @@ class Reader(Protocol):
     def ends(self, keys: Sequence[str]) -> dict[str, int]:
         """The high watermark of each key."""
 
+    def stable_ends(self, keys: Sequence[str]) -> dict[str, int]:
+        """Where each key ends for readers of committed records."""
+
     def reached(self) -> Mapping[str, int]:
         """Up to which offset each key has been read, markers included, as far as it is known."""
 

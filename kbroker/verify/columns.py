@@ -23,8 +23,8 @@ Flags: TypeAlias = NDArray[np.bool_]
 
 TYPES = (OK, FAIL, INFO)
 OK_CODE, FAIL_CODE, INFO_CODE = range(3)
-KINDS = ("send", "poll", "txn", "commit", "committed", "assign", "subscribe", "seek", "crash", "admin")
-SEND, POLL, TXN, COMMIT, COMMITTED, ASSIGN, SUBSCRIBE, SEEK, CRASH, ADMIN = range(10)
+KINDS = ("send", "poll", "txn", "commit", "committed", "assign", "subscribe", "seek", "crash", "admin", "ends")
+SEND, POLL, TXN, COMMIT, COMMITTED, ASSIGN, SUBSCRIBE, SEEK, CRASH, ADMIN, ENDS = range(11)
 NEVER = np.iinfo(np.int64).max
 """The time of completion of what nobody knows to have completed."""
 UNKNOWN_OFFSET = -1
@@ -61,7 +61,7 @@ class Operations:
     complete_time: Ints
     """When the client said so; NEVER where it never did."""
     commit_time: Ints
-    """When a transaction began to commit; -1 where it is not known."""
+    """When a transaction began to commit or to abort; -1 where it is not known."""
     final: Ints
     """1 in the last phase, when all is healed."""
 
@@ -105,6 +105,18 @@ class GroupOffsets:
 
 
 @dataclass(slots=True)
+class Ends:
+    """One row for each end of a partition that a reader of committed records was told."""
+
+    operation: Ints
+    key: Ints
+    offset: Ints
+
+    def __len__(self) -> int:
+        return len(self.operation)
+
+
+@dataclass(slots=True)
 class KeyEvents:
     """Rows (operation, key): what happened to a consumer's key; ALL_KEYS for each of them."""
 
@@ -136,6 +148,7 @@ class Columns:
     reads: Records
     commits: GroupOffsets
     fetches: GroupOffsets
+    ends: Ends
     moves: KeyEvents
     """Positions that were set: the new assignment or subscription leaves the key out, or a seek names it."""
     rebalances: KeyEvents
@@ -184,6 +197,7 @@ class ColumnsBuilder:
         self.reads = Rows(5)
         self.commits = Rows(4)
         self.fetches = Rows(4)
+        self.ends = Rows(3)
         self.moves = Rows(2)
         self.rebalances = Rows(2)
         self.admin: list[tuple[int, list[Any]]] = []
@@ -220,6 +234,7 @@ class ColumnsBuilder:
             Records(*self.reads.taken()),
             GroupOffsets(*self.commits.taken()),
             GroupOffsets(*self.fetches.taken()),
+            Ends(*self.ends.taken()),
             KeyEvents(*self.moves.taken()),
             KeyEvents(*self.rebalances.taken()),
             self.admin,
@@ -275,6 +290,8 @@ class ColumnsBuilder:
                 number = self.keys.number(key)
                 for place in places:
                     self._record(self.reads, row, number, place)
+        elif what == "end" and len(operation) > 2:
+            self.ends.append(row, self.keys.number(operation[1]), operation[2])
         elif what in ("commit", "committed"):
             rows = self.commits if what == "commit" else self.fetches
             if len(operation) > 3:

@@ -205,6 +205,13 @@ class ConfluentReader:
         finally:
             other.close()
 
+    def stable_ends(self, keys: Sequence[str]) -> dict[str, int]:
+        """Where each key ends for readers of committed records."""
+        return {
+            key: self._call(self._consumer.get_watermark_offsets, TopicPartition(*split_key(key)), REQUEST_SECONDS)[1]
+            for key in keys
+        }
+
     def reached(self) -> Mapping[str, int]:
         """Up to which offset each key has been read."""
         return self._reached

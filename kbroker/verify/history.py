@@ -13,13 +13,14 @@ partition, written TOPIC:NUMBER. `operations` of an invocation say what is wante
     ["poll", {key: [[offset, value], …]}]     read, in this order
     ["commit", group, key, offset]            committed offset: the next to be read
     ["committed", group, key, offset]         what the coordinator answers; -1: none
+    ["end", key, offset]                      where a reader of committed records is told that the partition ends
 
-`f` is one of: send, poll, txn (any of them, of one transaction, which commits at the end), commit, committed, assign
-and subscribe (operations: the keys; they replace the former ones), seek (the keys whose position is set anew), crash,
-admin. The nemesis is process "nemesis"; its operations are of type info. More fields, each optional:
+`f` is one of: send, poll, txn (any of them, of one transaction, which commits at the end), commit, committed, ends,
+assign and subscribe (operations: the keys; they replace the former ones), seek (the keys whose position is set anew),
+crash, admin. The nemesis is process "nemesis"; its operations are of type info. More fields, each optional:
 
     rebalances    of a completion: keys that were taken from or given to the consumer meanwhile
-    commit_time   of a txn: when it began to commit; until then nobody may read what it sent
+    commit_time   of a txn: when it began to commit or to abort; until then nobody may read what it sent
     final         true in the last phase, when all is healed
     error         why it failed, in words
 """

@@ -154,6 +154,14 @@ class OwnReader:
             raise ClientProblem(str(error)) from error
         return {f"{at.topic}:{at.partition}": offset for at, offset in found.items()}
 
+    def stable_ends(self, keys: Sequence[str]) -> dict[str, int]:
+        """Where each key ends for readers of committed records."""
+        try:
+            found = self._consumer.end_offsets([TopicPartition(*split_key(key)) for key in keys])
+        except _FAILURES as error:
+            raise ClientProblem(str(error)) from error
+        return {f"{at.topic}:{at.partition}": offset for at, offset in found.items()}
+
     def reached(self) -> Mapping[str, int]:
         """Up to which offset each key has been read."""
         return {f"{at.topic}:{at.partition}": offset for at, offset in self._consumer.positions.items()}

@@ -96,6 +96,8 @@ def _contents(columns: Columns, row: int, wanted: set[tuple[int, int | None]]) -
         first, end = np.searchsorted(offsets.operation, [row, row + 1])
         for at in range(first, end):
             yield f"{word} {columns.groups[offsets.group[at]]} {columns.keys[offsets.key[at]]}={offsets.offset[at]}"
+    first, end = np.searchsorted(columns.ends.operation, [row, row + 1])
+    yield from (f"end {columns.keys[columns.ends.key[at]]}={columns.ends.offset[at]}" for at in range(first, end))
     yield from (str(answers) for at, answers in columns.admin if at == row)
 
 

@@ -26,6 +26,7 @@ from kbroker.verify.workers import (
     MemberWorker,
     ReadingWorker,
     SendingWorker,
+    StableReadingWorker,
     SubscribedWorker,
     TransactionWorker,
     Trial,
@@ -36,13 +37,14 @@ from kbroker.verify.workers import (
 SPARE_SECONDS = 60.0
 """How long workers may take to end."""
 HEAL = "heal"
+MOST_LISTINGS, LISTING_SECONDS = 20, 0.5
 EXTRA_TOPICS_EVERY = 5.0
 MOST_EXTRA_TOPICS = 20
 
 WORKLOADS: Mapping[str, tuple[type[Worker], ...]] = {
     "append": (SendingWorker, ReadingWorker),
     "queue": (SendingWorker, ReadingWorker, SendingWorker, SubscribedWorker),
-    "txn": (TransactionWorker, TransactionWorker, ReadingWorker),
+    "txn": (TransactionWorker, TransactionWorker, StableReadingWorker),
     "group": (SendingWorker, MemberWorker),
     "compact": (KeyedWorker, ReadingWorker),
 }
@@ -302,9 +304,14 @@ class FinalPhase:
     def _list_topics(self) -> None:
         process = self._trial.processes()
         self._trial.recorder.record(process, INVOKE, "admin", [["topics"]], final=True)
-        found = {
-            name: count for name, count in self._trial.library.topics().items() if name.startswith(self._trial.name)
-        }
+        topics = self._trial.library.topics()
+        for _ in range(MOST_LISTINGS):
+            time.sleep(LISTING_SECONDS)
+            before, topics = topics, self._trial.library.topics()
+            if topics == before:
+                # What was deleted or created last has reached the broker that was asked.
+                break
+        found = {name: count for name, count in topics.items() if name.startswith(self._trial.name)}
         self._trial.recorder.record(process, OK, "admin", [["topics", found]], final=True)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kbroker.verify.anomalies import MOST_EXAMPLES, Example, Finding, Place, finding
-from kbroker.verify.columns import FAIL_CODE, TXN, UNKNOWN_OFFSET, Columns, Flags, Ints
+from kbroker.verify.columns import FAIL_CODE, OK_CODE, TXN, UNKNOWN_OFFSET, Columns, Flags, Ints
 from kbroker.verify.versions import OFFSET_BITS, Versions, value_text
 
 
@@ -27,7 +27,7 @@ def check_visibility(
         found += _torn(columns, seen, missing)
     else:
         found += _torn(columns, seen, lost)
-    return found + _aborted(columns, versions) + _precommitted(columns, versions)
+    return found + _aborted(columns, versions) + _precommitted(columns, versions) + _ends(columns)
 
 
 def _seen(columns: Columns, versions: Versions, only_final: bool) -> tuple[Flags, Ints, Ints]:
@@ -119,6 +119,33 @@ def _precommitted(columns: Columns, versions: Versions) -> list[Finding]:
     rows = known[is_txn & (is_early | (writer == reads.operation[known]))]
     text = "was read before its transaction began to commit"
     return finding("precommitted-read", len(rows), _reads_of(columns, versions, rows, text))
+
+
+def _ends(columns: Columns) -> list[Finding]:
+    """Ends that were told behind a record of a transaction that had not begun to end by then."""
+    operations, sends, ends = columns.operations, columns.sends, columns.ends
+    known = np.flatnonzero((operations.kind[sends.operation] == TXN) & (sends.offset != UNKNOWN_OFFSET))
+    examples = []
+    for key in np.unique(ends.key):
+        rows = known[sends.key[known] == key]
+        rows = rows[np.argsort(sends.offset[rows], kind="stable")]
+        latest = np.maximum.accumulate(operations.commit_time[sends.operation[rows]])
+        asked = np.flatnonzero((ends.key == key) & (operations.type[ends.operation] == OK_CODE))
+        below = np.searchsorted(sends.offset[rows], ends.offset[asked])
+        answered = operations.complete_time[ends.operation[asked]]
+        is_wrong = (below > 0) & (np.append(latest, -1)[below - 1] > answered)
+        for at in np.flatnonzero(is_wrong):
+            undecided = rows[: below[at]][operations.commit_time[sends.operation[rows[: below[at]]]] > answered[at]]
+            examples.append(_end_example(columns, int(asked[at]), int(undecided[0])))
+    return finding("end-beyond-stable", len(examples), examples)
+
+
+def _end_example(columns: Columns, asked: int, send: int) -> Example:
+    ends, sends = columns.ends, columns.sends
+    key, offset, end = int(ends.key[asked]), int(sends.offset[send]), int(ends.offset[asked])
+    text = f"{columns.keys[key]} was said to end at {end}, and the transaction of offset {offset} was still open"
+    shown = int(sends.operation[send]), int(ends.operation[asked])
+    return Example(text, shown, (Place(key, offset),))
 
 
 def _reads_of(columns: Columns, versions: Versions, rows: Ints, what: str) -> list[Example]:

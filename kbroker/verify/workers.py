@@ -187,6 +187,24 @@ class ReadingWorker(Worker):
             self._reader = None
 
 
+class StableReadingWorker(ReadingWorker):
+    """Asks now and then where partitions end, too."""
+
+    def step(self) -> None:
+        """Read, and perhaps ask."""
+        super().step()
+        if self._reader is None or self.rng.random() > 0.3:
+            return
+        key = self.rng.choice(list(self.trial.keys))
+        self.record(INVOKE, "ends", [["end", key]])
+        try:
+            found = self._reader.stable_ends([key])
+        except ClientProblem as problem:
+            self.record(INFO, "ends", [["end", key]], error=str(problem))
+            raise
+        self.record(OK, "ends", [["end", each, offset] for each, offset in found.items()])
+
+
 class MemberWorker(Worker):
     """A member of a group: reads what it is given, and commits it; without `commits`, of a group of its own."""
 
@@ -307,13 +325,15 @@ class TransactionWorker(Worker):
     def _give_up(self, done: list[Any], problem: ClientProblem, before: dict[str, int | None]) -> None:
         """Nobody has asked to commit: whatever becomes of it, it did not happen."""
         is_over = False
+        ended_at = self.trial.recorder.elapsed
         if self._sender is not None and (not problem.ends_process or self.rng.random() < 0.5):
             try:
                 self._sender.abort()
                 is_over = True
             except ClientProblem as error:
                 self.trial.note(error)
-        self.record(FAIL, "txn", done, error=str(problem))
+        # One that its producer left open ends when the cluster says so.
+        self.record(FAIL, "txn", done, error=str(problem), commit_time=ended_at if is_over else None)
         if not is_over:
             self._positions = before
             self.replace()

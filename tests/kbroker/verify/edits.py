@@ -291,6 +291,21 @@ def precommitted_read(events: Events, rng: random.Random) -> bool:
     return bool(reader)
 
 
+def end_beyond_stable(events: Events, rng: random.Random) -> bool:
+    """While a transaction is open, a reader is told that its record's partition ends behind it."""
+    chosen = pick(rng, sends(events, "txn"))
+    if not chosen:
+        return False
+    event, operation = chosen
+    moment = event.more["commit_time"] - 1
+    at = next(number for number, each in enumerate(events) if each.time > moment)
+    asked = [["end", operation[1], operation[2][0] + rng.randint(1, 3)]]
+    events[at:at] = [Event(0, "asking", type, "ends", asked, moment) for type in (INVOKE, OK)]
+    for number, each in enumerate(events):
+        each.index = number
+    return True
+
+
 def torn_transaction(events: Events, rng: random.Random) -> bool:
     """One record of a committed transaction is read by nobody."""
     found = [
@@ -434,6 +449,7 @@ EDITS: dict[str, tuple[Edit, tuple[str, ...]]] = {
     "compacted-older-after-newer": (compacted_older_after_newer, ("compact",)),
     "G1a": (aborted_read, ("append", "txn")),
     "precommitted-read": (precommitted_read, ("txn",)),
+    "end-beyond-stable": (end_beyond_stable, ("txn",)),
     "torn-transaction": (torn_transaction, ("txn",)),
     "G1c": (circular_reads, ("txn",)),
     "G1c-realtime": (read_from_the_future, ("append", "group")),

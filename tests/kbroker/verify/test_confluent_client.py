@@ -65,6 +65,12 @@ def test_only_committed_transactions_are_read_and_markers_are_passed(library: Li
     reader.assign({key: None})
     assert [each.value for each in read_to_the_end(reader, [key])] == [b"1", b"3"]
     assert reader.reached()[key] == 8
+    sender = library.sender(f"{topic_name}-id")
+    sender.begin()
+    sender.send([Outgoing(key, 5), Outgoing(key, 6)])
+    assert (reader.ends([key]), reader.stable_ends([key])) == ({key: 10}, {key: 8})
+    sender.abort()
+    sender.crash()
     reader.crash()
 
 

@@ -12,7 +12,15 @@ from tests.kbroker.verify.simulated import healthy
 
 def as_lists(columns: Columns) -> list[object]:
     """All columns as plain values."""
-    tables = (columns.operations, columns.sends, columns.reads, columns.commits, columns.fetches, columns.moves)
+    tables = (
+        columns.operations,
+        columns.sends,
+        columns.reads,
+        columns.commits,
+        columns.fetches,
+        columns.ends,
+        columns.moves,
+    )
     plain = [getattr(table, name).tolist() for table in tables for name in table.__slots__]
     names = [columns.processes, columns.keys, columns.groups, columns.record_keys, columns.odd_values]
     return [*plain, *names, columns.rebalances.operation.tolist(), columns.admin, columns.faults]

@@ -38,6 +38,16 @@ def test_a_transaction_of_which_one_record_was_read_must_have_committed() -> Non
     assert found["torn-transaction"].examples[0].text == text
 
 
+def test_a_partition_ends_for_readers_before_the_first_open_transaction() -> None:
+    for end, commit_time, is_wrong in ((3, 5, False), (4, 5, True), (9, 5, True), (9, 2, False)):
+        history = Written()
+        history.begin(0, "txn", [["send", "x", 1]])
+        history.do(1, "ends", [["end", "x", end]])
+        history.end(0, "txn", sent("x", [3, 1]), time=7, commit_time=commit_time)
+        history.do(2, "poll", read(x=[[3, 1]]))
+        assert ("end-beyond-stable" in history.findings()) is is_wrong
+
+
 def test_a_read_of_what_failed_is_an_aborted_read_even_where_the_reader_failed() -> None:
     history = Written()
     history.do(0, "send", [["send", "x", 2]], "fail")
