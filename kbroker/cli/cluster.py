@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kbroker.cli.errors import CommandFailed
+from kbroker.cli.features import app as features
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 from kbroker.cli.reassign import reassign
 
@@ -16,11 +17,12 @@ ELECTIONS_PER_REQUEST = 500
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(reassign)
+app.add_typer(features, name="features")
 
 
 @app.callback()
 def cluster() -> None:
-    """Show the brokers, elect leaders, move replicas."""
+    """Show the brokers, elect leaders, move replicas, change what the brokers do together."""
 
 
 @app.command()

@@ -16,6 +16,7 @@ from kbroker.client.acl_admin import AclAdmin
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected, error_for
+from kbroker.client.feature_admin import FeatureAdmin
 from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.transaction_admin import TransactionAdmin
@@ -40,7 +41,7 @@ from kbroker.protocol.messages.offsets import DeleteRecordsRequest
 from kbroker.protocol.schema import Message
 
 
-class Admin(GroupAdmin, AclAdmin, UserAdmin, TransactionAdmin):
+class Admin(GroupAdmin, AclAdmin, UserAdmin, FeatureAdmin, TransactionAdmin):
     """`async with Admin("127.0.0.1:9092") as admin`; arguments are those of AdminConfig."""
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:

@@ -464,6 +464,8 @@ class Admin(Client):
     elect_leaders = _blocking(asyncio_admin.Admin.elect_leaders)
     alter_reassignments = _blocking(asyncio_admin.Admin.alter_reassignments)
     list_reassignments = _blocking(asyncio_admin.Admin.list_reassignments)
+    describe_features = _blocking(asyncio_admin.Admin.describe_features)
+    update_feature = _blocking(asyncio_admin.Admin.update_feature)
     list_groups = _blocking(asyncio_admin.Admin.list_groups)
     describe_groups = _blocking(asyncio_admin.Admin.describe_groups)
     delete_groups = _blocking(asyncio_admin.Admin.delete_groups)

@@ -108,6 +108,16 @@ class BrokerDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureDescription:
+    """What brokers can do together, by levels: those that the broker supports, and the one that counts (0: none)."""
+
+    name: str
+    lowest: int
+    highest: int
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """The cluster."""
 

@@ -22,6 +22,7 @@ from kbroker.coordinator.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
     EMPTY,
+    EXHAUSTED_EPOCH,
     ONGOING,
     PREPARE_COMMIT,
     Answer,
@@ -127,6 +128,15 @@ class Coordinated:
         keys = [(TOPIC, partition) for partition in partitions]
         answer = self.transactions.add_partitions(transactional_id, producer.producer_id, producer.producer_epoch, keys)
         return (await asyncio.wait_for(answer, TIMEOUT)).error
+
+    async def end_each(self, producer: Answer, commit: bool = True) -> Answer:
+        """The end of a transaction that has an epoch of its own; waits for the markers of the one before."""
+        asked = "id", producer.producer_id, producer.producer_epoch, commit
+        answer = await self.transactions.end_each(*asked)
+        while answer.error is ErrorCode.CONCURRENT_TRANSACTIONS:
+            await asyncio.sleep(0.002)
+            answer = await self.transactions.end_each(*asked)
+        return replace(answer, request=None)
 
     async def end(self, producer: Answer, commit: bool = True, transactional_id: str = "id") -> ErrorCode:
         answer = self.transactions.end(transactional_id, producer.producer_id, producer.producer_epoch, commit)
@@ -418,6 +428,43 @@ async def test_a_transaction_that_takes_too_long_is_aborted(coordinated: Coordin
     await coordinated.until_state(COMPLETE_ABORT)
     assert coordinated.markers() == [(ControlType.ABORT, 0)]
     assert await coordinated.end(producer) is ErrorCode.PRODUCER_FENCED
+
+
+async def test_a_decision_with_the_next_epoch_is_carried_out_by_the_next_coordinator(coordinated: Coordinated) -> None:
+    for first_epoch in (0, EXHAUSTED_EPOCH):
+        producer = await coordinated.began("id", 0)
+        transaction = coordinated.transactions._find_known("id")[1]
+        transaction.record = transaction.record._replace(producer_epoch=first_epoch)
+        producer = replace(producer, producer_epoch=first_epoch)
+        before = coordinated.markers()
+        coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
+        told = replace(
+            await coordinated.transactions.end_each("id", producer.producer_id, first_epoch, True), request=None
+        )
+        is_same_id = told.producer_id == producer.producer_id
+        assert (told.error, is_same_id, told.producer_epoch) == (
+            (NONE, True, 1) if not first_epoch else (NONE, False, 0)
+        )
+        assert coordinated.markers() == before
+        await coordinated.move()
+        assert await coordinated.add(told, 1) is ErrorCode.CONCURRENT_TRANSACTIONS
+        await coordinated.played.lead([0])
+        assert await coordinated.end_each(producer) == told, "it asks again"
+        await coordinated.until_state(COMPLETE_COMMIT)
+        assert [kind for kind, _ in coordinated.markers()[len(before) :]] == [ControlType.COMMIT]
+        await coordinated.move()
+        assert await coordinated.end_each(producer) == told
+        assert await coordinated.add(producer, 1) in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        assert await coordinated.add(told, 1) is NONE
+
+
+async def test_a_time_out_leaves_the_producer_the_epoch_that_the_end_brings(coordinated: Coordinated) -> None:
+    coordinated.features.transaction_version = 2
+    producer = await coordinated.began()
+    coordinated.now += 60_001
+    await coordinated.transactions.abort_timed_out_transactions()
+    told = await coordinated.end_each(producer, commit=False)
+    assert (told.error, told.producer_epoch) == (NONE, 1)
 
 
 async def test_ids_that_nobody_uses_are_forgotten_for_good(coordinated: Coordinated) -> None:

@@ -1,0 +1,57 @@
+"""Administration of features: what the brokers of a cluster can do together, and which of it counts (KIP-584)."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from kbroker.client.cluster import Cluster
+from kbroker.client.errors import error_for
+from kbroker.client.types import FeatureDescription
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
+from kbroker.protocol.messages.metadata import UpdateFeaturesRequest
+from kbroker.protocol.schema import Message
+
+FIRST_WITH_TYPES = 1
+UPGRADE, DOWNGRADE = 1, 2
+
+
+class _Admin(Protocol):
+    cluster: Cluster
+
+    async def _ask_controller(self, request: Message, timeout_ms: int) -> Any: ...
+
+
+class FeatureAdmin:
+    """Admin's calls about features."""
+
+    async def describe_features(self: _Admin) -> dict[str, FeatureDescription]:
+        """Return what the broker that is asked supports of each feature, and which level counts in the cluster."""
+        connection = await self.cluster.any_connection()
+        request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1")
+        answer = await connection.request(request, timeout=self.cluster.config.request_timeout_ms / 1000)
+        levels = {each.name: each.max_version_level for each in answer.finalized_features}
+        supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+        return {
+            name: FeatureDescription(name, *supported.get(name, (0, 0)), levels.get(name, 0))
+            for name in sorted(levels.keys() | supported)
+        }
+
+    async def update_feature(
+        self: _Admin,
+        feature: str,
+        level: int,
+        *,
+        downgrade: bool = False,
+        validate_only: bool = False,
+        timeout_ms: int = 30_000,
+    ) -> None:
+        """Raise a feature's level, or lower it (0: it counts no more); raises the reason where that cannot be."""
+        key = UpdateFeaturesRequest.FeatureUpdateKey(
+            feature=feature, max_version_level=level, upgrade_type=DOWNGRADE if downgrade else UPGRADE
+        )
+        request = UpdateFeaturesRequest(timeout_ms=timeout_ms, feature_updates=[key], validate_only=validate_only)
+        answer = await self._ask_controller(request, timeout_ms)
+        for each in (answer, *answer.results):
+            if each.error_code is not ErrorCode.NONE:
+                raise error_for(each.error_code, each.error_message or feature)
