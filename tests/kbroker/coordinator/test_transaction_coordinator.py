@@ -430,32 +430,26 @@ async def test_a_transaction_that_takes_too_long_is_aborted(coordinated: Coordin
     assert await coordinated.end(producer) is ErrorCode.PRODUCER_FENCED
 
 
-async def test_a_decision_with_the_next_epoch_is_carried_out_by_the_next_coordinator(coordinated: Coordinated) -> None:
-    for first_epoch in (0, EXHAUSTED_EPOCH):
-        producer = await coordinated.began("id", 0)
-        transaction = coordinated.transactions._find_known("id")[1]
-        transaction.record = transaction.record._replace(producer_epoch=first_epoch)
-        producer = replace(producer, producer_epoch=first_epoch)
-        before = coordinated.markers()
-        coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
-        told = replace(
-            await coordinated.transactions.end_each("id", producer.producer_id, first_epoch, True), request=None
-        )
-        is_same_id = told.producer_id == producer.producer_id
-        assert (told.error, is_same_id, told.producer_epoch) == (
-            (NONE, True, 1) if not first_epoch else (NONE, False, 0)
-        )
-        assert coordinated.markers() == before
-        await coordinated.move()
-        assert await coordinated.add(told, 1) is ErrorCode.CONCURRENT_TRANSACTIONS
-        await coordinated.played.lead([0])
-        assert await coordinated.end_each(producer) == told, "it asks again"
-        await coordinated.until_state(COMPLETE_COMMIT)
-        assert [kind for kind, _ in coordinated.markers()[len(before) :]] == [ControlType.COMMIT]
-        await coordinated.move()
-        assert await coordinated.end_each(producer) == told
-        assert await coordinated.add(producer, 1) in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
-        assert await coordinated.add(told, 1) is NONE
+@pytest.mark.parametrize("epoch", [0, EXHAUSTED_EPOCH])
+async def test_the_next_coordinator_knows_what_the_producer_was_told_to_go_on_with(
+    coordinated: Coordinated, epoch: int
+) -> None:
+    producer = replace(await coordinated.began(), producer_epoch=epoch)
+    transaction = coordinated.transactions._find_known("id")[1]
+    transaction.record = transaction.record._replace(producer_epoch=epoch)
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
+    told = await coordinated.end_each(producer)
+    assert (told.producer_id == producer.producer_id, told.producer_epoch) == ((False, 0) if epoch else (True, 1))
+    await coordinated.move()
+    assert await coordinated.add(told, 1) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert coordinated.markers() == []
+    await coordinated.played.lead([0])
+    assert await coordinated.end_each(producer) == told, "it asks again"
+    assert coordinated.markers() == [(ControlType.COMMIT, 1)]
+    await coordinated.move()
+    assert await coordinated.end_each(producer) == told
+    assert await coordinated.add(producer, 1) in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+    assert await coordinated.add(told, 1) is NONE
 
 
 async def test_a_time_out_leaves_the_producer_the_epoch_that_the_end_brings(coordinated: Coordinated) -> None:
