@@ -16,7 +16,7 @@ import socket
 import time
 import uuid
 from collections.abc import Generator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker import handlers
 from kbroker.cluster.access_rules import AccessRules, open_access_rules
@@ -45,7 +45,6 @@ from kbroker.coordinator.local_markers import LocalMarkers
 from kbroker.coordinator.marker_sender import MarkerSender
 from kbroker.coordinator.transaction_coordinator import TransactionCoordinator
 from kbroker.handlers.context import Services
-from kbroker.metrics.listener import MetricsListener, serve_metrics
 from kbroker.metrics.sources import BrokerState, Sources
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
@@ -68,6 +67,9 @@ from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
+
+if TYPE_CHECKING:
+    from kbroker.metrics.listener import MetricsListener
 
 log = logging.getLogger(__name__)
 
@@ -299,7 +301,10 @@ class Broker:
         protocols = config.security_protocols
         self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
         sources = Sources(self.services, self.server, dispatcher, self._watchdog, lambda: self.state)
-        self._metrics = serve_metrics(sources, self._to_peers)
+        if self.config.parsed_metrics_listeners:
+            from kbroker.metrics.listener import serve_metrics  # loads an HTTP server
+
+            self._metrics = serve_metrics(sources, self._to_peers)
 
     def _has_whole_log(self, partition: TopicPartition) -> bool:
         """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""

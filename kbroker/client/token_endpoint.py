@@ -11,9 +11,6 @@ from __future__ import annotations
 import base64
 import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,6 +33,10 @@ class TokenEndpoint:
 
     def __call__(self) -> str:
         """Return a new token."""
+        import urllib.error  # these load http and email, which brokers and clients do without as a rule
+        import urllib.parse
+        import urllib.request
+
         form = {"grant_type": "client_credentials"} | ({"scope": self.scope} if self.scope else {})
         secret = base64.b64encode(f"{self.client_id}:{self.client_secret}".encode()).decode()
         headers = {

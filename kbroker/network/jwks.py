@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import urllib.error
 import urllib.parse
-import urllib.request
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import Any
@@ -99,6 +97,9 @@ class Jwks:
 
 def fetch(url: str) -> object:
     """Return the JSON document at a file:, http: or https: address; raises OSError, ValueError. Blocks."""
+    import urllib.error  # these load http and email, which a broker does without as a rule
+    import urllib.request
+
     parts = urllib.parse.urlsplit(url)
     if parts.scheme == "file":
         return json.loads(Path(urllib.request.url2pathname(parts.path)).read_text(encoding="utf-8"))
