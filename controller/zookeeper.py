@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,6 +35,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     UnimplementedError,
 )
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
 from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
@@ -139,6 +141,35 @@ class _Handover:
             function(argument)
 
 
+class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Connections of kazoo's with certificates that are already loaded, and nobody trusted but those they say."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__()
+        self._context = context
+        self.problem = ""
+        """Why there was no TLS the last time."""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **settings: object
+    ) -> ssl.SSLSocket:
+        """Connect, and shake hands."""
+        plain = socket.create_connection(address, timeout)
+        try:
+            encrypted = self._context.wrap_socket(plain, server_hostname=hostname)
+        except OSError as error:
+            plain.close()
+            self.problem = getattr(error, "verify_message", "") or str(error)
+            raise
+        self.problem = ""
+        return encrypted
+
+    def select(self, readable: list[Any], *others: Any) -> Any:
+        """What is decrypted already need not come through the socket."""
+        pending = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
+        return (pending, [], []) if pending else super().select(readable, *others)
+
+
 class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     """Everything the broker and its controller ask of ZooKeeper.
 
@@ -151,8 +182,10 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
         reads_in_flight: int | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         super().__init__()
+        self._tls = tls
         self._servers, slash, chroot = connect.partition("/")
         self._chroot = ("/" + chroot.rstrip("/")) if slash and chroot.strip("/") else ""
         self._reads_in_flight = reads_in_flight or _READS_PER_REQUEST
@@ -192,11 +225,13 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         loop = asyncio.get_running_loop()
         self._handover = _Handover(loop)
         retry = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, ignore_expire=False)
+        handler = None if self._tls is None else _TlsHandler(self._tls)
         self._kazoo = KazooClient(
             hosts=self._servers,
             timeout=self._session_timeout_ms / 1000,
             connection_retry=retry,
             logger=_quiet_logger(),
+            handler=handler,
         )
         self._kazoo.add_listener(self._state_changed)
         self._kazoo.start_async()
@@ -206,6 +241,8 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
                 await self._make_chroot()
         except TimeoutError:
             await self.close()
+            if handler is not None and handler.problem:
+                raise ZooKeeperUnreachable(f"no TLS with ZooKeeper at {self._servers}: {handler.problem}") from None
             raise ZooKeeperUnreachable(
                 f"no ZooKeeper answers at {self._servers} (tried for {self._connection_timeout_ms / 1000:g} s): "
                 f"check that it runs and that zookeeper.connect is right, or raise "

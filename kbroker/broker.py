@@ -34,7 +34,7 @@ from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
-from kbroker.config.shares import controller_settings, settings_of
+from kbroker.config.shares import controller_settings, settings_of, zookeeper_tls
 from kbroker.controller.features import SUPPORTED
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
@@ -167,7 +167,9 @@ class Broker:
         timeout_ms = config.zookeeper_connection_timeout_ms or config.zookeeper_session_timeout_ms
         connect = config.zookeeper_connect or ""
         in_flight = config.zookeeper_max_in_flight_requests if IN_FLIGHT_KEY in config.properties else None
-        self.zookeeper = ZooKeeper(connect, config.zookeeper_session_timeout_ms, timeout_ms, in_flight)
+        self.zookeeper = ZooKeeper(
+            connect, config.zookeeper_session_timeout_ms, timeout_ms, in_flight, zookeeper_tls(config)
+        )
         loop = asyncio.get_running_loop()
         text = "ZooKeeper at %s does not answer yet, retrying for up to %g s"
         patience = loop.call_later(SLOW_CONNECT_S, log.warning, text, connect, timeout_ms / 1000)

@@ -36,8 +36,10 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
     for name in config.super_user_names:
         if ":" not in name:
             yield f"super.users={config.super_users}: '{name}' is not Type:name"
-    if config.zookeeper_ssl_client_enable:
-        yield "zookeeper.ssl.client.enable=true is not supported yet: ZooKeeper is reached without TLS"
+    if config.zookeeper_ssl_crl_enable:
+        yield "zookeeper.ssl.crl.enable=true is not supported: lists of revoked certificates are not looked at"
+    if config.zookeeper_ssl_ocsp_enable:
+        yield "zookeeper.ssl.ocsp.enable=true is not supported: nobody is asked whether certificates are revoked"
     if config.zookeeper_set_acl:
         yield "zookeeper.set.acl=true is not supported yet: znodes are made without ACLs"
     for key, value in (

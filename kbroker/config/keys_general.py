@@ -322,47 +322,40 @@ class ZooKeeperKeys:
         doc="Class of the ZooKeeper client's socket in Java; needed there for TLS.",
     )
     zookeeper_ssl_keystore_location: str | None = key(
-        "zookeeper.ssl.keystore.location", default=None, effect=False, doc="Key store for TLS to ZooKeeper."
+        "zookeeper.ssl.keystore.location", default=None, doc="Key store for TLS to ZooKeeper."
     )
     zookeeper_ssl_keystore_password: Password | None = key(
         "zookeeper.ssl.keystore.password",
         default=None,
-        effect=False,
         doc="Password of the key store for TLS to ZooKeeper.",
     )
     zookeeper_ssl_keystore_type: str | None = key(
-        "zookeeper.ssl.keystore.type", default=None, effect=False, doc="Type of the key store for TLS to ZooKeeper."
+        "zookeeper.ssl.keystore.type", default=None, doc="Type of the key store for TLS to ZooKeeper."
     )
     zookeeper_ssl_truststore_location: str | None = key(
-        "zookeeper.ssl.truststore.location", default=None, effect=False, doc="Trust store for TLS to ZooKeeper."
+        "zookeeper.ssl.truststore.location", default=None, doc="Trust store for TLS to ZooKeeper."
     )
     zookeeper_ssl_truststore_password: Password | None = key(
         "zookeeper.ssl.truststore.password",
         default=None,
-        effect=False,
         doc="Password of the trust store for TLS to ZooKeeper.",
     )
     zookeeper_ssl_truststore_type: str | None = key(
-        "zookeeper.ssl.truststore.type", default=None, effect=False, doc="Type of the trust store for TLS to ZooKeeper."
+        "zookeeper.ssl.truststore.type", default=None, doc="Type of the trust store for TLS to ZooKeeper."
     )
-    zookeeper_ssl_protocol: str = key(
-        "zookeeper.ssl.protocol", default="TLSv1.2", effect=False, doc="TLS version for ZooKeeper."
-    )
+    zookeeper_ssl_protocol: str = key("zookeeper.ssl.protocol", default="TLSv1.2", doc="TLS version for ZooKeeper.")
     zookeeper_ssl_enabled_protocols: List | None = key(
-        "zookeeper.ssl.enabled.protocols", default=None, effect=False, doc="TLS versions allowed for ZooKeeper."
+        "zookeeper.ssl.enabled.protocols", default=None, doc="TLS versions allowed for ZooKeeper."
     )
     zookeeper_ssl_cipher_suites: List | None = key(
-        "zookeeper.ssl.cipher.suites", default=None, effect=False, doc="Cipher suites allowed for ZooKeeper."
+        "zookeeper.ssl.cipher.suites", default=None, doc="Cipher suites allowed for ZooKeeper."
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = key(
         "zookeeper.ssl.endpoint.identification.algorithm",
         default="HTTPS",
-        effect=False,
         doc="Check of ZooKeeper's host name in its certificate; empty for none.",
     )
     zookeeper_ssl_crl_enable: bool = key(
-        "zookeeper.ssl.crl.enable", default=False, effect=False, doc="Use certificate revocation lists with ZooKeeper."
+        "zookeeper.ssl.crl.enable", default=False, doc="Use certificate revocation lists with ZooKeeper."
     )
-    zookeeper_ssl_ocsp_enable: bool = key(
-        "zookeeper.ssl.ocsp.enable", default=False, effect=False, doc="Use OCSP with ZooKeeper."
-    )
+    zookeeper_ssl_ocsp_enable: bool = key("zookeeper.ssl.ocsp.enable", default=False, doc="Use OCSP with ZooKeeper.")

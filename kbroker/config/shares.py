@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any, TypeVar
 
 from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.features import TRANSACTION_VERSION
+from kbroker.protocol.config_def import ConfigError
 from kbroker.security.security_protocol import SecurityProtocol
-from kbroker.security.stores import KeyStore, TrustStore
-from kbroker.security.tls import TlsSettings
+from kbroker.security.stores import JKS, PEM, KeyStore, StoreError, TrustStore
+from kbroker.security.tls import TlsSettings, client_context
 from kbroker.segment.cleaner import LogCleanerSettings
 from kbroker.segment.log_manager import LogManagerSettings
 
@@ -81,3 +83,30 @@ def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
         client_auth=client_auth,
         checks_hostname=value("ssl.endpoint.identification.algorithm").lower() == "https",
     )
+
+
+def zookeeper_tls(config: BrokerConfig) -> ssl.SSLContext | None:
+    """Return what ZooKeeper is spoken to with, None for clear text; raises ConfigError."""
+    if not config.zookeeper_ssl_client_enable:
+        return None
+    trusted = config.zookeeper_ssl_truststore_location
+    trusted_type = _store_type(config.zookeeper_ssl_truststore_type, trusted)
+    own, password = config.zookeeper_ssl_keystore_location, config.zookeeper_ssl_keystore_password
+    own_type = _store_type(config.zookeeper_ssl_keystore_type, own)
+    own_passwords = {"key_password" if own_type == PEM else "password": password}
+    settings = TlsSettings(
+        key_store=KeyStore(own_type, own, **own_passwords) if own else KeyStore(),
+        trust_store=TrustStore(trusted_type, trusted, config.zookeeper_ssl_truststore_password),
+        enabled_protocols=config.zookeeper_ssl_enabled_protocols or (config.zookeeper_ssl_protocol,),
+        cipher_suites=config.zookeeper_ssl_cipher_suites or (),
+        checks_hostname=config.zookeeper_ssl_endpoint_identification_algorithm.lower() == "https",
+    )
+    try:
+        return client_context(settings)
+    except StoreError as error:
+        raise ConfigError(f"zookeeper.ssl.client.enable=true: {error}") from error
+
+
+def _store_type(given: str | None, location: str | None) -> str:
+    """As ZooKeeper does, tell by the file's name what nobody says."""
+    return given or (PEM if (location or "").endswith(".pem") else JKS)
