@@ -2,14 +2,18 @@
 
     start, beginning     the first record         -10            ten records before the end, in each partition
     end                  only what comes now      @1388534400000 or @2014-01-01T00:00   the first one since then
-    1234                 that offset
+    1234                 that offset          @-90s, @-30m, @-12h, @-7d or @-2w            since so long ago
 
 A time without a zone is local time.
 """
 
+import re
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +46,15 @@ def parse_position(text: str) -> StartPosition:
 def _milliseconds(text: str) -> int:
     if text.isdigit():
         return int(text)
+    ago = re.fullmatch(r"-(\d+)([smhdw])", text)
+    if ago:
+        return int((time.time() - int(ago[1]) * SECONDS[ago[2]]) * 1000)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no time: use milliseconds since 1970 or 2014-01-31T12:00:00+01:00") from None
+        raise ValueError(
+            f"{text!r} is no time: use milliseconds since 1970, 2014-01-31T12:00:00+01:00 or -1h"
+        ) from None
     return int(moment.timestamp() * 1000)
 
 

@@ -5,12 +5,15 @@ from typing import Annotated
 import typer
 
 from kbroker.cli.consume import consume
+from kbroker.cli.delete_records import delete_records, empty
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format, TopicSetting, parse_settings
 from kbroker.cli.produce import produce
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(produce)
 app.command()(consume)
+app.command("delete-records")(delete_records)
+app.command()(empty)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 OptionalTopics = Annotated[list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Names; default: all.")]

@@ -1,5 +1,6 @@
 """Reading `-o`."""
 
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -30,7 +31,14 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert parse_position("@2014-01-01T12:00").value == local.timestamp() * 1000
 
 
-@pytest.mark.parametrize("text", ["", "middle", "1.5", "@", "@yesterday"])
+@pytest.mark.parametrize(("text", "seconds"), [("@-90s", 90), ("@-30m", 1800), ("@-12h", 43200), ("s@-2w", 1209600)])
+def test_a_time_may_be_so_long_ago(text: str, seconds: int) -> None:
+    before = time.time()
+    value = parse_position(text).value / 1000
+    assert before - seconds - 0.01 <= value <= time.time() - seconds
+
+
+@pytest.mark.parametrize("text", ["", "middle", "1.5", "@", "@yesterday", "@-1", "@-1y", "@1h"])
 def test_anything_else_is_refused_with_what_would_be_right(text: str) -> None:
     with pytest.raises(ValueError, match="use "):
         parse_position(text)

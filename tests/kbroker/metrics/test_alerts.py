@@ -55,10 +55,10 @@ def test_expressions_give_what_prometheus_gives(expression: str, expected: dict[
     assert found == {labels: pytest.approx(value) for labels, value in expected.items()}
 
 
-def until_it_fires(name: str, *brokers: Any) -> None:
+def until_it_is(fired: bool, name: str, *brokers: Any) -> None:
     deadline = time.monotonic() + DEADLINE_S
-    while not fires(name, (0.0, scrape(*brokers))):
-        assert time.monotonic() < deadline, f"{name} never fired"
+    while bool(fires(name, (0.0, scrape(*brokers)))) is not fired:
+        assert time.monotonic() < deadline, f"{name} never {'fired' if fired else 'was quiet'}"
         time.sleep(0.2)
 
 
@@ -74,12 +74,11 @@ def test_a_broker_that_dies_leaves_partitions_under_replicated_and_its_own_offli
     with Producer(brokers[0].bootstrap, acks="all") as producer:
         for partition in (0, 1):
             producer.send_and_wait(f"{topic_name}-two", b"x", partition=partition)
-    healthy = scrape(*brokers)
     for name in ("NoController", "OfflinePartitions", "UnderReplicatedPartitions", "UnderMinIsr"):
-        assert not fires(name, (0.0, healthy)), name
+        until_it_is(False, name, *brokers)  # a machine that is busy may cost a broker its session for a moment
     brokers[1].send_signal(signal.SIGKILL)
     for name in ("OfflinePartitions", "UnderReplicatedPartitions"):
-        until_it_fires(name, brokers[0])
+        until_it_is(True, name, brokers[0])
 
 
 async def test_no_controller_or_two_of_them_is_told(played: Played) -> None:

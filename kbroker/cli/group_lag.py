@@ -1,0 +1,127 @@
+"""`kbroker group lag`: how far groups are behind, topic by topic, once or again and again."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
+
+if TYPE_CHECKING:
+    from kbroker.client.admin import Admin
+    from kbroker.client.types import TopicPartition
+
+COLUMNS = ("group", "topic", "partitions", "committed", "end_offset", "lag", "worst")
+WATCH_COLUMNS = (*COLUMNS, "reads_per_s", "written_per_s")
+AT_ONCE = 16
+"""Groups asked for beside each other."""
+
+
+def lag(
+    groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Default: all.")] = None,
+    watch: Annotated[
+        float | None, typer.Option("--watch", "-w", min=0.1, help="Look again every so many seconds, until Ctrl-C.")
+    ] = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many looks.")] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output_format: Format = "table",
+) -> None:
+    """Show how many records each group has to go, in each topic; `worst` is the partition that has most.
+
+    \b
+    kbroker group lag
+    kbroker group lag billing --watch 2
+    """
+    from kbroker.cli.admin import with_admin
+    from kbroker.cli.output import print_rows
+
+    async def work(admin: "Admin") -> None:
+        before: dict[tuple[str, str], tuple[float, int, int]] = {}
+        looks = 0
+        while True:
+            rows = await lag_rows(admin, groups)
+            now = time.monotonic()
+            if watch is not None:
+                _add_rates(rows, before, now)
+            if watch is not None and looks and output_format == "table":
+                typer.echo("")
+            print_rows(rows, COLUMNS if watch is None else WATCH_COLUMNS, output_format, empty="no committed offsets")
+            looks += 1
+            if watch is None or looks == count:
+                return
+            await asyncio.sleep(watch)
+
+    with_admin(bootstrap, work)
+
+
+async def lag_rows(admin: "Admin", groups: Sequence[str] | None) -> list[dict[str, Any]]:
+    """One row for each group and topic, the largest lag first; None where it is not known, which is not 0."""
+    names = list(groups) if groups else sorted(await admin.list_groups())
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def of_group(name: str) -> "dict[TopicPartition, int]":
+        async with slots:
+            committed = await admin.list_group_offsets(name)
+        return {key: each.offset for key, each in committed.items() if each.offset >= 0}
+
+    committed = dict(zip(names, await asyncio.gather(*map(of_group, names)), strict=True))
+    ends = await _ends(admin, {key for offsets in committed.values() for key in offsets})
+    rows = [row for name, offsets in committed.items() for row in _rows_of(name, offsets, ends)]
+    return sorted(rows, key=lambda row: -1 if row["lag"] is None else row["lag"], reverse=True)
+
+
+async def _ends(admin: "Admin", partitions: "set[TopicPartition]") -> "dict[TopicPartition, int]":
+    """Where they end now; without those that are gone or led by nobody."""
+    from kbroker.client.types import TopicPartition
+
+    topics = await admin.cluster.refresh({key.topic for key in partitions}) if partitions else {}
+    led = {
+        TopicPartition(name, each.partition)
+        for name, topic in topics.items()
+        for each in topic.partitions.values()
+        if each.leader >= 0
+    }
+    asked = sorted(partitions & led)
+    found = await admin.list_offsets(asked) if asked else {}
+    return {key: each.offset for key, each in found.items()}
+
+
+def _rows_of(
+    group: str, offsets: "dict[TopicPartition, int]", ends: "dict[TopicPartition, int]"
+) -> list[dict[str, Any]]:
+    by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
+    for key in sorted(offsets):
+        by_topic[key.topic].append(key)
+    rows = []
+    for topic, keys in by_topic.items():
+        lags = {key: max(ends[key] - offsets[key], 0) for key in keys if key in ends}
+        worst = max(lags, key=lambda key: lags[key], default=None)
+        rows.append(
+            {
+                "group": group,
+                "topic": topic,
+                "partitions": len(keys),
+                "committed": sum(offsets[key] for key in keys),
+                "end_offset": sum(ends[key] for key in lags) if lags else None,
+                "lag": sum(lags.values()) if lags else None,
+                "worst": None if worst is None else worst.partition,
+            }
+        )
+    return rows
+
+
+def _add_rates(rows: list[dict[str, Any]], before: dict[tuple[str, str], tuple[float, int, int]], now: float) -> None:
+    """Add how much was committed and written per second since the last look."""
+    for row in rows:
+        key = row["group"], row["topic"]
+        then = before.get(key)
+        end_offset = row["end_offset"] or 0
+        row["reads_per_s"] = row["written_per_s"] = None
+        if then is not None and now > then[0]:
+            seconds = now - then[0]
+            row["reads_per_s"] = round((row["committed"] - then[1]) / seconds, 1)
+            row["written_per_s"] = round((end_offset - then[2]) / seconds, 1)
+        before[key] = now, row["committed"], end_offset
