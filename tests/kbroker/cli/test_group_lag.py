@@ -1,7 +1,5 @@
 """`kbroker group lag` on a real broker."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from kbroker import Admin
@@ -10,7 +8,7 @@ from tests.kbroker.cli.commands import rows, succeed
 
 
 @pytest.fixture
-def topic(broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def topic(broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Two partitions with three records and one; the group of the same name has two of the first to go."""
     monkeypatch.setenv("KBROKER_BOOTSTRAP", broker.bootstrap)
     succeed("topic", "create", topic_name, "-p", "2", "-c", "retention.ms=-1")
@@ -18,7 +16,7 @@ def topic(broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatc
     succeed("topic", "produce", topic_name, "-p", "1", given=b"d\n")
     with Admin(broker.bootstrap) as admin:
         admin.alter_group_offsets(topic_name, {(topic_name, 0): 1, (topic_name, 1): 1})
-    yield topic_name
+    return topic_name
 
 
 def test_the_lag_of_a_group_is_summed_up_with_its_worst_partition(topic: str) -> None:
