@@ -25,6 +25,7 @@ from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_transactions import Owner, PlainTransactions
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.errors import ErrorCode
+from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.client.topics import wait_until
 
 pytestmark = pytest.mark.slow
@@ -405,3 +406,38 @@ def test_a_producer_that_is_closed_aborts_what_is_open(bootstrap: str, topic: st
         producer.send(topic, b"a", partition=0).result(20)
     wait_until(lambda: state_of(bootstrap, topic) == "CompleteAbort")
     assert read(bootstrap, topic) == []
+
+
+def test_each_transaction_has_its_own_epoch_where_the_cluster_offers_that(make_broker: MakeBroker) -> None:
+    bootstrap = make_broker(properties={"kbroker.new.cluster.transaction.version": "2"}).bootstrap
+    topic = "epochs"
+
+    def epoch() -> int:
+        with Admin(bootstrap) as admin:
+            return admin.describe_transactions([topic])[topic].producer_epoch
+
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=3)
+    with Producer(bootstrap, transactional_id=topic) as producer:
+        with producer.transaction():
+            send(producer, topic, "a")
+        assert epoch() == 1
+        given_up(producer, lambda: (send(producer, topic, "b"), producer.flush(20)))
+        with producer.transaction():
+            send(producer, topic, "c")
+            producer.send_offsets({(topic, 0): 5}, "a-group")
+        assert epoch() == 3
+        producer.begin()
+        send(producer, topic, "d")
+        handed = producer.hand_over()
+        assert handed is not None
+        with PlainCluster(bootstrap) as cluster:
+            owner = Owner(topic, *handed)
+            (ended,) = PlainTransactions(cluster).end([owner], commit=True).values()
+            assert (ended.error, ended.owner) == (ErrorCode.NONE, Owner(topic, handed[0], handed[1] + 1))
+        with producer.transaction():
+            send(producer, topic, "e")
+    assert epoch() == 5
+    wait_until(lambda: read(bootstrap, topic) == sorted(each for prefix in "acde" for each in numbered(prefix, 6)))
+    with Admin(bootstrap) as admin:
+        assert admin.list_group_offsets("a-group")[TopicPartition(topic, 0)].offset == 5
