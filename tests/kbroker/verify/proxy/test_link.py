@@ -13,6 +13,7 @@ from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersio
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.schema import Message
+from kbroker.verify.proxy import link as link_module
 from kbroker.verify.proxy.server import Server
 from tests.kbroker.verify.proxy.upstream import (
     Answer,
@@ -170,3 +171,26 @@ async def test_a_broker_that_does_not_read_is_not_read_for() -> None:
                 await asyncio.wait_for(writer.drain(), 0.5)
                 sent += 1
         assert sent < 64  # what the kernel's buffers hold, and one piece here
+
+
+async def test_no_more_requests_wait_for_answers_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "MOST_UNANSWERED", 3)
+    waiting: asyncio.Queue[bytes] = asyncio.Queue()
+    answered = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for number in range(20):
+            waiting.put_nowait(await read_frame(reader))
+            if number == 2:
+                await answered.wait()
+            if number >= 2:
+                writer.write(framed(echo(waiting.get_nowait())))
+
+    async with serving(serve) as port, link_to(port) as (reader, writer):
+        for number in range(20):
+            writer.write(unknown(number, b""))
+        await asyncio.sleep(0.1)
+        assert waiting.qsize() <= 3
+        answered.set()
+        for number in range(18):
+            assert (await read_frame(reader))[:4] == number.to_bytes(4, "big")
