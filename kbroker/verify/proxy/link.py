@@ -253,7 +253,6 @@ class Link:
             if asked is None or asked.head.correlation_id != correlation_id:
                 raise MalformedMessage(f"an answer to request {correlation_id}, which is not the next to be answered")
             if self._faults:
-                await self._faults.until_open(self.name, Direction.TO_CLIENT)
                 await self._faults.delay(self.name, Direction.TO_CLIENT)
             await self._answer(asked, incoming)
             self._asked.popleft()

@@ -18,7 +18,7 @@ def test_the_proxy_knows_the_brokers_from_the_start(broker: BrokerProcess) -> No
         assert proxy.links() == []
         with Admin(proxy.bootstrap, client_id="asker") as admin:
             admin.list_topics()
-            assert {(link.client_id, link.broker) for link in proxy.links()} == {("asker", 1)}
+            assert ("asker", 1) in {(link.client_id, link.broker) for link in proxy.links()}
 
 
 def test_a_cluster_behind_one_address_is_found_whole(make_cluster: MakeCluster) -> None:
