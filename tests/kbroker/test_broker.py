@@ -114,8 +114,14 @@ def test_an_unreachable_zookeeper_is_named_after_the_connection_timeout(tmp_path
     [
         ({}, "zookeeper.connect is missing"),
         ({"zookeeper__connect": "x:1", "num__partitions": "many"}, "num.partitions"),
-        ({"zookeeper__connect": "x:1", "authorizer__class__name": "a.B"}, "authorizer.class.name=a.B is not supported"),
-        ({"zookeeper__connect": "x:1", "listeners": "SSL://127.0.0.1:1"}, "uses SSL, which is not supported yet"),
+        (
+            {"zookeeper__connect": "x:1", "authorizer__class__name": "a.B"},
+            "authorizer.class.name=a.B is not known here",
+        ),
+        (
+            {"zookeeper__connect": "x:1", "listeners": "SSL://127.0.0.1:1"},
+            "inter-broker listener PLAINTEXT is not among",
+        ),
     ],
 )
 def test_a_bad_configuration_is_one_clear_line(tmp_path: Path, properties: dict[str, str], said: str) -> None:
