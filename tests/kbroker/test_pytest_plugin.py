@@ -26,6 +26,9 @@ def test_mine(kbroker_cluster, kbroker_topic):
         (record,) = consumer.poll(10.0)
         assert record.value == b"hello"
 
+def test_the_zookeeper_is_the_one_that_was_asked_for(kbroker_cluster):
+    assert (kbroker_cluster.directory / "zookeeper" / "stand-in").is_dir()
+
 def test_each_test_has_a_topic_of_its_own(kbroker_cluster, kbroker_topic):
     with Admin(kbroker_cluster.bootstrap) as admin:
         assert kbroker_topic in admin.list_topics()
@@ -69,12 +72,13 @@ def project(tmp_path: Path) -> Path:
     snippets = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "test_docs.py").write_text(snippets[0])
     (tmp_path / "test_faults.py").write_text(snippets[2])
-    (tmp_path / "pytest.ini").write_text("[pytest]\nkbroker_properties =\n    message.max.bytes = 12345\n")
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\nkbroker_zookeeper = stand-in\nkbroker_properties =\n    message.max.bytes = 12345\n"
+    )
     return tmp_path
 
 
 def test_a_users_test_has_a_cluster_and_a_fresh_topic(project: Path) -> None:
-    skip_without_embedded_zookeeper()
     done = run_pytest(project, "--strict-markers", "-p", "kbroker.pytest_plugin", plugins=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 passed" in done.stdout

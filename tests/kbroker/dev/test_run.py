@@ -101,6 +101,16 @@ def test_the_stand_in_runs_where_it_is_asked_for_and_on_its_own_data(tmp_path: P
         ready_file.unlink()
 
 
+def test_a_stand_in_that_cannot_run_ends_it_with_1_and_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "data" / "zookeeper" / "version-2").mkdir(parents=True)
+    with kbroker_dev(tmp_path / "data", "--zookeeper", "stand-in") as process:
+        output, errors = process.communicate(timeout=60)
+    assert (process.returncode, output) == (1, "")
+    assert errors.startswith("kbroker dev: the stand-in for ZooKeeper cannot run: ")
+    assert "holds the data of a real ZooKeeper" in errors
+    assert errors.count("\n") == 1
+
+
 def test_a_broker_started_by_hand_is_refused_by_the_stand_in(tmp_path: Path) -> None:
     with StandInZooKeeper(tmp_path / "zookeeper") as server:
         properties = tmp_path / "server.properties"
