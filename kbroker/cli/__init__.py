@@ -59,8 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _take_settings(words: list[str]) -> list[str]:
-    """Take out what says how to reach the cluster."""
-    if not os.environ.get("KBROKER_PROFILE") and not any(word.startswith(("-X", "--profile")) for word in words):
+    """Take out what says how to reach the cluster; what an earlier command of this process said holds no more."""
+    says_something = os.environ.get("KBROKER_PROFILE") or any(word.startswith(("-X", "--profile")) for word in words)
+    if not says_something and "kbroker.cli.profiles" not in sys.modules:
         return words
     from kbroker.cli.profiles import take_settings
 

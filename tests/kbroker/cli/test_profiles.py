@@ -86,3 +86,10 @@ def test_a_setting_reaches_the_client(broker: BrokerProcess, topic_name: str) ->
     done = kbroker("topic", "list", *reached, "-X", "security.protocol=MAGIC")
     assert done.returncode == 1
     assert "MAGIC" in done.stderr
+
+
+def test_a_setting_holds_for_its_command_and_not_for_the_next_one(broker: BrokerProcess) -> None:
+    refused = kbroker("topic", "list", "-b", broker.bootstrap, "-X", "batch.size=1000")
+    assert refused.returncode == 1
+    assert "batch.size" in refused.stderr
+    succeed("topic", "list", "-b", broker.bootstrap)
