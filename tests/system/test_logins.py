@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -233,3 +234,28 @@ def test_javas_tools_make_users_and_log_in(
         *("--topic", topic_name, "--from-beginning", "--max-messages", "1", "--consumer.config", login),
     )
     assert read == "by carol\n"
+
+
+def test_javas_tools_make_renew_and_end_tokens(
+    make_broker: MakeBroker, zookeeper: ZooKeeperAddress, java_tool: JavaTool, topic_name: str, tmp_path: Path
+) -> None:
+    succeed("user", "add", "broker", "--zookeeper", zookeeper.connect_string, given=f"{BROKERS_PASSWORD}\n".encode())
+    (port,) = free_ports(1)
+    broker = make_broker(properties={**properties(port), "delegation.token.secret.key": "key"}, port=port)
+    common = f"security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.jaas.config={SCRAM}"
+    (tmp_path / "broker").write_text(f'{common} username="broker" password="{BROKERS_PASSWORD}";\n')
+    command = "org.apache.kafka.tools.DelegationTokenCommand"
+    chosen = ("--bootstrap-server", broker.bootstrap, "--command-config", str(tmp_path / "broker"))
+    made = java_tool(command, *chosen, "--create", "--max-life-time-period", "-1", "--renewer-principal", "User:carol")
+    token_id, secret = re.findall(r"^([\w-]{22})\s+(\S+)", made, re.MULTILINE)[0]
+    (tmp_path / "token").write_text(f'{common} username="{token_id}" password="{secret}" tokenauth="true";\n')
+    java_tool(
+        *("kafka.tools.ConsoleProducer", "--bootstrap-server", broker.bootstrap, "--topic", topic_name),
+        *("--producer.config", str(tmp_path / "token")),
+        given="by token\n",
+    )
+    java_tool(command, *chosen, "--renew", "--renew-time-period", "-1", "--hmac", secret)
+    assert token_id in java_tool(command, *chosen, "--describe", "--owner-principal", "User:broker")
+    java_tool(command, *chosen, "--expire", "--expiry-time-period", "-1", "--hmac", secret)
+    assert token_id not in java_tool(command, *chosen, "--describe", "--owner-principal", "User:broker")
+    assert secret not in broker.log_file.read_text()

@@ -99,6 +99,7 @@ def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> 
         ({"broker.id": "2"}, True, "dynamically"),
         ({"ssl.protocol": "TLS"}, False, "broker id must be specified"),
         ({"ssl.keystore.password": "x"}, True, "Passwords"),
+        ({"listener.name.clients.scram-sha-256.sasl.jaas.config": "x"}, True, "Passwords"),
         ({"listeners": "PLAINTEXT://:1"}, True, "Listeners"),
         ({"num.io.threads": "3"}, True, "at least half"),
         ({"num.io.threads": "17"}, True, "double"),

@@ -17,6 +17,7 @@ from kbroker import handlers
 from kbroker.client.authentication import conversation_of
 from kbroker.client.errors import LoginFailed
 from kbroker.client.security import Security
+from kbroker.cluster.cluster_features import ClusterFeatures
 from kbroker.network.authentication import FailureLines, Mechanism, SaslListener
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import ServerLimits
@@ -62,7 +63,8 @@ def bearer_server() -> OAuthBearerServer:
 @asynccontextmanager
 async def sasl_server(max_reauth_ms: int = 0, **more: Any) -> AsyncIterator[Server]:
     handlers.load_all()
-    services: Any = SimpleNamespace(feature_epoch=-1)
+    nowhere: Any = None
+    services: Any = SimpleNamespace(features=ClusterFeatures(nowhere))
     server = Server(Dispatcher(services), ServerLimits(**more))
     server.bind([Listener("CLIENTS", "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT)])
     mechanisms = {
