@@ -92,7 +92,7 @@ class Bench:
         self.logs.load()
         config = BrokerConfig()
         self.replicas = ReplicaManager(config, self.logs, self.metadata, 1, lambda: 1, lambda topic: self.config)
-        services: Any = SimpleNamespace(config=config, replicas=self.replicas, metadata=self.metadata)
+        services: Any = SimpleNamespace(config=config, replicas=self.replicas, metadata=self.metadata, quotas=None)
         self.dispatch = Dispatcher(services, authorizer_with(rules) if rules else None)
         self.connection: Any = Connection()
 

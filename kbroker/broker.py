@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker import handlers
 from kbroker.cluster.access_rules import AccessRules, open_access_rules
 from kbroker.cluster.broker_channels import BrokerChannels
+from kbroker.cluster.client_quotas import QuotaKeeper
 from kbroker.cluster.cluster_features import ClusterFeatures
 from kbroker.cluster.controlled_shutdown import hand_over
 from kbroker.cluster.controller_channel import ControllerChannel
@@ -294,10 +295,12 @@ class Broker:
         handlers.load_all()
         limits = server_limits(config)
         limits.per_ip_overrides = await addresses_of(config.per_ip_overrides)
-        dispatcher = Dispatcher(self.services, self._rules.authorizer if self._rules else None)
+        quotas = self.services.quotas = QuotaKeeper(config, self.zookeeper)
+        await quotas.load(self.configs)
+        dispatcher = Dispatcher(self.services, self._rules.authorizer if self._rules else None, quotas.quotas)
         self.server = Server(dispatcher, limits)
         assert self._logins is not None
-        self.configs.followers[USERS] = self._logins.users.refresh
+        self.configs.follow(USERS, self._logins.users.refresh)
         self.server.sasl = await self._logins.start()
         self.server.tls = tls_listeners(config)
         protocols = config.security_protocols

@@ -79,8 +79,7 @@ class DynamicConfig:
         self.topic_overrides: dict[str, dict[str, str]] = {}
         self.on_topic_change: Callable[[str], None] = lambda topic: None
         self.on_broker_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
-        self.followers: dict[str, Callable[[str], Awaitable[None]]] = {}
-        """Who else wants to know of changes: type of entity -> what is called with its name."""
+        self._followers: dict[str, list[Callable[[str], Awaitable[None]]]] = {}
         self.check_change: Callable[[BrokerConfig], object] = lambda after: None
         """Raises ConfigError where this broker cannot become so while it runs."""
         self._zookeeper = zookeeper
@@ -121,8 +120,12 @@ class DynamicConfig:
             self._resolve_broker()
             log.info("broker %s: dynamic configuration changed", entity)
             self.on_broker_change(before, self.broker)
-        elif entity_type in self.followers:
-            await self.followers[entity_type](entity)
+        for follow in self._followers.get(entity_type, ()):
+            await follow(entity)
+
+    def follow(self, entity_type: str, follower: Callable[[str], Awaitable[None]]) -> None:
+        """Call this with the name of each entity of a type that has changed."""
+        self._followers.setdefault(entity_type, []).append(follower)
 
     async def load_topics(self, topics: Iterable[str]) -> None:
         """Read the overrides of topics whose logs are about to be made: nobody is notified of new topics."""

@@ -140,7 +140,7 @@ class QuotaKeys:
     """Windows of quotas and metrics."""
 
     quota_window_num: Int = key(
-        "quota.window.num", default=11, check=at_least(1), effect=False, doc="Samples kept for client quotas."
+        "quota.window.num", default=11, check=at_least(1), doc="Samples kept for client quotas."
     )
     replication_quota_window_num: Int = key(
         "replication.quota.window.num", default=11, check=at_least(1), doc="Samples kept for replication quotas."
@@ -155,14 +155,12 @@ class QuotaKeys:
         "controller.quota.window.num",
         default=11,
         check=at_least(1),
-        effect=False,
         doc="Samples kept for the quota of topic changes.",
     )
     quota_window_size_seconds: Int = key(
         "quota.window.size.seconds",
         default=1,
         check=at_least(1),
-        effect=False,
         doc="Length of a sample for client quotas.",
     )
     replication_quota_window_size_seconds: Int = key(
@@ -181,7 +179,6 @@ class QuotaKeys:
         "controller.quota.window.size.seconds",
         default=1,
         check=at_least(1),
-        effect=False,
         doc="Length of a sample for the quota of topic changes.",
     )
     client_quota_callback_class: Class | None = key(

@@ -5,6 +5,7 @@ from importlib import import_module
 FAMILIES = (
     "acls",
     "api_versions",
+    "client_quotas",
     "cluster",
     "committed_offsets",
     "configs",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kbroker.cluster.access_rules import AccessRules
+    from kbroker.cluster.client_quotas import QuotaKeeper
     from kbroker.cluster.cluster_features import ClusterFeatures
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.producer_id_manager import ProducerIdManager
@@ -48,6 +49,7 @@ class Services:
     """For slow blocking work: `await loop.run_in_executor(services.workers.upkeep, function)`."""
     rules: AccessRules | None = None
     """None where everybody may do everything."""
+    quotas: QuotaKeeper | None = None
 
 
 class RequestContext:
@@ -56,6 +58,7 @@ class RequestContext:
     __slots__ = (
         "api_key",
         "api_version",
+        "busy_ms",
         "client_id",
         "connection",
         "correlation_id",
@@ -63,6 +66,7 @@ class RequestContext:
         "is_large",
         "may_be_overtaken",
         "received_at",
+        "request_bytes",
         "timing",
     )
 
@@ -81,6 +85,10 @@ class RequestContext:
         self.client_id = client_id
         self.received_at = received_at
         """Milliseconds since 1970 when the frame was complete."""
+        self.request_bytes = 0
+        """Counted, as `busy_ms`, only while clients have limits."""
+        self.busy_ms = 0.0
+        """How long the handler has worked on it before it waited."""
         self.connection = connection
         """A `Connection` (network/connection.py), or anything with its attributes."""
         self.timing: Any = None
@@ -106,6 +114,11 @@ class RequestContext:
     def principal(self) -> str:
         """Kafka's principal text, `User:ANONYMOUS` on a plain listener."""
         return str(self.connection.principal)
+
+    @property
+    def user(self) -> str:
+        """The principal's name without its type, as limits know it."""
+        return self.principal.partition(":")[2]
 
     @property
     def authority(self) -> Everything:

@@ -13,6 +13,7 @@ from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetch_sessions import NEVER_SEEN, FetchContext, Wanted
 from kbroker.replica.fetching import Answers, FetchParameters
 from kbroker.replica.turns import in_turns
+from kbroker.security.quotas import FETCHED
 
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_HINT_VERSION = 16
@@ -48,6 +49,12 @@ def _fetch(
     parameters = FetchParameters(request, version, ctx.listener, now, services.config.fetch_max_bytes)
     if ctx.authority.is_limited:
         _limit(ctx, context, parameters)
+    quotas = services.quotas
+    if quotas is not None and quotas.quotas.is_used and not parameters.is_follower:
+        most = quotas.quotas.most_at_once(FETCHED, ctx.user, ctx.client_id or "")
+        if most is not None:
+            parameters.max_bytes = min(parameters.max_bytes, most)
+            parameters.min_bytes = min(parameters.min_bytes, most)
     builder = _Builder(services, ctx, context.session_id)
     answer: FetchResponse | Awaitable[FetchResponse] = services.replicas.fetch(context, parameters, builder)
     return answer

@@ -14,12 +14,14 @@ from kbroker.controller.znode_operations import BadVersion, NoNode, TooLarge, Zo
 from kbroker.controller.znodes import ReplicaAssignment, TopicAssignment
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import ALTER, controller_first, on_topics, repeated
+from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
 from kbroker.replica.turns import Turn
 
 WRITE_ATTEMPTS = 10
+FIRST_STRICT_VERSION = 3
 Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
@@ -34,11 +36,12 @@ async def create_partitions(
     results: dict[str, Result] = {}
     counts: dict[str, int] = {}
     limit, turn = CreationLimit(services.config), Turn()
+    mutations = Mutations(services, ctx, FIRST_STRICT_VERSION)
     for topic in request.topics:
         try:
             if times[topic.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
-            await _extend(services, topic, limit, request.validate_only)
+            await _extend(services, topic, limit, None if request.validate_only else mutations)
             counts[topic.name] = topic.count
             results[topic.name] = Result(name=topic.name, error_code=ErrorCode.NONE)
         except KafkaError as error:
@@ -47,21 +50,26 @@ async def create_partitions(
     if not request.validate_only:
         for name in await wait_for_leaders(services.metadata, counts, request.timeout_ms):
             results[name] = Result(name=name, error_code=ErrorCode.REQUEST_TIMED_OUT)
-    return CreatePartitionsResponse(results=list(results.values()))
+    return CreatePartitionsResponse(throttle_time_ms=mutations.delay_ms, results=list(results.values()))
 
 
 async def _extend(
     services: Services,
     wanted: CreatePartitionsRequest.CreatePartitionsTopic,
     limit: CreationLimit,
-    validate_only: bool,
+    mutations: Mutations | None,
 ) -> None:
-    """Read the topic, add to it, write it; again when somebody else, the controller perhaps, wrote it meanwhile."""
+    """Read the topic, add to it, write it; again when somebody else, the controller perhaps, wrote it meanwhile.
+
+    Without `mutations` it is only checked.
+    """
     try:
-        for _ in range(WRITE_ATTEMPTS):
-            extended = await _extended(services, wanted, limit)
-            if validate_only:
+        for attempt in range(WRITE_ATTEMPTS):
+            present, extended = await _extended(services, wanted, limit)
+            if mutations is None:
                 return
+            if not attempt:
+                mutations.take(len(extended.partitions) - present)
             with contextlib.suppress(BadVersion):
                 await services.zookeeper.write_topic_assignment(wanted.name, extended)
                 return
@@ -77,8 +85,8 @@ async def _extend(
 
 async def _extended(
     services: Services, wanted: CreatePartitionsRequest.CreatePartitionsTopic, limit: CreationLimit
-) -> TopicAssignment:
-    """The topic as it is now, with the new partitions; raises KafkaError when they cannot be."""
+) -> tuple[int, TopicAssignment]:
+    """How many partitions there are, and the topic with the new ones; raises KafkaError when they cannot be."""
     found = await services.zookeeper.read_topics([wanted.name])
     if wanted.name in await services.zookeeper.topics_to_delete():
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
@@ -90,7 +98,7 @@ async def _extended(
         text = f"A partition reassignment is in progress for the topic '{wanted.name}'."
         raise KafkaError(ErrorCode.REASSIGNMENT_IN_PROGRESS, text)
     added = {number: ReplicaAssignment(tuple(each)) for number, each in _added(services, topic, wanted, limit).items()}
-    return replace(topic, partitions=topic.partitions | added)
+    return len(topic.partitions), replace(topic, partitions=topic.partitions | added)
 
 
 def _added(

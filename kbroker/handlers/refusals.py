@@ -331,6 +331,19 @@ def _delete_acls(response: Any, request: Any, version: int, code: ErrorCode, mes
     )
 
 
+def _alter_client_quotas(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    entity = response.EntityData
+    refused = [
+        response.EntryData(
+            error_code=code,
+            error_message=message,
+            entity=[entity(entity_type=each.entity_type, entity_name=each.entity_name) for each in entry.entity],
+        )
+        for entry in request.entries
+    ]
+    return blank(response, entries=refused)
+
+
 def _offset_fetch(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     if version >= 8:
         made = response.OffsetFetchResponseGroup
@@ -446,6 +459,7 @@ _PER_ITEM: dict[int, Refuse] = {
     44: _alter_configs,
     45: _alter_partition_reassignments,
     47: _offset_delete,
+    49: _alter_client_quotas,
     51: _alter_user_scram_credentials,
     61: _describe_producers,
     65: _describe_transactions,

@@ -25,6 +25,7 @@ from kbroker.handlers.demands import (
     on_topics,
     repeated,
 )
+from kbroker.handlers.mutations import Mutations
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.topics import (
@@ -39,6 +40,7 @@ from kbroker.replica.turns import Turn
 LAST_ZNODES_S = 1.0
 FIRST_ID_VERSION = 6
 """Of DeleteTopics."""
+FIRST_STRICT_CREATION, FIRST_STRICT_DELETION = 6, 5
 
 CreatedTopic = CreateTopicsResponse.CreatableTopicResult
 DeletedTopic = DeleteTopicsResponse.DeletableTopicResult
@@ -71,7 +73,8 @@ async def create_topics(services: Services, ctx: RequestContext, request: Create
     if not services.controller.is_active:
         raise KafkaError(ErrorCode.NOT_CONTROLLER)
     results: dict[str, CreatedTopic] = {}
-    planned = await _plan(services, request, results)
+    mutations = Mutations(services, ctx, FIRST_STRICT_CREATION)
+    planned = await _plan(services, request, results, mutations)
     if request.validate_only:
         turn = Turn()
         for topic in planned:
@@ -80,10 +83,13 @@ async def create_topics(services: Services, ctx: RequestContext, request: Create
             await turn.end_if_over()
     elif planned:
         await _create(services, ctx, planned, request.timeout_ms, results)
-    return CreateTopicsResponse(topics=[results[topic.name] for topic in request.topics])
+    topics = [results[topic.name] for topic in request.topics]
+    return CreateTopicsResponse(throttle_time_ms=mutations.delay_ms, topics=topics)
 
 
-async def _plan(services: Services, request: CreateTopicsRequest, results: dict[str, CreatedTopic]) -> list[NewTopic]:
+async def _plan(
+    services: Services, request: CreateTopicsRequest, results: dict[str, CreatedTopic], mutations: Mutations
+) -> list[NewTopic]:
     """Check each topic; those which cannot be get their answer at once."""
     times = Counter(topic.name for topic in request.topics)
     planned = []
@@ -95,7 +101,10 @@ async def _plan(services: Services, request: CreateTopicsRequest, results: dict[
             if topic.name == CLUSTER_METADATA_TOPIC:
                 text = f"Creation of internal topic {topic.name} is prohibited."
                 raise KafkaError(ErrorCode.INVALID_REQUEST, text)
-            planned.append(plan_topic(services, _wanted(topic), limit))
+            new = plan_topic(services, _wanted(topic), limit)
+            if not request.validate_only:
+                mutations.take(len(new.assignment))
+            planned.append(new)
         except KafkaError as error:
             results[topic.name] = CreatedTopic(
                 name=topic.name, error_code=error.code, error_message=error.message or None
@@ -193,10 +202,11 @@ async def delete_topics(services: Services, ctx: RequestContext, request: Delete
         results.append(_find(services, name, topic_id))
         await turn.end_if_over()
     marked = set()
+    mutations = Mutations(services, ctx, FIRST_STRICT_DELETION)
     for result in results:
         await turn.end_if_over()
         if result.error_code is ErrorCode.NONE and result.name is not None:
-            error = await _mark(services, result.name)
+            error = await _mark(services, result.name, mutations)
             if error is None:
                 marked.add(result.name)
             else:
@@ -205,7 +215,7 @@ async def delete_topics(services: Services, ctx: RequestContext, request: Delete
     for result in results:
         if result.name in late and result.error_code is ErrorCode.NONE:
             result.error_code = ErrorCode.REQUEST_TIMED_OUT
-    return DeleteTopicsResponse(responses=results)
+    return DeleteTopicsResponse(throttle_time_ms=mutations.delay_ms, responses=results)
 
 
 def _asked(ctx: RequestContext, request: DeleteTopicsRequest) -> Iterable[tuple[str | None, bytes]]:
@@ -232,9 +242,13 @@ def _find(services: Services, name: str | None, topic_id: bytes) -> DeletedTopic
     return DeletedTopic(name=topic.name, topic_id=topic_id, error_code=ErrorCode.NONE)
 
 
-async def _mark(services: Services, name: str) -> KafkaError | None:
+async def _mark(services: Services, name: str, mutations: Mutations) -> KafkaError | None:
+    topic = services.metadata.topics.get(name)
     try:
+        mutations.take(0 if topic is None else len(topic.partitions))
         await services.zookeeper.mark_topic_deleted(name)
+    except KafkaError as error:
+        return error
     except NoNode:
         return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except ZooKeeperError as error:

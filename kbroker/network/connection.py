@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING, LateAnswer
-from kbroker.network.limits import refusal_of_size
+from kbroker.network.limits import LARGE_FRAME, LARGEST_EXPECTED, MOST_LATE_ANSWERS, refusal_of_size
+from kbroker.network.muting import Muting
 from kbroker.network.parts import MOST_PARTS_AT_ONCE, SMALL_FILE_PART, advance, gather, in_memory
 from kbroker.security.acls import ANONYMOUS
 from kbroker.security.authorizer import EVERYTHING
@@ -47,11 +48,6 @@ log = logging.getLogger(__name__)
 
 READING, WORKING, SENDING, CLOSED = "reading", "working", "sending", "closed"
 
-MOST_LATE_ANSWERS = 16
-"""Produce requests of one connection that wait for a flush or for replicas; the next one waits in its socket."""
-LARGEST_EXPECTED = 1 << 20
-LARGE_FRAME = 1 << 14
-"""A frame that is larger may take milliseconds to decode."""
 PRODUCE_KEY = b"\0\0"
 
 _read_size = Struct(">i").unpack_from
@@ -74,6 +70,7 @@ class Connection:
         "_late",
         "_late_scheduled",
         "_login_limits",
+        "_muting",
         "_out",
         "_out_index",
         "_out_offset",
@@ -148,6 +145,7 @@ class Connection:
         self._late: deque[LateAnswer] = deque()
         """Answers that are to come, or wait for one before them, in the order of the requests."""
         self._late_scheduled = False
+        self._muting: Muting | None = None
         self._held: memoryview | None = None
         """A whole frame that may not overtake the late answers."""
         self._out: list[Any] | None = None
@@ -377,7 +375,7 @@ class Connection:
             self.state = WORKING
             return False
         if answer is None:
-            return self.state is READING
+            return self.state is READING and not self._is_mute()
         if type(answer) is LateAnswer:
             self._late.append(answer)
             return True
@@ -385,7 +383,17 @@ class Connection:
             self._late.append(LateAnswer(answer, self.timing))
             self.timing = None
             return True
-        return self._send(answer)
+        return self._send(answer) and not self._is_mute()
+
+    def mute(self, seconds: float) -> None:
+        """Read nothing for a while."""
+        self._muting = self._muting or Muting(self._server.loop)
+        self._server.loop.call_at(self._muting.extend(seconds), self._go_on)
+
+    def _is_mute(self) -> bool:
+        is_mute = self._muting is not None and self._muting.is_on()
+        self.state = WORKING if is_mute else self.state
+        return is_mute
 
     def _must_wait_for_turn(self, key: bytes | bytearray | memoryview) -> bool:
         """Whether a large frame of this API (its key as it stands on the wire) has to wait for the loop's next turn."""
@@ -417,7 +425,7 @@ class Connection:
             return
         self.state = READING
         self.timing = timing
-        if parts is None or self._send(parts):
+        if (parts is None or self._send(parts)) and not self._is_mute():
             self.resume()
 
     def cancel_when_closed(self, answer: asyncio.Future[Any] | Reply) -> None:
@@ -450,7 +458,7 @@ class Connection:
                 self.timing = late.timing
         if parts and not self._send(parts):
             return
-        if self._pending:
+        if self._pending or self._is_mute():
             self.state = WORKING
             return
         held = self._held
@@ -497,7 +505,7 @@ class Connection:
                         if self.timing is not None:
                             self._finish_timing()
                         return True
-                    self._advance(parts, sent)
+                    self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
             except (BlockingIOError, InterruptedError):
                 pass
             except OSError as error:
@@ -528,13 +536,13 @@ class Connection:
                     if sent == 0:
                         self.close(f"{part!r} is shorter than it was when the answer was made", logging.ERROR)
                         return False
-                    self._advance(parts, sent)
+                    self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
                     if self._out_offset:
                         return False
                 else:
                     buffers, wanted, more = gather(parts, self._out_index, self._out_offset)
                     sent = self._send_parts(buffers, more)
-                    self._advance(parts, sent)
+                    self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
                     if sent < wanted:
                         return False
         except (BlockingIOError, InterruptedError):
@@ -551,10 +559,6 @@ class Connection:
         timing, self.timing = self.timing, None
         if timing is not None:
             timing.sent()
-
-    def _advance(self, parts: list[Any], sent: int) -> None:
-        """Move the place in the parts by `sent` bytes."""
-        self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
 
     def _on_writable(self) -> None:
         self.last_active = monotonic()

@@ -23,6 +23,7 @@ from kbroker.handlers.demands import Asked, Steps, quick_of, together
 from kbroker.handlers.refusals import refusal
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.limits import BROKER_REQUESTS, MOST_AT_ONCE, most_elements
+from kbroker.network.metering import Meter
 from kbroker.network.request_times import ApiRequests, Times, Timing
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.codec import decode, decode_in_steps
@@ -30,6 +31,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage, Too
 from kbroker.protocol.headers import encode_response, encode_response_in_steps, read_request_header
 from kbroker.replica.reply import Reply
 from kbroker.replica.turns import finished, in_turns
+from kbroker.security.quotas import ClientQuotas
 
 if TYPE_CHECKING:
     from kbroker.handlers.context import Services
@@ -130,8 +132,12 @@ def _unparsable(api: _Api, version: int, error: MalformedMessage) -> CloseConnec
 class Dispatcher:
     """Called by the server with each complete frame; knows the handlers that were registered when it was made."""
 
-    def __init__(self, services: Services, authorizer: Authorizer | None = None) -> None:
+    def __init__(
+        self, services: Services, authorizer: Authorizer | None = None, quotas: ClientQuotas | None = None
+    ) -> None:
         self.services = services
+        self.quotas = quotas or ClientQuotas(1, 1000, 1)
+        self.meter = Meter(self.quotas)
         self.authorizer = authorizer
         """None: everybody may do everything."""
         self.apis = {key: _Api(key, handling) for key, handling in HANDLERS.items()}
@@ -182,7 +188,10 @@ class Dispatcher:
         answer = self._handle(api, ctx, request)
         if ctx.timing is not None:
             ctx.timing.handled()
+        if self.quotas.is_used:
+            ctx.request_bytes, ctx.busy_ms = len(frame), time_ns() / 1e6 - ctx.received_at
         if answer is None:
+            self._unanswered(ctx, request)
             if ctx.timing is not None:
                 ctx.timing.sent()
             return None
@@ -271,10 +280,20 @@ class Dispatcher:
                 raise
             except Exception as error:
                 answer = self._refuse(ctx, request, error)
-        return None if answer is None else await finished(self._encode(ctx, request, answer))
+        if answer is None:
+            self._unanswered(ctx, request)
+            return None
+        return await finished(self._encode(ctx, request, answer))
+
+    def _unanswered(self, ctx: RequestContext, request: Any) -> None:
+        """The request has no answer, but may have used too much."""
+        if self.quotas.is_used:
+            self.meter.count(ctx, request, None)
 
     def _encode(self, ctx: RequestContext, request: Message, answer: Message) -> Any:
         """Return the parts of the answer, or an awaitable of them when there is much to encode."""
+        if self.quotas.is_used:
+            answer = self.meter.count(ctx, request, answer)
         try:
             return encode_response(answer, ctx.api_version, ctx.correlation_id, MOST_AT_ONCE)
         except TooManyElements:
@@ -370,7 +389,11 @@ class _Finish(_Send):
                 raise
             except Exception as error:
                 answer = self.dispatcher._refuse(self.ctx, self.request, error)
-            parts = None if answer is None else self.dispatcher._encode(self.ctx, self.request, answer)
+            if answer is None:
+                self.dispatcher._unanswered(self.ctx, self.request)
+                parts = None
+            else:
+                parts = self.dispatcher._encode(self.ctx, self.request, answer)
         except CloseConnection as reason:
             self.ctx.connection.close(str(reason), logging.WARNING)
             return

@@ -32,9 +32,10 @@ from kbroker.protocol.messages.groups import (
     SyncGroupRequest,
 )
 from kbroker.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
-from kbroker.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest
+from kbroker.protocol.messages.metadata import DescribeClusterRequest, MetadataRequest, UpdateFeaturesRequest
 from kbroker.protocol.messages.offsets import DeleteRecordsRequest, ListOffsetsRequest, OffsetForLeaderEpochRequest
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.quotas import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -270,6 +271,13 @@ def cluster_requests() -> Iterator[Any]:
         "permission_type": 1,
     }
     yield DescribeAclsRequest(**wanted)
+    feature = blank(UpdateFeaturesRequest.FeatureUpdateKey, feature="none", max_version_level=1)
+    yield UpdateFeaturesRequest(feature_updates=[feature], validate_only=False)
+    named = AlterClientQuotasRequest.EntityData(entity_type="client-id", entity_name="limited")
+    change = AlterClientQuotasRequest.OpData(key="producer_byte_rate", value=1e9, remove=False)
+    altered = AlterClientQuotasRequest.EntryData(entity=[named], ops=[change])
+    yield AlterClientQuotasRequest(entries=[altered], validate_only=True)
+    yield DescribeClientQuotasRequest(components=[], strict=False)
     yield DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**wanted)])
 
 

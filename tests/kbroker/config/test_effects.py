@@ -68,7 +68,7 @@ def test_a_key_has_an_effect_where_it_is_read_and_nowhere_else() -> None:
 def test_a_broker_says_which_of_the_keys_that_are_set_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     idle = {
         "metric.reporters": "a.b.C",
-        "quota.window.num": "3",
+        "unstable.api.versions.enable": "true",
         "listener.name.plaintext.ssl.protocol": "TLSv1.3",
     }
     read_broker_config({**GENERAL, **idle, "listener.name.plaintext.max.connections": "5", "num.io.threads": "3"})

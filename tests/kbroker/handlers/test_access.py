@@ -52,7 +52,8 @@ REFUSED_WITH = {
             {CLUSTER_REFUSED},
             "LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown AlterPartition AllocateProducerIds "
             "WriteTxnMarkers ElectLeaders AlterPartitionReassignments ListPartitionReassignments AlterReplicaLogDirs "
-            "DescribeLogDirs CreateAcls DescribeAcls DeleteAcls AddPartitionsToTxn",
+            "DescribeLogDirs CreateAcls DescribeAcls DeleteAcls AddPartitionsToTxn "
+            "DescribeClientQuotas AlterClientQuotas UpdateFeatures",
         ),
         ({TOPIC_REFUSED, CLUSTER_REFUSED}, "DescribeConfigs AlterConfigs IncrementalAlterConfigs"),
         (set(), "ListGroups ListTransactions DescribeCluster"),
@@ -60,8 +61,8 @@ REFUSED_WITH = {
     for name in names.split()
 }
 """What the newest version of each API says to somebody who may do nothing; of the others `refusals` knows."""
-OF_OTHER_TESTS = {17, 18, 36, 38, 39, 40, 41, 48, 49, 50, 51}
-"""APIs before anybody is known, of delegation tokens, credentials and quotas."""
+OF_OTHER_TESTS = {17, 18, 36, 38, 39, 40, 41, 50, 51}
+"""APIs before anybody is known, of delegation tokens and credentials."""
 
 
 def codes_in(value: Any) -> set[ErrorCode]:

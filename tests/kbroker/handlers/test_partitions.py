@@ -103,10 +103,12 @@ async def test_partitions_that_somebody_else_adds_meanwhile_are_not_erased(
             controller=SimpleNamespace(is_active=True),
             config=SimpleNamespace(kbroker_max_partitions_per_topic=10, kbroker_max_replicas_per_request=10),
             metadata=SimpleNamespace(brokers={1: SimpleNamespace(id=1, rack=None)}),
+            quotas=None,
         )
+        ctx = SimpleNamespace(api_version=3)
         wanted = CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=count, assignments=None)
         request = CreatePartitionsRequest(topics=[wanted], timeout_ms=0, validate_only=False)
-        answer = await create_partitions(cast(Services, services), cast(RequestContext, None), request)
+        answer = await create_partitions(cast(Services, services), cast(RequestContext, ctx), request)
         assert answer.results[0].error_code is code
         assert len((await session.read_topics(["t"]))["t"].partitions) == there
     finally:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kbroker.handlers.registry import CloseConnection
-from kbroker.network.connection import MOST_LATE_ANSWERS, Connection
+from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING, LateAnswer
+from kbroker.network.limits import MOST_LATE_ANSWERS
 from kbroker.network.server import Listener, Server
 from tests.kbroker.network.serving import Client, connected, echo, frame, serving, until
 

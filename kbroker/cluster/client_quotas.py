@@ -1,0 +1,120 @@
+"""The clients' limits, kept up to date from ZooKeeper, and what each has used of them at this broker.
+
+    /config/users/<user>                     producer_byte_rate, consumer_byte_rate, request_percentage,
+    /config/users/<user>/clients/<client>    controller_mutation_rate
+    /config/clients/<client>
+    /config/ips/<address>                    connection_creation_rate
+
+Names are percent-encoded; <default> is whoever has no limit of their own. Each broker counts for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
+
+from kbroker.config.broker_config import BrokerConfig
+from kbroker.config.dynamic_config import DynamicConfig
+from kbroker.controller.znodes import desanitize, sanitize
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.security.quotas import ANY, CLIENT_KEYS, IP_KEYS, ClientQuotas, Entity, parsed
+
+log = logging.getLogger(__name__)
+
+USERS, CLIENTS, IPS = "users", "clients", "ips"
+
+
+class Place(NamedTuple):
+    """Where an entity's limits are: type and name below /config."""
+
+    kind: str
+    entity: str
+
+
+def place_of(entity: Entity) -> Place:
+    """Return where a client's limits are."""
+    if entity.user is None:
+        return Place(CLIENTS, _encoded(entity.client or ""))
+    user = _encoded(entity.user)
+    return Place(USERS, user if entity.client is None else f"{user}/{CLIENTS}/{_encoded(entity.client)}")
+
+
+def entity_at(place: Place) -> Entity:
+    """Return whose limits are at a place."""
+    if place.kind == CLIENTS:
+        return Entity(None, _decoded(place.entity))
+    user, slash, client = place.entity.partition(f"/{CLIENTS}/")
+    return Entity(_decoded(user), _decoded(client) if slash else None)
+
+
+def ip_place(address: str) -> Place:
+    """Return where an address' limits are."""
+    return Place(IPS, _encoded(address))
+
+
+def _encoded(name: str) -> str:
+    return ANY if name == ANY else sanitize(name)
+
+
+def _decoded(name: str) -> str:
+    return ANY if name == ANY else desanitize(name)
+
+
+class QuotaKeeper:
+    """Reads the limits from ZooKeeper when it is told that they have changed."""
+
+    def __init__(self, config: BrokerConfig, zookeeper: ZooKeeper) -> None:
+        burst_s = config.controller_quota_window_num * config.controller_quota_window_size_seconds
+        self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000, burst_s)
+        self.ips: dict[str, float] = {}
+        """Address, or ANY -> new connections per second."""
+        self._zookeeper = zookeeper
+
+    async def load(self, configs: DynamicConfig) -> None:
+        """Read all limits, and follow their changes."""
+        for kind in (USERS, CLIENTS, IPS):
+            for name, config in (await self._zookeeper.read_all_configs(kind)).items():
+                self._take(Place(kind, name), config)
+        for user in await self._zookeeper.config_entities(USERS):
+            found = await self._zookeeper.read_all_configs(f"{USERS}/{user}/{CLIENTS}")
+            for name, config in found.items():
+                self._take(Place(USERS, f"{user}/{CLIENTS}/{name}"), config)
+        for kind in (USERS, CLIENTS, IPS):
+            configs.follow(kind, self._follower(kind))
+
+    def _follower(self, kind: str) -> Callable[[str], Awaitable[None]]:
+        async def follow(entity: str) -> None:
+            await self.refresh(Place(kind, entity))
+
+        return follow
+
+    async def refresh(self, place: Place) -> None:
+        """Read an entity's limits anew."""
+        self._take(place, await self._zookeeper.read_config(*place))
+
+    def _take(self, place: Place, config: Mapping[str, str]) -> None:
+        if place.kind == IPS:
+            limits = parsed(IP_KEYS, config)
+            address = _decoded(place.entity)
+            self.ips.pop(address, None)
+            for limit in limits.values():
+                self.ips[address] = limit
+        else:
+            entity = entity_at(place)
+            limits = parsed(CLIENT_KEYS, config)
+            if limits != self.quotas.entities().get(entity, {}):
+                log.info("limits of %s %s: %s", place.kind, place.entity, limits or "none")
+            self.quotas.replace(entity, limits)
+
+    async def change(self, place: Place, changes: Mapping[str, str | None]) -> None:
+        """Set limits (None: remove them) and tell every broker; this one keeps to them at once."""
+        config = await self._zookeeper.read_config(*place)
+        for key, value in changes.items():
+            if value is None:
+                config.pop(key, None)
+            else:
+                config[key] = value
+        await self._zookeeper.write_config(*place, config)
+        await self._zookeeper.notify_config_change(*place)
+        self._take(place, config)

@@ -1,0 +1,63 @@
+"""The clients' limits in ZooKeeper."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kbroker.cluster.client_quotas import Place, QuotaKeeper, entity_at, ip_place, place_of
+from kbroker.config.broker_config import read_broker_config
+from kbroker.config.dynamic_config import DynamicConfig
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.security.quotas import ANY, PRODUCED, Entity
+from tests.fixtures.zookeeper import ZooKeeperAddress
+
+
+@pytest.mark.parametrize(
+    ("entity", "place"),
+    [
+        (Entity("CN=a b,C=DE", None), Place("users", "CN%3Da%20b%2CC%3DDE")),
+        (Entity("ann", "my app"), Place("users", "ann/clients/my%20app")),
+        (Entity(ANY, ANY), Place("users", "<default>/clients/<default>")),
+        (Entity(None, ANY), Place("clients", "<default>")),
+        (Entity(None, "a/b"), Place("clients", "a%2Fb")),
+    ],
+)
+def test_entities_have_kafkas_places(entity: Entity, place: Place) -> None:
+    assert place_of(entity) == place
+    assert entity_at(place) == entity
+
+
+@pytest.fixture
+async def session(zookeeper: ZooKeeperAddress) -> AsyncIterator[ZooKeeper]:
+    made = ZooKeeper(zookeeper.connect_string)
+    await made.connect()
+    await made.ensure_top_level_paths()
+    yield made
+    await made.close()
+
+
+async def test_limits_are_read_at_start_and_followed(zookeeper: ZooKeeperAddress, session: ZooKeeper) -> None:
+    config = read_broker_config({"broker.id": "1", "zookeeper.connect": zookeeper.connect_string})
+    for path, text in (
+        ("users/ann", '{"version":1,"config":{"producer_byte_rate":"1024","SCRAM-SHA-256":"x"}}'),
+        ("users/ann/clients/app", '{"version":1,"config":{"producer_byte_rate":"10"}}'),
+        ("ips/10.0.0.1", '{"version":1,"config":{"connection_creation_rate":"7"}}'),
+    ):
+        await session.create_recursive(f"/config/{path}", text.encode())
+    configs = DynamicConfig(config, session, 1)
+    keeper = QuotaKeeper(config, session)
+    await keeper.load(configs)
+    expected = {Entity("ann", None): {PRODUCED: 1024.0}, Entity("ann", "app"): {PRODUCED: 10.0}}
+    assert keeper.quotas.entities() == expected
+    assert keeper.ips == {"10.0.0.1": 7.0}
+    await configs.watch()
+    await session.set("/config/users/ann", b'{"version":1,"config":{}}')
+    await session.notify_config_change("users", "ann")
+    await session.set("/config/ips/10.0.0.1", b'{"version":1,"config":{}}')
+    await session.notify_config_change(*ip_place("10.0.0.1"))
+    async with asyncio.timeout(20):
+        while len(keeper.quotas.entities()) > 1 or keeper.ips:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
