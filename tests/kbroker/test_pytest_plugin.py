@@ -81,7 +81,7 @@ def project(tmp_path: Path) -> Path:
 def test_a_users_test_has_a_cluster_and_a_fresh_topic(project: Path) -> None:
     done = run_pytest(project, "--strict-markers", "-p", "kbroker.pytest_plugin", plugins=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "7 passed" in done.stdout
+    assert "8 passed" in done.stdout
 
 
 def test_the_installed_package_brings_the_plugin(project: Path) -> None:
