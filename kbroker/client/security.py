@@ -42,7 +42,9 @@ class Security:
     ssl_check_hostname: bool = setting(True, "Whether a broker's certificate must carry the name it is reached by.")
     ssl_ciphers: str | None = setting(None, "OpenSSL's names of the ciphers for TLS 1.2 that are allowed.")
     ssl_endpoint_identification_algorithm: str = setting(
-        "https", "Java's name for ssl_check_hostname: with empty text names do not count.", one_of("https", "", "none")
+        "https",
+        "Java's ssl_check_hostname: empty text is False.",
+        one_of("https", "HTTPS", "", "none"),
     )
     ssl_enabled_protocols: str = setting("TLSv1.2,TLSv1.3", "The versions of TLS that are spoken.")
     ssl_cipher_suites: str = setting("", "Java's names of the ciphers that are allowed; empty: OpenSSL's choice.")
@@ -143,7 +145,7 @@ class Security:
             ),
             enabled_protocols=_names(self.ssl_enabled_protocols),
             cipher_suites=_names(self.ssl_cipher_suites),
-            checks_hostname=self.ssl_check_hostname and self.ssl_endpoint_identification_algorithm == "https",
+            checks_hostname=self.ssl_check_hostname and self.ssl_endpoint_identification_algorithm.lower() == "https",
         )
 
 

@@ -20,7 +20,9 @@ from kbroker.client.plain_cluster import EARLIEST, PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from tests.fixtures.brokers import MakeBroker
-from tests.fixtures.certificates import Authority, Identity
+from tests.fixtures.certificates import PASSWORD, Authority, Identity
+from tests.fixtures.java import JavaTool
+from tests.kbroker.security.store_files import STORE_PASSWORD, jks_files, pkcs12_file
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # of its own imports
@@ -273,3 +275,52 @@ def test_certificates_are_renewed_without_a_restart_and_strangers_are_refused(
 
 def der(identity: Identity) -> bytes:
     return ssl.PEM_cert_to_DER_cert(identity.certificate_file.read_text())
+
+
+def test_javas_tools_show_their_stores_to_a_broker_with_javas_stores(
+    make_broker: MakeBroker,
+    authority: Authority,
+    broker_identity: Identity,
+    client_identity: Identity,
+    topic_name: str,
+    java_tool: JavaTool,
+    tmp_path: Path,
+) -> None:
+    """The broker has JKS stores, the tool a PKCS12 one."""
+    key, trust = jks_files(tmp_path, broker_identity, authority)
+    stores = {
+        "ssl.keystore.type": "JKS",
+        "ssl.keystore.location": str(key),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.key.password": PASSWORD,
+        "ssl.truststore.type": "JKS",
+        "ssl.truststore.location": str(trust),
+        "ssl.truststore.password": STORE_PASSWORD,
+        "ssl.client.auth": "required",
+    }
+    broker = start_encrypted(make_broker, broker_identity, authority, more=stores)
+    settings = {
+        "security.protocol": "SSL",
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(pkcs12_file(tmp_path, client_identity, authority)),
+        "ssl.keystore.password": STORE_PASSWORD,
+        "ssl.key.password": STORE_PASSWORD,
+        "ssl.truststore.location": str(trust),
+        "ssl.truststore.password": STORE_PASSWORD,
+    }
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    server = ("--bootstrap-server", broker.bootstrap)
+    java_tool(
+        "kafka.tools.ConsoleProducer", *server, "--topic", topic_name, "--producer.config", str(file), given="by Java\n"
+    )
+    with kbroker.Consumer(broker.bootstrap, auto_offset_reset="earliest", **settings_of_ours(settings)) as consumer:
+        consumer.assign([(topic_name, 0)])
+        found: list[Any] = []
+        until(lambda: found.extend(each.value for each in consumer.poll(0.2)) or found, "reading")
+    assert found == [b"by Java"]
+
+
+def settings_of_ours(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Java's settings as arguments."""
+    return {name.replace(".", "_"): value for name, value in settings.items() if name != "ssl.key.password"}
