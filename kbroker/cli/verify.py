@@ -1,5 +1,6 @@
 """`kbroker verify`: run a workload against any Kafka cluster under faults, and judge what it did."""
 
+import logging
 import random
 import sys
 from pathlib import Path
@@ -56,6 +57,7 @@ def run(
     import time
 
     _need_numpy()
+    _mute_clients()
     from kbroker.cli.errors import CommandFailed
     from kbroker.verify.clients import ClientProblem, LibraryMissing
     from kbroker.verify.hooks import HookFailed
@@ -108,6 +110,11 @@ def seconds_of(text: str) -> float:
     if not 0 < found < 366 * 86_400:
         raise typer.BadParameter(f"{text!r} is not a time as 90s, 10m or 1h", param_hint="--for")
     return found
+
+
+def _mute_clients() -> None:
+    """Processes crash on purpose; what our clients have to say about that is no news."""
+    logging.getLogger("kbroker.client").addHandler(logging.NullHandler())
 
 
 def _need_numpy() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kbroker.verify.anomalies import MOST_EXAMPLES, Example, Finding, Place, finding
-from kbroker.verify.columns import FAIL_CODE, INFO_CODE, OK_CODE, TXN, UNKNOWN_OFFSET, Columns, Flags, Ints
+from kbroker.verify.columns import INFO_CODE, OK_CODE, TXN, UNKNOWN_OFFSET, Columns, Flags, Ints
 
 OFFSET_BITS = 44
 MOST_EMPTY = 4
@@ -87,7 +87,7 @@ class ValueIndex:
 
 def find_versions(columns: Columns, is_compacted: bool = False) -> Versions:
     """Put the logs together."""
-    sends, reads, operations = columns.sends, columns.reads, columns.operations
+    sends, reads = columns.sends, columns.reads
     writer = ValueIndex(sends.value).rows(reads.value)
     is_stranger = (writer < 0) | (sends.key[writer] != reads.key) if len(sends) else np.ones(len(reads), dtype=np.bool_)
     writer_of_read = np.where(is_stranger, -1, writer)
@@ -118,8 +118,6 @@ def find_versions(columns: Columns, is_compacted: bool = False) -> Versions:
     has_writer = entry_send >= 0
     visible = np.zeros(len(place), dtype=np.bool_)
     visible[has_writer] = (must_hold & ~superseded)[entry_send[has_writer]]
-    failed = operations.type[sends.operation] == FAIL_CODE
-    visible[has_writer] &= ~failed[entry_send[has_writer]]
     before = np.zeros(len(place) + 1, dtype=np.int64)
     np.cumsum(visible, out=before[1:])
     return Versions(

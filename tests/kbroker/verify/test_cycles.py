@@ -28,6 +28,13 @@ def test_a_read_from_the_future_is_a_cycle_with_real_time_or_its_process() -> No
     assert names(own) == {"G1c-process", "G1c-realtime"}
 
 
+def test_a_send_that_never_ended_cannot_have_been_read_before_it_began() -> None:
+    history = Written()
+    history.do(0, "poll", read(x=[[0, 1]]))
+    history.begin(1, "send", [["send", "x", 1]])
+    assert names(history) == {"G1c-realtime"}
+
+
 def test_what_was_sent_before_nobody_knew_is_no_cycle() -> None:
     history = Written()
     history.begin(1, "send", [["send", "x", 1]])
