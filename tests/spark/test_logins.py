@@ -1,0 +1,50 @@
+"""Spark's driver and executors log in by the options of Java's clients."""
+
+from typing import Any
+
+import pytest
+
+import kbroker
+from kbroker.dev.free_ports import free_ports
+from kbroker.security.jaas import PLAIN_MODULE
+from tests.fixtures.brokers import MakeBroker
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+def test_a_table_is_written_and_read_by_whoever_has_the_password(
+    spark: Any, make_broker: MakeBroker, topic_name: str
+) -> None:
+    (port,) = free_ports(1)
+    properties = {
+        "listeners": f"SASL_PLAINTEXT://127.0.0.1:{port}",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+            f'{PLAIN_MODULE} required username="b" password="s1" user_b="s1" user_alice="s2";'
+        ),
+    }
+    broker = make_broker(port=port, properties=properties)
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap,
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": f'{PLAIN_MODULE} required username="alice" password="s2";',
+    }
+    alice = {
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": "PLAIN",
+        "sasl_username": "alice",
+        "sasl_password": "s2",
+    }
+    with kbroker.Admin(broker.bootstrap, **alice) as admin:
+        admin.create_topic(topic_name, 2, 1)
+    frame = spark.range(100).selectExpr("cast(id as string) as value")
+    frame.write.format("kbroker").options(**options).option("topic", topic_name).mode("append").save()
+    assert spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load().count() == 100
+    wrong = {**options, "kafka.sasl.jaas.config": f'{PLAIN_MODULE} required username="alice" password="hunter2";'}
+    with pytest.raises(Exception, match="refused") as caught:
+        spark.read.format("kbroker").options(**wrong).option("subscribe", topic_name).load().count()
+    assert "alice" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
