@@ -34,6 +34,7 @@ COMMANDS = {
     "transaction": Command("kbroker.cli.transaction", "app", "Show transactions, and end those that hang."),
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),
     "acl": Command("kbroker.cli.acl", "app", "Show and change who may do what."),
+    "quota": Command("kbroker.cli.quota", "app", "Show and change how much clients may use."),
     "cluster": Command("kbroker.cli.cluster", "app", "Show the brokers, elect leaders, move replicas."),
     "verify": Command("kbroker.cli.verify", "app", "Judge what any Kafka cluster does under faults."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),
