@@ -59,13 +59,13 @@ from kbroker.protocol.messages.replication import (
     AlterPartitionRequest,
     AlterPartitionResponse,
 )
+from kbroker.replica.log_care import LogCare
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
 from kbroker.replica.standstill import Standstill
 from kbroker.replica.turns import in_turns
 from kbroker.replica.workers import Workers
 from kbroker.security.security_protocol import SecurityProtocol
-from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
 
@@ -123,7 +123,7 @@ class Broker:
         self._metrics: MetricsListener | None = None
         self._controller: ControllerRunner | None = None
         self._replicas: ReplicaManager | None = None
-        self._cleaner: LogCleaner | None = None
+        self._log_care: LogCare | None = None
         self._channels: BrokerChannels | None = None
         self._standstill: Standstill | None = None
         self._to_controller: ControllerChannel | None = None
@@ -325,8 +325,7 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         await self._replicas.start()
-        self._cleaner = LogCleaner(self.logs, settings_of(LogCleanerSettings, self.config))
-        self._cleaner.start()
+        self._log_care = LogCare(self._replicas)
         assert self._groups is not None
         self._groups.start(await self._partitions_of(OFFSETS_TOPIC))
         assert self._transactions is not None
@@ -501,8 +500,8 @@ class Broker:
             for setup in (self._to_peers, self._to_control_planes):
                 setup.security = connection_setup(after, setup.listener).security
         self._spawn(self._limit_clients(after))
-        if self._cleaner is not None:
-            self._cleaner.reconfigure(settings_of(LogCleanerSettings, after))
+        if self._log_care is not None:
+            self._log_care.reconfigure(after)
         applied = in_turns(self._apply_topic_defaults())
         if applied is not None:
             self._spawn(applied)
@@ -568,8 +567,8 @@ class Broker:
             await self._replicas.shutdown()
         if self._logs_open:
             loop = asyncio.get_running_loop()
-            if self._cleaner is not None:
-                await loop.run_in_executor(self._workers.upkeep, self._cleaner.stop)
+            if self._log_care is not None:
+                await self._log_care.stop()
             await loop.run_in_executor(self._workers.upkeep, self.logs.shutdown)
         self._workers.close()
         if self._metrics is not None:

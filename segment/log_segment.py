@@ -6,14 +6,11 @@
     00000000000000368769.txnindex    aborted transactions            (transaction_index.py)
 
 Flipped bits. Readers get their bytes by sendfile, which checks nothing, so each byte range is checked once before it is
-served for the first time: batches that this process appended were checked on their way in, those that recovery scanned
-are known too, and the rest (what a clean restart found) is checked with CRC-32C when first read. `trusted_from` is the
-position from which on everything is known to be good; below it `_trusted` lists the ranges read so far, and disappears
-once they meet. A file that somebody else changed (its mtime is not that of our last write) loses all trust. So a warm
-reader pays one fstat per slice, a cold one about 0.1 ms per MB, once.
+served for the first time: batches that this process appended or recovery scanned are known, the rest (what a clean
+restart found) is checked with CRC-32C when first read. `trusted_from` is the position from which on everything is known
+to be good; below it `_trusted` lists the ranges read so far. A file that somebody else changed loses all trust.
 
-Who is not patient (the event loop) gets NotInMemory where a look-up, that check or sending the slice would wait for the
-disk or take long. What was appended a moment ago is in memory, no need to ask.
+Who is not patient (the event loop) gets NotInMemory where a look-up, that check or sending would wait for the disk.
 """
 
 from __future__ import annotations
@@ -404,7 +401,7 @@ class LogSegment:
         if modified > self._file_time:
             if self._file_time:  # 0: nobody of this process wrote to it yet
                 log.info("%s: changed from outside; its batches are checked again", self.place)
-            self._trusted, self.trusted_from = None, self.size
+            self.distrust()
             self._file_time = modified
         if start >= self.trusted_from:
             return end
@@ -456,6 +453,10 @@ class LogSegment:
                 raise self.corrupt(place, why)
             floor = header.next_offset
 
+    def distrust(self) -> None:
+        """Have all that is read from now on checked again."""
+        self._trusted, self.trusted_from = None, self.size
+
     def _trust(self, start: int, end: int) -> None:
         ranges = sorted([*(self._trusted or ()), (start, end)])
         merged = ranges[:1]
@@ -470,8 +471,7 @@ class LogSegment:
 
     def trust_all(self) -> None:
         """Recovery has just checked every batch."""
-        self.trusted_from = 0
-        self._trusted = None
+        self._trusted, self.trusted_from = None, 0
         self._file_time = time.time_ns()
 
     # ------------------------------------------------------------------ changing

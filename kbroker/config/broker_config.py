@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from kbroker.config.keys_authorizer import AuthorizerKeys
 from kbroker.config.keys_coordinators import GroupKeys, TransactionKeys
 from kbroker.config.keys_general import GeneralKeys, NetworkKeys, ZooKeeperKeys
-from kbroker.config.keys_log import CleanerKeys, LogKeys
+from kbroker.config.keys_log import CleanerKeys, LogKeys, ScrubKeys
 from kbroker.config.keys_replication import QuotaKeys, ReplicationKeys
 from kbroker.config.keys_security import SecurityKeys, TokenKeys
 from kbroker.protocol.config_def import ConfigError, ConfigKey, config_keys, markdown_table, parse_values
@@ -84,6 +84,7 @@ class BrokerConfig(
     ReplicationKeys,
     LogKeys,
     CleanerKeys,
+    ScrubKeys,
     GroupKeys,
     TransactionKeys,
     QuotaKeys,
@@ -304,6 +305,7 @@ def documentation() -> str:
         "Broker: replication and controller": ReplicationKeys,
         "Broker: log": LogKeys,
         "Broker: compaction": CleanerKeys,
+        "Broker: scrubbing": ScrubKeys,
         "Broker: groups": GroupKeys,
         "Broker: transactions": TransactionKeys,
         "Broker: quotas and metrics": QuotaKeys,

@@ -321,3 +321,24 @@ class CleanerKeys:
         scope=Scope.CLUSTER_WIDE,
         doc="Age at which a record becomes due for compaction.",
     )
+
+
+@dataclass(init=False, repr=False, eq=False)
+class ScrubKeys:
+    """Reading old segments again."""
+
+    log_scrub_interval_ms: Long = key(
+        "log.scrub.interval.ms",
+        default=604_800_000,
+        check=at_least(0),
+        scope=Scope.CLUSTER_WIDE,
+        doc="How often all closed segments are read again and checked; what is damaged is named in the log and mended "
+        "from an in-sync replica. 0: never. Not one of Kafka's keys.",
+    )
+    log_scrub_max_bytes_per_second: Double = key(
+        "log.scrub.max.bytes.per.second",
+        default=10_485_760.0,
+        check=at_least(1),
+        scope=Scope.CLUSTER_WIDE,
+        doc="Most bytes per second that are read for that. Not one of Kafka's keys.",
+    )

@@ -14,12 +14,13 @@ from kbroker.security.stores import JKS, PEM, KeyStore, StoreError, TrustStore
 from kbroker.security.tls import TlsSettings, client_context
 from kbroker.segment.cleaner import LogCleanerSettings
 from kbroker.segment.log_manager import LogManagerSettings
+from kbroker.segment.scrubber import LogScrubberSettings
 
-Settings = TypeVar("Settings", LogManagerSettings, LogCleanerSettings)
+Settings = TypeVar("Settings", LogManagerSettings, LogCleanerSettings, LogScrubberSettings)
 
 
 def settings_of(kind: type[Settings], config: BrokerConfig) -> Settings:
-    """The share of the broker's keys that the logs, or their compaction, have: fields of the same names."""
+    """The share of the broker's keys that the logs, their compaction or scrubbing have: fields of the same names."""
     names = kind.__dataclass_fields__
     return kind(**{name: getattr(config, name) for name in names if hasattr(config, name)})
 

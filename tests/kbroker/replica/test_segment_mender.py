@@ -1,0 +1,115 @@
+"""Damaged segments of leaders and followers are mended from each other, in a cluster of real brokers."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kbroker import Admin, Consumer, Producer, TopicPartition
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.cluster import DevCluster
+from kbroker.protocol.records.batch import split_batches
+from tests.fixtures.brokers import MakeBroker, MakeCluster
+
+RECORDS = 60
+SEGMENT_BYTES = "2000"
+PROPERTIES = {"log.scrub.interval.ms": "300", "min.insync.replicas": "1", "log.index.interval.bytes": "500"}
+
+
+def until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.1)
+
+
+def fill(bootstrap: str, topic: str, replicas: int) -> None:
+    """Make a topic of one partition with many closed segments."""
+    with Admin(bootstrap) as admin:
+        configs = {"segment.bytes": SEGMENT_BYTES, "retention.ms": "-1"}
+        admin.create_topic(topic, partitions=1, replication_factor=replicas, configs=configs)
+    with Producer(bootstrap, acks="all") as producer:
+        for number in range(RECORDS):
+            producer.send(topic, b"%0200d" % number, partition=0).result(30)
+
+
+def files(broker: BrokerProcess, topic: str) -> list[Path]:
+    return sorted((broker.log_dir / f"{topic}-0").glob("*.log"))
+
+
+def contents(broker: BrokerProcess, topic: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in files(broker, topic)}
+
+
+def flip(file: Path, batch: int) -> int:
+    """Flip a bit of a record as a disk does it; returns the batch's position."""
+    before = file.stat()
+    position = split_batches(file.read_bytes())[batch][0]
+    with file.open("r+b", buffering=0) as changed:
+        byte = os.pread(changed.fileno(), 1, position + 80)[0]
+        os.pwrite(changed.fileno(), bytes([byte ^ 0x10]), position + 80)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return position
+
+
+def values(bootstrap: str, topic: str) -> list[bytes]:
+    """All that a consumer reads."""
+    with Consumer(bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek(TopicPartition(topic, 0), 0)
+        found: list[bytes] = []
+        deadline = time.monotonic() + 20
+        while len(found) < RECORDS and time.monotonic() < deadline:
+            found += [record.value or b"" for record in consumer.poll(timeout=1)]
+    return found
+
+
+@pytest.fixture
+def cluster(make_cluster: MakeCluster) -> DevCluster:
+    return make_cluster(2, properties=PROPERTIES)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_a_damaged_segment_is_mended_from_the_other_replica_and_nobody_leaves_the_isr(
+    cluster: DevCluster, topic_name: str, role: str
+) -> None:
+    fill(cluster.bootstrap, topic_name, 2)
+    until(
+        lambda: contents(cluster.brokers[0], topic_name) == contents(cluster.brokers[1], topic_name), lambda: "copied"
+    )
+    with Admin(cluster.bootstrap) as admin:
+        before = admin.describe_topics([topic_name])[topic_name].partitions[0]
+    damaged = next(each for each in cluster.brokers if (each.broker_id == before.leader) == (role == "leader"))
+    good = contents(damaged, topic_name)
+    file = files(damaged, topic_name)[1]
+    position = flip(file, 2)
+    assert contents(damaged, topic_name) != good
+    until(lambda: contents(damaged, topic_name) == good, lambda: damaged.log_tail(40))
+    lines = damaged.log_tail(1000)
+    assert f"damaged: {topic_name}-0/{file.name}, position {position}: " in lines
+    until(lambda: f"mended {topic_name}-0/{file.name} from broker" in damaged.log_tail(1000), lambda: "it says so")
+    with Admin(cluster.bootstrap) as admin:
+        after = admin.describe_topics([topic_name])[topic_name].partitions[0]
+    assert (after.leader, after.isr) == (before.leader, before.isr)
+    assert values(cluster.bootstrap, topic_name) == [b"%0200d" % number for number in range(RECORDS)]
+    assert "Traceback" not in lines
+
+
+def test_the_only_copy_stays_as_it_is_and_is_read_before_and_behind_the_damage(
+    make_broker: MakeBroker, topic_name: str
+) -> None:
+    broker = make_broker(properties=PROPERTIES)
+    fill(broker.bootstrap, topic_name, 1)
+    file = files(broker, topic_name)[1]
+    flip(file, 2)
+    spoiled = contents(broker, topic_name)
+    until(lambda: "stays damaged: no other replica is in sync" in broker.log_tail(1000), lambda: broker.log_tail(40))
+    assert contents(broker, topic_name) == spoiled
+    with Consumer(broker.bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic_name, 0)])
+        consumer.seek(TopicPartition(topic_name, 0), int(file.stem) + 3)
+        assert consumer.poll(timeout=20)[0].value == b"%0200d" % (int(file.stem) + 3)
