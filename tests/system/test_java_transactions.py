@@ -10,6 +10,7 @@ from confluent_kafka import Producer
 
 from kbroker import Admin
 from kbroker.dev.broker_process import BrokerProcess
+from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
 
 pytestmark = pytest.mark.slow
@@ -91,3 +92,18 @@ def test_kafkas_tool_lists_describes_and_aborts_transactions(
             lambda: admin.list_offsets([key], read_committed=True)[key].offset == 2,
             "the transaction is still under way",
         )
+
+
+def test_kafkas_tool_gives_each_transaction_an_epoch_and_takes_it_back(
+    java_tool: JavaTool, make_broker: MakeBroker
+) -> None:
+    bootstrap = make_broker().bootstrap
+
+    def tool(*words: str, **more: bool) -> str:
+        return java_tool("org.apache.kafka.tools.FeatureCommand", "--bootstrap-server", bootstrap, *words, **more)
+
+    assert "was upgraded to 2" in tool("upgrade", "--feature", "transaction.version=2")
+    assert "SupportedMaxVersion: 2\tFinalizedVersionLevel: 2\t" in tool("describe")
+    refused = tool("upgrade", "--feature", "transaction.version=3", expect_failure=True)
+    assert "transaction.version has the levels 0 to 2, and not 3" in refused
+    assert "was downgraded to 0" in tool("downgrade", "--feature", "transaction.version=0")
