@@ -22,6 +22,7 @@ SECTIONS = (
     "replication",
     "groups",
     "transactions",
+    "tls",
     "client",
     "compaction",
     "spark",
@@ -34,6 +35,7 @@ COMPARED = {
     "groups": "The group coordinator",
     "transactions": "Transactions",
     "stalls": "Waits of an honest client beside others",
+    "tls": "TLS beside clear text, the same stores and clients",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
 SCALED = ("client", "compaction", "spark", "verify")
