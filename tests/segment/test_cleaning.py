@@ -16,6 +16,7 @@ from kbroker.segment.cleaning_plan import examine
 from kbroker.segment.files import Files
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
+from kbroker.segment.offset_lookup import collect_aborted
 from kbroker.segment.recovery import KnownOffsets
 from tests.segment.batches import NOW, reopen
 from tests.segment.compaction import (
@@ -466,8 +467,7 @@ class Run:
         assert tombstones.items() <= self.table.items()
 
     def committed(self) -> list[tuple[int, str, str | None]]:
-        end = self.log.log_end_offset
-        aborted = self.log.aborted_transactions(self.log.read(self.log.log_start_offset, 1 << 20), end)
+        aborted = collect_aborted(self.log.segments, self.log.log_start_offset, self.log.log_end_offset)
         hidden = [(each.producer_id, each.first_offset, each.last_offset) for each in aborted]
         undecided = {offset for written in self.open.values() for offset, _, _ in written}
         writer = {header.base_offset: header.producer_id for header in headers(self.log)}
