@@ -16,7 +16,10 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
+from kbroker.handlers.refusals import blank
+from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.groups import FindCoordinatorRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.transactions import InitProducerIdRequest
@@ -106,6 +109,13 @@ def coordinated(port: int) -> None:
                 raise AssertionError(f"no answer to {question}")
 
 
+def newest_versions(port: int) -> dict[int, int]:
+    """The newest version of each API that a broker answers: ours knows some that Kafka 3.9 does not."""
+    with contextlib.closing(Talk(port, "x", HOST)) as talk:
+        answer = talk.ask("versions", blank(ApiVersionsRequest), 0)
+        return {each.api_key: each.max_version for each in answer.api_keys}
+
+
 def made(port: int, *names: str) -> None:
     """Let topics be there."""
     with contextlib.closing(Talk(port, "x", HOST)) as talk:
@@ -123,14 +133,15 @@ def made(port: int, *names: str) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("names", [(SHUT, OPEN), (OPEN, SHUT, "denied", "missing")], ids=" ".join)
 def test_each_api_answers_a_limited_client_as_kafka_does(ours: int, kafka: int, names: tuple[str, ...]) -> None:
-    told = []
+    told, newest = [], newest_versions(kafka)
     for port in (ours, kafka):
         made(port, OPEN, SHUT, "denied")
         coordinated(port)
         with contextlib.closing(Talk(port, "x", GUEST)) as talk:
             for request in requests_for(names):
                 if not isinstance(request, ONLY_OURS):
-                    for version in versions_to_ask(request):
+                    last = newest.get(api_of(type(request)).key, -1)
+                    for version in (each for each in versions_to_ask(request) if each <= last):
                         talk.ask("guest", in_version(request, version), version)
             told.append(talk.lines)
     differences = []
