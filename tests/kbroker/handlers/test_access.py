@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,10 +17,13 @@ from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from kbroker.handlers import load_all
+from kbroker.handlers.refusals import blank
 from kbroker.handlers.registry import HANDLERS
 from kbroker.protocol.apis import API_BY_KEY, api_of
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest
 from kbroker.protocol.schema import Struct, schema_of
 from kbroker.security.acls import ANONYMOUS, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
@@ -178,3 +182,41 @@ def compare_what_is_seen(host: Talk, guest: Talk) -> None:
     names = {each.name for each in host.ask("all", MetadataRequest(topics=None), 12).topics}
     assert "nowhere" not in names, "who may not describe it does not create it"
     assert not guest.ask("all", MetadataRequest(topics=None), 12).topics
+
+
+def rule(operation: int) -> dict[str, Any]:
+    return {"principal": ANONYMOUS, "host": GUEST, "operation": operation, "permission_type": AclPermission.ALLOW}
+
+
+def test_a_session_that_reads_is_refused_once_it_may_read_no_more(guarded: BrokerProcess) -> None:
+    wanted = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+
+    def fetched(guest: Talk, session_id: int, epoch: int) -> Any:
+        topics = [] if epoch else [FetchRequest.FetchTopic(topic="read", partitions=[wanted])]
+        request = blank(
+            FetchRequest, replica_id=-1, max_wait_ms=1, session_id=session_id, session_epoch=epoch, topics=topics
+        )
+        return guest.ask("fetch", in_version(request, 12), 12)
+
+    with (
+        contextlib.closing(Talk(guarded.port, "x", HOST)) as host,
+        contextlib.closing(Talk(guarded.port, "x", GUEST)) as guest,
+    ):
+        topic = MetadataRequest.MetadataRequestTopic(name="read")
+        deadline = time.monotonic() + 30
+        while host.ask("make", MetadataRequest(topics=[topic]), 8).topics[0].error_code is not ErrorCode.NONE:
+            assert time.monotonic() < deadline
+        creation = CreateAclsRequest.AclCreation(resource_type=2, resource_name="read", **rule(AclOperation.READ))
+        host.ask("allow", CreateAclsRequest(creations=[creation]), 3)
+        begun = fetched(guest, 0, 0)
+        while begun.responses[0].partitions[0].error_code is not ErrorCode.NONE:
+            assert time.monotonic() < deadline
+            begun = fetched(guest, 0, 0)
+        assert begun.session_id
+        assert not fetched(guest, begun.session_id, 1).responses, "nothing is new"
+        removal = blank(DeleteAclsRequest.DeleteAclsFilter, resource_name_filter="read", resource_type_filter=2)
+        removal.pattern_type_filter = removal.operation = removal.permission_type = 1
+        host.ask("forbid", DeleteAclsRequest(filters=[removal]), 3)
+        for epoch in (2, 3):
+            (refused,) = fetched(guest, begun.session_id, epoch).responses
+            assert refused.partitions[0].error_code is TOPIC_REFUSED
