@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from kbroker.network.connection import Connection
+from kbroker.network.dispatch import PENDING
 from kbroker.network.tls_channel import SLICE, TlsBuffers, TlsChannel
 from tests.fixtures.certificates import Authority, Identity
 from tests.kbroker.network.serving import until
 from tests.kbroker.network.tls_serving import echo, framed, tls_client, tls_listener, tls_serving
 
+ENOUGH_S = 30.0
 VERSIONS = [("TLSv1_2", "TLSv1_2"), ("TLSv1_3", "TLSv1_3")]
 
 
@@ -64,8 +66,6 @@ async def test_what_is_left_in_tls_is_served_without_further_bytes_on_the_socket
 
 
 async def test_requests_behind_one_in_work_are_served_after_it(authority: Authority, broker_identity: Identity) -> None:
-    from kbroker.network.dispatch import PENDING
-
     waiting: list[Connection] = []
 
     def answer(connection: Connection, frame: memoryview) -> Any:
@@ -79,7 +79,7 @@ async def test_requests_behind_one_in_work_are_served_after_it(authority: Author
         tls_client(server, authority) as client,
     ):
         client.writer.write(framed(b"wait"))
-        await until(lambda: waiting)
+        await until(lambda: bool(waiting), ENOUGH_S)
         later = [os.urandom(5_000) for _ in range(40)]
         client.writer.write(b"".join(map(framed, later)))
         await asyncio.sleep(0.05)
@@ -118,8 +118,6 @@ async def test_files_and_bytes_arrive_in_order_however_slowly_they_are_read(
 async def test_a_client_that_goes_while_it_waits_is_noticed_with_tls_or_without_a_word(
     authority: Authority, broker_identity: Identity
 ) -> None:
-    from kbroker.network.dispatch import PENDING
-
     answers: list[asyncio.Future[Any]] = []
 
     def answer(connection: Connection, frame: memoryview) -> Any:
@@ -131,12 +129,37 @@ async def test_a_client_that_goes_while_it_waits_is_noticed_with_tls_or_without_
         for says_so in (True, False):
             async with tls_client(server, authority) as client:
                 client.writer.write(framed(b"wait"))
-                await until(lambda: server.connections and answers and not answers[-1].done())
+                await until(lambda: bool(server.connections and answers) and not answers[-1].done(), ENOUGH_S)
                 if says_so:
                     client.writer.close()
                 else:
                     client.writer.transport.abort()
-                await until(lambda: answers[-1].cancelled() and not server.connections)
+                await until(lambda: answers[-1].cancelled() and not server.connections, ENOUGH_S)
+
+
+async def test_what_is_looked_at_for_the_clients_end_is_not_lost(
+    authority: Authority, broker_identity: Identity
+) -> None:
+    """A client that waits sends its next requests: the broker looks whether it has gone, and reads them later."""
+    waiting: list[Connection] = []
+
+    def answer(connection: Connection, frame: memoryview) -> Any:
+        if bytes(frame) != b"wait":
+            return echo(connection, frame)
+        connection.cancel_when_closed(asyncio.get_running_loop().create_future())
+        waiting.append(connection)
+        return PENDING
+
+    async with (
+        tls_serving(answer, tls_listener(broker_identity, authority)) as server,
+        tls_client(server, authority) as client,
+    ):
+        client.writer.write(framed(b"wait"))
+        await until(lambda: bool(waiting), ENOUGH_S)
+        client.writer.write(framed(b"first") + framed(b"second"))
+        await until(lambda: waiting[0]._paused, ENOUGH_S)
+        waiting[0].answer([framed(b"done")])
+        assert [await client.read() for _ in range(3)] == [b"done", b"first", b"second"]
 
 
 async def test_garbage_in_the_middle_ends_the_connection(authority: Authority, broker_identity: Identity) -> None:
@@ -145,7 +168,7 @@ async def test_garbage_in_the_middle_ends_the_connection(authority: Authority, b
             assert await client.ask(b"hello") == b"hello"
             sock = client.writer.get_extra_info("socket")
             os.write(sock.fileno(), b"this is not TLS at all, though it comes where TLS was" * 10)
-            await until(lambda: not server.connections)
+            await until(lambda: not server.connections, ENOUGH_S)
 
 
 def test_what_is_sealed_but_not_out_counts_as_not_taken(authority: Authority, broker_identity: Identity) -> None:
