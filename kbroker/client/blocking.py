@@ -482,6 +482,8 @@ class Admin(Client):
     create_acls = _blocking(asyncio_admin.Admin.create_acls)
     describe_acls = _blocking(asyncio_admin.Admin.describe_acls)
     delete_acls = _blocking(asyncio_admin.Admin.delete_acls)
+    describe_client_quotas = _blocking(asyncio_admin.Admin.describe_client_quotas)
+    alter_client_quotas = _blocking(asyncio_admin.Admin.alter_client_quotas)
     describe_users = _blocking(asyncio_admin.Admin.describe_users)
     set_user = _blocking(asyncio_admin.Admin.set_user)
     delete_user = _blocking(asyncio_admin.Admin.delete_user)

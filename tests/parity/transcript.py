@@ -15,6 +15,8 @@ from typing import Any
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import decode_response, encode_request
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.transactions import EndTxnRequest, TxnOffsetCommitRequest
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.schema import Message, Struct, schema_of
@@ -97,10 +99,14 @@ class Talk:
             self._socket = None
 
 
+NEWEST_IN_KAFKA: dict[type[Message], int] = {ProduceRequest: 11, EndTxnRequest: 4, TxnOffsetCommitRequest: 4}
+"""Of requests that Kafka 4 has in newer versions, and we have, too: what Kafka 3.9 knows."""
+
+
 def versions_of(request_type: type[Message], first: int = 0) -> range:
-    """All versions of a request (from `first` on)."""
+    """All versions of a request (from `first` on) that Kafka 3.9 knows, too."""
     api = api_of(request_type)
-    return range(max(first, api.min_version), api.max_version + 1)
+    return range(max(first, api.min_version), min(api.max_version, NEWEST_IN_KAFKA.get(request_type, 99)) + 1)
 
 
 def unlike(mine: Any, theirs: Any, path: str = "") -> Iterator[str]:

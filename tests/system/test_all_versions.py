@@ -32,6 +32,7 @@ from kbroker.protocol.messages.reassignments import (
     ElectLeadersRequest,
     ListPartitionReassignmentsRequest,
 )
+from kbroker.protocol.messages.security import DescribeAclsRequest
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.schema import Struct, schema_of
@@ -198,6 +199,23 @@ def alter_reassignments(place: Place, version: int) -> AlterPartitionReassignmen
     )
 
 
+ANY = 1
+MATCHING = 2
+"""Of acl filters: 0 is what nobody knows, and ends the connection as with Kafka."""
+
+
+def describe_acls(place: Place, version: int) -> DescribeAclsRequest:
+    return DescribeAclsRequest(
+        resource_type_filter=ANY,
+        resource_name_filter=None,
+        pattern_type_filter=MATCHING if version else 3,
+        principal_filter=None,
+        host_filter=None,
+        operation=ANY,
+        permission_type=ANY,
+    )
+
+
 ASK: dict[type[Any], Callable[[Place, int], Any]] = {
     ProduceRequest: produce_to_three,
     FetchRequest: fetch,
@@ -214,6 +232,7 @@ ASK: dict[type[Any], Callable[[Place, int], Any]] = {
     ElectLeadersRequest: elect_leaders,
     AlterPartitionReassignmentsRequest: alter_reassignments,
     ListPartitionReassignmentsRequest: lambda place, version: ListPartitionReassignmentsRequest(topics=None),
+    DescribeAclsRequest: describe_acls,
     DescribeLogDirsRequest: lambda place, version: DescribeLogDirsRequest(topics=None),
     ApiVersionsRequest: lambda place, version: ApiVersionsRequest(
         client_software_name="test" if version >= 3 else "", client_software_version="1" if version >= 3 else ""
