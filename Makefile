@@ -17,7 +17,7 @@ MINUTES ?= 10
 SEED ?=
 ROUND ?= 0
 
-.PHONY: help setup compile run test quick soak mutants lies compat compat-spark test-pure lint format docs bench bench-quick clean
+.PHONY: help setup compile run test quick soak mutants lies compat compat-spark test-pure lint format docs bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,7 +66,7 @@ lies: setup  ## a proxy that lies: the checker must find each kind of lie with e
 	@KBROKER_LIES=20 $(BIN)/python -m pytest -n $(JOBS) tests/kbroker/verify/test_lies_are_found.py
 
 compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams and Connect under kills, Spark 4.1 (needs mvn; half an hour)
-	@$(BIN)/python -m pytest -m compat
+	@KBROKER_SKIPS=fail $(BIN)/python -m pytest -m compat
 
 compat-spark: setup $(OLDEST_SPARK)/.installed  ## Spark's tests on the oldest Spark that is supported
 	@# PySpark 4.1 leaves its sockets to the garbage collector, which warns.

@@ -8,13 +8,14 @@ process of its own, so that the peak of memory is the checker's alone.
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -82,7 +83,11 @@ def lines(operations: int) -> Iterator[str]:
                 index += 1
 
 
-def main(scale: float = 1.0) -> None:
+def main(arguments: Sequence[str] = ()) -> None:
+    """Judge a long history, and print what that took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="shrink the history")
+    scale = parser.parse_args(arguments).scale
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / HISTORY_FILE
@@ -103,4 +108,4 @@ def main(scale: float = 1.0) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from kbroker.controller.znode_operations import NoNode, Znodes
+from kbroker.controller.znode_operations import NoNode, Znodes, ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 
 log = logging.getLogger(__name__)
@@ -62,13 +62,22 @@ class ChangeNotifications(Generic[Change]):
                 except (NoNode, MalformedZnode) as error:
                     log.warning("change skipped: %s", error)
                     change = None
-                self._last = _sequence(name)
                 if change is not None:
-                    answer = self._callback(change)
-                    if answer is not None:
-                        await answer
+                    await self._tell(change, path)
+                self._last = _sequence(name)
             if new:
                 await self._purge(names)
+
+    async def _tell(self, change: Change, path: str) -> None:
+        """Have a change followed. Raises ZooKeeperError when the session ended meanwhile: it is read again then."""
+        try:
+            answer = self._callback(change)
+            if answer is not None:
+                await answer
+        except ZooKeeperError:
+            raise
+        except Exception:
+            log.exception("the change at %s could not be followed", path)
 
     async def _purge(self, names: Sequence[str]) -> None:
         now_ms = time.time() * 1000

@@ -56,6 +56,8 @@ class Damage(NamedTuple):
     end_offset: int
     """Where the next segment begins."""
     why: str
+    truncations: int
+    """Of the log when the segment was read."""
 
     def __str__(self) -> str:
         return (
@@ -147,7 +149,7 @@ class LogScrubber:
         end_offset = segments[segments.index(segment) + 1].base_offset
         walk = BatchWalk(segment.base_offset)
         try:
-            why = self._walk(segment, walk, stopping)
+            why = self._walk(owner, segment, walk, stopping)
         except OSError as error:
             why = f"it cannot be read: {error}"
         if not why and walk.expected > end_offset:
@@ -155,12 +157,12 @@ class LogScrubber:
         if not why or owner.failure or owner.truncations != truncations or segment not in owner.segments[:-1]:
             return None  # what was read may have been cut, compacted or removed under our hands
         position, offset = walk.suspect or (walk.position, walk.expected)
-        return Damage(owner, segment, position, offset, end_offset, why)
+        return Damage(owner, segment, position, offset, end_offset, why, truncations)
 
-    def _walk(self, segment: LogSegment, walk: BatchWalk, stopping: threading.Event) -> str:
+    def _walk(self, owner: Log, segment: LogSegment, walk: BatchWalk, stopping: threading.Event) -> str:
         """Read the segment to its end, or to what is wrong; returns that."""
         wanted = _CHUNK_BYTES
-        while walk.position < segment.size and not stopping.is_set():
+        while walk.position < segment.size and owner.failure is None and not stopping.is_set():
             left = segment.size - walk.position
             size = min(wanted, left)
             self._throttle.take(size, stopping)

@@ -3,9 +3,13 @@
 Nothing is cut from the log: its end and its other segments stay as they are, and until the new segment takes the
 place of the old one, readers have the old one. The files are those of a compaction (cleaned_segment.py), so a crash in
 the middle leaves either the old segment or the new one.
+
+Compacted logs are not mended: what another replica has removed, or still has, would bring deleted keys back.
 """
 
 from __future__ import annotations
+
+import threading
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment.cleaned_segment import CleanedSegment
@@ -18,7 +22,7 @@ _CHUNK_BYTES = 1 << 20
 class SegmentMending:
     """Begin, add what another replica answers until `is_whole`, then swap it in; or discard it. Blocks.
 
-    All may raise OSError.
+    Beginning raises KafkaError where it cannot be; all may raise OSError. `discard` may be called at any time.
     """
 
     def __init__(self, damage: Damage) -> None:
@@ -26,7 +30,11 @@ class SegmentMending:
         self.next_offset = damage.offset
         """The first one that is still missing."""
         self._log = damage.log
-        self._truncations = damage.log.truncations
+        if damage.log.config.is_compacted:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{damage.log.name} is compacted: its segments are not mended")
+        self._turn = threading.Lock()
+        self._is_over = False
+        """Whether its files are somebody else's now, or gone."""
         self._max_timestamp, self._offset_of_max_timestamp = -1, -1
         self._since_entry = 0
         segment = damage.segment
@@ -65,17 +73,15 @@ class SegmentMending:
     def add(self, records: memoryview) -> bool:
         """Take batches that another replica has from `next_offset` on; whether there was news among them.
 
-        A record of a later segment says that nothing more belongs here: compaction has removed the rest. Raises
-        KafkaError where they are damaged, too, or do not fit.
+        Raises KafkaError where they are damaged, too, or do not fit: offsets without a gap up to the next segment.
         """
         news = False
         for position, header in check_fetched(records, self._log.name):
             if header.last_offset < self.next_offset:
                 continue
-            if header.base_offset >= self.damage.end_offset:
-                self.next_offset = self.damage.end_offset
+            if self.is_whole:
                 return True
-            if header.base_offset < self.next_offset or header.last_offset >= self.damage.end_offset:
+            if header.base_offset != self.next_offset or header.last_offset >= self.damage.end_offset:
                 why = f"{self._log.name}: the other replica's batch at offset {header.base_offset} does not fit"
                 raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, why)
             self._append(records[position : position + header.size], [(position, header)])
@@ -98,15 +104,20 @@ class SegmentMending:
         self._cleaned.append(data, marks)
 
     def swap_in(self, now_ms: int) -> bool:
-        """Put it in the damaged segment's place; False when the log was truncated or compacted meanwhile."""
+        """Put it in the damaged segment's place; False when the log has gone its way meanwhile."""
+        with self._turn:
+            return not self._is_over and self._swap_in(now_ms)
+
+    def _swap_in(self, now_ms: int) -> bool:
         segment = self.damage.segment
         transactions = segment.transaction_index()
         for transaction in transactions.entries if transactions is not None else ():
             self._cleaned.add_aborted(transaction)
         self._cleaned.finish(self._max_timestamp, self._offset_of_max_timestamp, segment.file.change_time_ns())
         with self._log.changing("swap a mended segment in"):
-            is_the_same = self._log.truncations == self._truncations
-            if not is_the_same or not self._log.disk.replace((segment,), self._cleaned, self._log.config, now_ms):
+            self._is_over = self._is_still_as_it_was()
+            if not self._is_over or not self._log.disk.replace((segment,), self._cleaned, self._log.config, now_ms):
+                self._is_over = True
                 self._cleaned.discard()
                 return False
         try:
@@ -115,6 +126,15 @@ class SegmentMending:
             self._log.fail(error, "swap a mended segment in")
         return True
 
+    def _is_still_as_it_was(self) -> bool:
+        """Whether the damaged segment is closed and has its place; truncated and filled again it may be another one."""
+        log = self._log
+        is_in_place = self.damage.segment in log.segments[:-1] and log.truncations == self.damage.truncations
+        return is_in_place and not log.config.is_compacted
+
     def discard(self) -> None:
-        """Remove what was made."""
-        self._cleaned.discard()
+        """Remove what was made, unless it has been swapped in."""
+        with self._turn:
+            if not self._is_over:
+                self._is_over = True
+                self._cleaned.discard()

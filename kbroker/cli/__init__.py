@@ -35,7 +35,7 @@ COMMANDS = {
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),
     "acl": Command("kbroker.cli.acl", "app", "Show and change who may do what."),
     "quota": Command("kbroker.cli.quota", "app", "Show and change how much clients may use."),
-    "cluster": Command("kbroker.cli.cluster", "app", "Show the brokers, elect leaders, move replicas."),
+    "cluster": Command("kbroker.cli.cluster", "app", "Show brokers, elect leaders, move replicas, change features."),
     "verify": Command("kbroker.cli.verify", "app", "Judge what any Kafka cluster does under faults."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),
 }
@@ -73,9 +73,20 @@ def _take_settings(words: list[str]) -> list[str]:
         sys.exit(2)
 
 
+def command_in(words: Sequence[str]) -> str | None:
+    """Return the command that the words ask for: the first that is no option, nor an option's value."""
+    left = iter(words)
+    for word in left:
+        if word in ("--profile", "-X"):
+            next(left, None)
+        elif not word.startswith("-"):
+            return word
+    return None
+
+
 def build_app(words: Sequence[str]) -> typer.Typer:
     """Return the application; of the commands, only the one that `words` ask for is loaded."""
-    wanted = next((word for word in words if not word.startswith("-")), None)
+    wanted = command_in(words)
     app = typer.Typer(
         name="kbroker",
         help="A Kafka-compatible broker, its clients and its tools.",

@@ -23,6 +23,7 @@ from typing import Any
 
 import typer
 
+from kbroker.cli import command_in
 from kbroker.cli.options import DEFAULT_BOOTSTRAP
 
 SECRETS = ("password", "jaas")
@@ -37,7 +38,7 @@ _chosen: dict[str, str] = {}
 def take_settings(words: Sequence[str]) -> list[str]:
     """Take `--profile NAME` and `-X KEY=VALUE` out of a command line, and let them hold; returns the other words."""
     _chosen.clear()
-    if next((word for word in words if not word.startswith("-")), None) in WITHOUT_CLIENTS:
+    if command_in(words) in WITHOUT_CLIENTS:
         return list(words)
     rest: list[str] = []
     profile = os.environ.get("KBROKER_PROFILE") or None

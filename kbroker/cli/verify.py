@@ -35,7 +35,7 @@ def run(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the history and the report go.")] = None,
     client: Annotated[Literal["confluent", "kbroker"], typer.Option(help="Whose clients.")] = "confluent",
     processes: Annotated[int, typer.Option(min=2, help="How many at the same time.")] = 8,
-    topics: Annotated[int, typer.Option(min=1)] = 2,
+    topics: Annotated[int, typer.Option(min=1, help="How many topics.")] = 2,
     partitions: Annotated[int, typer.Option(min=1, help="Of each topic.")] = 3,
     replicas: Annotated[int, typer.Option(min=0, help="Of each partition; default: 3, or all brokers.")] = 0,
     fault_seconds: Annotated[float, typer.Option(min=0.1, help="About how long each fault and each pause is.")] = 5.0,

@@ -47,6 +47,8 @@ class AccessRules:
         self.authorizer = authorizer
         self._zookeeper = zookeeper
         self._owns_zookeeper = owns_zookeeper
+        self._heard: set[Pattern] = set()
+        """Patterns that were read again: newer than what a listing that began before has of them."""
 
     async def close(self) -> None:
         """End the session, if it is one of the rules' own."""
@@ -58,10 +60,12 @@ class AccessRules:
         await self._zookeeper.ensure_acl_paths()
         await self._zookeeper.watch_acl_changes(self._read_again)
         for pattern, entries in (await self._zookeeper.read_all_acls()).items():
-            self.authorizer.replace(pattern, entries)
+            if pattern not in self._heard:
+                self.authorizer.replace(pattern, entries)
         log.info("access rules about %d resource patterns hold", len(self.authorizer.patterns()))
 
     async def _read_again(self, pattern: Pattern) -> None:
+        self._heard.add(pattern)
         try:
             entries, _ = await self._zookeeper.read_acls(pattern)
         except MalformedZnode as error:

@@ -212,7 +212,7 @@ class _Line:
                 is_same = epochs[0] == epochs[1]
                 before.fail(ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH)
         self._waiting[transactional_id] = question
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"verify-transactions-at-{self._broker_id}")
 
     async def _run(self) -> None:

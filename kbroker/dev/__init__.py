@@ -1,1 +1,1 @@
-"""A whole cluster in one call: child processes, the embedded ZooKeeper, free ports."""
+"""A whole cluster in one call: child processes, a ZooKeeper (embedded, or the stand-in), free ports."""

@@ -244,6 +244,9 @@ class Authentication:
                 return self._answered(connection, answer, header)
         except AuthenticationFailure as failure:
             raise self._refusal(failure, header) from None
+        except Exception as error:
+            log.error("a login from %r could not be checked", connection, exc_info=error)
+            raise self._refusal(AuthenticationFailure("it could not be checked"), header) from None
         later = asyncio.ensure_future(answer)
         later.add_done_callback(lambda done: self._answer_later(connection, done, header))
         return PENDING

@@ -570,8 +570,9 @@ class Connection:
 
     def close_later(self, delay_s: float, parts: list[Any] | None, reason: str, level: int) -> None:
         """Read nothing more; after the delay send the parts (None: nothing) and close."""
-        self.state, self._pending = WORKING, True
-        self._server.loop.call_later(delay_s, self._close_now, parts, reason, level)
+        if self.state is not CLOSED:
+            self.state, self._pending = WORKING, True
+            self._server.loop.call_later(delay_s, self._close_now, parts, reason, level)
 
     def _close_now(self, parts: list[Any] | None, reason: str, level: int) -> None:
         if parts is not None and self.state is not CLOSED:
@@ -584,9 +585,8 @@ class Connection:
             return
         log.log(level, "closing the connection from %r: %s", self, reason)
         self.state = CLOSED
-        loop = self._server.loop
         self._channel.stop_reading()
-        loop.remove_writer(self._channel.fileno())
+        self._server.loop.remove_writer(self._channel.fileno())
         self._channel.close()
         self._out = self._rest = self._partial = self._held = None
         self._late.clear()

@@ -174,7 +174,8 @@ class Dispatcher:
             request = None
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
-        ctx = RequestContext(key, version, correlation_id, client_id, time_ns() // 1_000_000, connection)
+        began = time_ns()
+        ctx = RequestContext(key, version, correlation_id, client_id, began // 1_000_000, connection)
         requests = api.requests
         requests.by_version[version] += 1
         if requests.to_skip:
@@ -189,7 +190,7 @@ class Dispatcher:
         if ctx.timing is not None:
             ctx.timing.handled()
         if self.quotas.is_used:
-            ctx.request_bytes, ctx.busy_ms = len(frame), time_ns() / 1e6 - ctx.received_at
+            ctx.request_bytes, ctx.busy_ms = len(frame), (time_ns() - began) / 1e6
         if answer is None:
             self._unanswered(ctx, request)
             if ctx.timing is not None:
@@ -260,16 +261,19 @@ class Dispatcher:
 
     async def _serve_large(self, api: _Api, ctx: RequestContext, frame: memoryview, position: int) -> Any:
         """Return the parts of the answer to a request that is decoded in turns, None for none."""
-        version = ctx.api_version
+        version, size = ctx.api_version, len(frame)
         try:
             request: Any = await finished(
                 in_turns(decode_in_steps(api.request_type, frame, version, position, api.most_elements))
             )
         except MalformedMessage as error:
             raise _unparsable(api, version, error) from error
+        began = time_ns()
         answer = self._handle(api, ctx, request)
         if ctx.timing is not None:
             ctx.timing.handled()
+        if self.quotas.is_used:
+            ctx.request_bytes, ctx.busy_ms = size, (time_ns() - began) / 1e6
         if hasattr(answer, "__await__"):
             waiting = asyncio.ensure_future(answer)
             if ctx.ends_with_connection:

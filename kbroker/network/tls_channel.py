@@ -114,12 +114,16 @@ class TlsChannel:
         filled = 0
         if self._peeked and wanted:
             view[:1], self._peeked, filled = self._peeked, b"", 1
+        received = 0
         while filled < wanted:
             count = self._decrypt(view[filled:wanted])
             if count:
                 filled += count
-            elif count == 0 or not self._receive(wanted - filled):
+                continue
+            more = 0 if count == 0 or received > SLICE else self._receive(wanted - filled)
+            if not more:
                 break
+            received += more
         if filled == wanted and self._on_readable is not None and self._has_rest():
             self._loop.call_soon(self._read_on)
         self._answer_peer()
@@ -139,21 +143,24 @@ class TlsChannel:
             self._is_ended = True
         return count
 
-    def _receive(self, wanted: int) -> bool:
-        """Take ciphertext from the socket, about as much as is wanted; False when there is none now."""
+    def _receive(self, wanted: int) -> int:
+        """Take ciphertext from the socket, about as much as is wanted; returns its bytes, 0 when there are none now.
+
+        Who loops over it counts them: some of what TLS sends yields no plaintext, as often as the peer likes.
+        """
         if self._is_ended:
-            return False
+            return 0
         received = self._buffers.received
         most = min(len(received), wanted + (1 + (wanted >> 14)) * RECORD_OVERHEAD)
         try:
             count = self._socket.recv_into(received, most)
         except (BlockingIOError, InterruptedError):
-            return False
+            return 0
         if not count:
             self._is_ended = True
-            return False
+            return 0
         self._incoming.write(memoryview(received)[:count])
-        return True
+        return count
 
     def is_at_end(self) -> bool:
         """Whether the peer has closed, and nothing is left to be read. Keeps what it had to read to know."""
@@ -161,13 +168,17 @@ class TlsChannel:
             return False
         byte = bytearray(1)
         try:
-            while True:
+            received = 0
+            while received <= SLICE:
                 count = self._decrypt(memoryview(byte))
                 if count:
                     self._peeked = bytes(byte)
                     return False
-                if count == 0 or not self._receive(1):
+                more = 0 if count == 0 else self._receive(1)
+                if not more:
                     return self._is_ended
+                received += more
+            return False
         except OSError:
             return True
 

@@ -81,20 +81,24 @@ class SegmentMender:
             except Exception:
                 log.exception("%s: mending it failed", damage.segment.place)
 
-    def _others(self, damage: Damage) -> list[int]:
-        """The brokers that have all of the partition, its leader first."""
+    def _others(self, damage: Damage) -> tuple[int, list[int]]:
+        """The leader epoch, and the brokers that have all of the partition, its leader first.
+
+        Nobody where this broker has heard less than its log has: a broker that was deposed may not know it yet.
+        """
         known = self._metadata.partition(damage.log.topic, damage.log.partition)
-        if known is None:
-            return []
+        if known is None or known.leader_epoch < damage.log.latest_epoch:
+            return -1, []
         others = sorted(known.isr, key=lambda each: each != known.leader)
-        return [each for each in others if each != self._broker_id and self._metadata.is_alive(each)]
+        alive = [each for each in others if each != self._broker_id and self._metadata.is_alive(each)]
+        return known.leader_epoch, alive
 
     async def _mend(self, damage: Damage) -> None:
         place = damage.segment.place  # a segment that was replaced has another name
-        others = self._others(damage)
+        epoch, others = self._others(damage)
         for other in others:
             try:
-                is_mended = await self._mend_from(other, damage)
+                is_mended = await self._mend_from(other, epoch, damage)
             except (OSError, KafkaError) as error:
                 log.warning("%s was not mended from broker %d: %s", place, other, error)
             else:
@@ -105,7 +109,7 @@ class SegmentMender:
         reason = "no other replica is in sync" if not others else "no other replica could help"
         log.error("%s stays damaged: %s; it is looked at again in the next round", place, reason)
 
-    async def _mend_from(self, other: int, damage: Damage) -> bool:
+    async def _mend_from(self, other: int, epoch: int, damage: Damage) -> bool:
         """Whether it is mended; False when the log has gone its way meanwhile. Raises OSError and KafkaError."""
         address = self._metadata.endpoint(other, self._listener)
         if address is None:
@@ -117,7 +121,7 @@ class SegmentMender:
             mending = await self._off_loop(SegmentMending, damage)
             try:
                 while not mending.is_whole:
-                    records = await self._fetch(connection, damage, mending.next_offset)
+                    records = await self._fetch(connection, damage, epoch, mending.next_offset)
                     if not await self._off_loop(mending.add, records):
                         raise KafkaError(
                             ErrorCode.OFFSET_NOT_AVAILABLE, f"it has nothing from {mending.next_offset} on"
@@ -132,9 +136,12 @@ class SegmentMender:
     def _off_loop(self, work: Callable[..., Result], *arguments: object) -> asyncio.Future[Result]:
         return self._loop.run_in_executor(self._executor, lambda: work(*arguments))
 
-    async def _fetch(self, connection: Connection, damage: Damage, offset: int) -> memoryview:
+    async def _fetch(self, connection: Connection, damage: Damage, epoch: int, offset: int) -> memoryview:
         partition = FetchRequest.FetchPartition(
-            partition=damage.log.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES
+            partition=damage.log.partition,
+            current_leader_epoch=epoch,
+            fetch_offset=offset,
+            partition_max_bytes=FETCH_BYTES,
         )
         request = FetchRequest(
             max_wait_ms=MAX_WAIT_MS,

@@ -1,1 +1,1 @@
-"""Who may talk to whom: what both clients and brokers need for TLS and SASL. Opens no sockets."""
+"""Who asks, what they may do and how much: TLS, SASL, access rules, quotas, for brokers and clients. No sockets."""

@@ -38,6 +38,8 @@ from kbroker.security.acls import (
 audit = logging.getLogger("kafka.authorizer.logger")
 TRACE = 5
 
+LONGEST_REMEMBERED = 255
+"""Of names: a longer one is no topic's, and is decided each time it is asked for."""
 MOST_REMEMBERED = 10_000
 """Decisions that an authority remembers."""
 MOST_AUTHORITIES = 10_000
@@ -299,9 +301,10 @@ class Authority(Everything):
                 known = self._authorizer.decide_for_any(self.principal, self.host, operation, resource)
             else:
                 known = self._authorizer.decide(self.principal, self.host, operation, resource, name)
-            self._known[key] = known
-            if known and name is not None:
-                self._granted.setdefault((operation, resource), set()).add(name)
+            if name is None or len(name) <= LONGEST_REMEMBERED:
+                self._known[key] = known
+                if known and name is not None:
+                    self._granted.setdefault((operation, resource), set()).add(name)
         return known
 
     def _tell(

@@ -22,6 +22,8 @@ CLIENT_KEYS = {PRODUCED: int, FETCHED: int, REQUESTED: float, MUTATED: float}
 IP_KEYS = {CONNECTED: int}
 ANY = "<default>"
 """Instead of a name: every user, every client, every address that has no limit of its own."""
+LONGEST_CLIENT_ID = 1_000
+"""Of what is remembered; whoever sends more is counted with others who begin alike."""
 MOST_COUNTERS = 10_000
 """Counters of clients; one that was not asked for longest goes first."""
 
@@ -72,6 +74,7 @@ class ClientQuotas:
 
     def counter(self, kind: str, user: str, client: str) -> Counter | None:
         """Return what counts for a user's client; None where nothing limits it."""
+        client = client[:LONGEST_CLIENT_ID]
         key = kind, user, client
         if key not in self._found:
             if len(self._found) >= MOST_COUNTERS:

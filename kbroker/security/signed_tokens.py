@@ -19,12 +19,16 @@ KEY_TYPES = {"R": "RSA", "P": "RSA", "E": "EC"}
 MISSING = "signed tokens need joserfc: install kbroker[security]"
 
 
+LONGEST_KEY_ID = 200
+"""Of what is remembered of ids that nobody knows: whoever sends them is not logged in."""
+
+
 class UnknownKey(TokenRefused):
     """Signed with a key that the provider has not published yet: worth asking it again."""
 
     def __init__(self, key_id: str) -> None:
         super().__init__(f"the token is signed with a key that is not known: {key_id[:80]!r}")
-        self.key_id = key_id
+        self.key_id = key_id[:LONGEST_KEY_ID]
 
 
 def read_keys(document: object) -> list[Any]:

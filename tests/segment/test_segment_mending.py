@@ -11,7 +11,7 @@ from kbroker.segment.log_config import LogConfig
 from kbroker.segment.scrubber import Damage
 from kbroker.segment.segment_mending import SegmentMending
 from tests.segment.batches import NOW, reopen
-from tests.segment.compaction import clean, end_transaction, put, roll
+from tests.segment.compaction import end_transaction, put, roll
 from tests.segment.test_cleaner import managed
 from tests.segment.test_scrubber import flip, place_of, scrub, segment_file
 
@@ -122,16 +122,47 @@ def test_a_log_that_was_cut_meanwhile_is_left_alone(logs: tuple[Log, Log]) -> No
     assert not list(one.directory.glob("*.cleaned"))
 
 
-def test_a_replica_that_is_compacted_already_mends_with_what_it_still_has(tmp_path: Path) -> None:
+def test_a_compacted_log_is_not_mended_for_it_might_bring_deleted_keys_back(tmp_path: Path) -> None:
     compacted = LogConfig(cleanup_policy=("compact",), index_interval_bytes=300)
-    one, other = replica(tmp_path / "one", compacted), replica(tmp_path / "other", compacted)
-    clean(other)
-    assert len(everything(other)) < len(everything(one))
+    one = replica(tmp_path / "one", compacted)
+    before = everything(one)
     damage = damaged(one, 5)
+    with pytest.raises(KafkaError, match="is compacted"):
+        SegmentMending(damage)
+    assert len(everything(one)) == len(before)
+    assert not list(one.directory.glob("*.cleaned"))
+
+
+def test_offsets_that_the_other_replica_lacks_are_not_dropped_here(logs: tuple[Log, Log]) -> None:
+    one, other = logs
+    mending = SegmentMending(damaged(one, 5))
+    gone = bytearray(records(other, mending.next_offset + 1))
+    with pytest.raises(KafkaError, match="does not fit"):
+        mending.add(memoryview(gone))
+    mending.discard()
+
+
+def test_a_log_that_was_cut_before_its_mending_began_is_left_alone(logs: tuple[Log, Log]) -> None:
+    one, other = logs
+    damage = damaged(one, 5)
+    one.truncate_to(one.log_end_offset - 1)
     mending = SegmentMending(damage)
     while not mending.is_whole:
         assert mending.add(records(other, mending.next_offset))
+    assert not mending.swap_in(NOW)
+    assert one.segments[1] is damage.segment
+
+
+def test_who_discards_what_was_swapped_in_removes_nothing_and_what_was_discarded_is_not_swapped_in(
+    logs: tuple[Log, Log],
+) -> None:
+    one, other = logs
+    given_up = SegmentMending(damaged(one, 5))
+    (damage,) = scrub(one)[1]
+    given_up.discard()
+    assert not given_up.swap_in(NOW)
+    mending = SegmentMending(damage)
+    mending.add(records(other, mending.next_offset))
     assert mending.swap_in(NOW)
-    assert not scrub(one)[1]
-    for offset in range(damage.offset, one.log_end_offset):
-        assert records(one, offset, 1) == records(other, offset, 1)
+    mending.discard()
+    assert everything(one) == everything(other)

@@ -50,6 +50,14 @@ def test_a_profile_is_taken_from_anywhere_on_the_line_and_settings_go_over_it(fi
     assert client_settings() == {}
 
 
+def test_a_profile_may_be_called_like_a_command(file: Path) -> None:
+    file.write_text(PROFILES.replace("[test]", "[dev]"))
+    assert take_settings(["--profile", "dev", "topic", "list"]) == ["topic", "list"]
+    assert client_settings()["sasl.username"] == "alice"
+    assert take_settings(["--profile", "test", "dev"]) == ["--profile", "test", "dev"]
+    assert client_settings() == {}
+
+
 def test_commands_that_reach_no_cluster_are_left_alone() -> None:
     assert take_settings(["dev", "-X", "a"]) == ["dev", "-X", "a"]
 

@@ -24,9 +24,10 @@ class Scraped:
     """The samples of one scrape, or of several brokers'."""
 
     def __init__(self, *texts: str) -> None:
+        """As Prometheus does, those of several brokers are told apart by a label `instance`."""
         self.samples: list[tuple[str, dict[str, str], float]] = [
-            (sample.name, sample.labels, sample.value)
-            for text in texts
+            (sample.name, {**sample.labels, "instance": str(number)} if len(texts) > 1 else sample.labels, sample.value)
+            for number, text in enumerate(texts)
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         ]
