@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ admin_module = pytest.importorskip("confluent_kafka.admin")
 
 TIMEOUT = 30.0
 Partition = confluent_kafka.TopicPartition
+STARTING = (confluent_kafka.KafkaError.NOT_COORDINATOR, confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 
 
 def write_with_kafka(bootstrap: str) -> None:
@@ -55,10 +57,22 @@ async def fetched(ask: Any, group_id: str) -> dict[int, tuple[int, str]]:
     return {p.partition_index: (p.committed_offset, p.metadata) for topic in found.topics for p in topic.partitions}
 
 
+def asked_until_coordinated(consumer: Any) -> list[Any]:
+    """What is committed: a broker that has just started may not yet be the coordinator it names."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            return list(consumer.committed([Partition("t", number) for number in range(4)], TIMEOUT))
+        except confluent_kafka.KafkaException as error:
+            if error.args[0].code() not in STARTING or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
 def committed(bootstrap: str, group_id: str) -> dict[int, int]:
     consumer = confluent_kafka.Consumer({"bootstrap.servers": bootstrap, "group.id": group_id})
     try:
-        found = consumer.committed([Partition("t", number) for number in range(4)], TIMEOUT)
+        found = asked_until_coordinated(consumer)
         return {each.partition: each.offset for each in found if each.offset >= 0}
     finally:
         consumer.close()

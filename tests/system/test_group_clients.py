@@ -35,6 +35,7 @@ def python_member(broker: BrokerProcess, topic: str) -> Any:
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
         session_timeout_ms=6000,
+        metadata_max_age_ms=1000,  # whoever leads shares out what it has heard of
         partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
     )
 
