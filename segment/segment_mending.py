@@ -115,9 +115,11 @@ class SegmentMending:
             self._cleaned.add_aborted(transaction)
         self._cleaned.finish(self._max_timestamp, self._offset_of_max_timestamp, segment.file.change_time_ns())
         with self._log.changing("swap a mended segment in"):
-            self._is_over = self._is_still_as_it_was()
-            if not self._is_over or not self._log.disk.replace((segment,), self._cleaned, self._log.config, now_ms):
-                self._is_over = True
+            self._is_over = True  # whatever comes of it: the files may have their final names from here on
+            if not (
+                self._is_still_as_it_was()
+                and self._log.disk.replace((segment,), self._cleaned, self._log.config, now_ms)
+            ):
                 self._cleaned.discard()
                 return False
         try:

@@ -9,9 +9,9 @@ import dataclasses
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from kbroker.client.client_config import AdminConfig, ClientConfig, ConsumerConfig, ProducerConfig
+from kbroker.client.generated_page import print_or_check
 from kbroker.client.security import Security
 from kbroker.client.settings import Setting, settings_of
 
@@ -51,14 +51,7 @@ def _section(title: str, settings: Iterable[Setting]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the page, or with `--check FILE` say whether the file is up to date."""
-    if not arguments:
-        print(page(), end="")
-        return 0
-    file = Path(arguments[-1])
-    if file.exists() and file.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{file} is not up to date: write it anew with make docs", file=sys.stderr)
-    return 1
+    return print_or_check(page, arguments)
 
 
 if __name__ == "__main__":

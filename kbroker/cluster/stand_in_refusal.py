@@ -20,7 +20,7 @@ def refuse_stand_in(config: BrokerConfig, *, is_stand_in: bool) -> None:
             "ZooKeeper's, or use `kbroker dev`"
         )
     for listener in config.parsed_listeners:
-        if not _is_loopback(listener.host):
+        if not is_loopback(listener.host):
             raise ConfigError(
                 f"the listener {listener.name}://{listener.host}:{listener.port} is not on loopback, and "
                 f"zookeeper.connect={config.zookeeper_connect} leads to {PURPOSE}. Listen on 127.0.0.1, or use a "
@@ -28,7 +28,8 @@ def refuse_stand_in(config: BrokerConfig, *, is_stand_in: bool) -> None:
             )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a listener there."""
     if host == "localhost":
         return True
     try:

@@ -321,14 +321,9 @@ def documentation() -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the page, or with `--check FILE` say whether the file is up to date."""
-    if not arguments:
-        print(documentation(), end="")
-        return 0
-    file = Path(arguments[-1])
-    if file.exists() and file.read_text(encoding="utf-8") == documentation():
-        return 0
-    print(f"{file} is not up to date: write it anew with make docs", file=sys.stderr)
-    return 1
+    from kbroker.client.generated_page import print_or_check  # no broker needs it
+
+    return print_or_check(documentation, arguments)
 
 
 if __name__ == "__main__":

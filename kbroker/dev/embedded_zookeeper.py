@@ -15,7 +15,6 @@ import contextlib
 import fcntl
 import importlib.util
 import os
-import signal
 import socket
 import sys
 import time
@@ -23,11 +22,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from kbroker.dev.child_process import ChildProcess, start_child
+from kbroker.dev.child_process import start_child
 from kbroker.dev.free_ports import free_ports, is_port_free
 from kbroker.dev.java import JavaNotFound, find_java
+from kbroker.dev.zookeeper_child import HOST, ZooKeeperChild
 
-HOST = "127.0.0.1"
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 NEEDED_JARS = ("zookeeper", "zookeeper-jute", "slf4j-api", "metrics-core", "snappy-java", "commons-cli", "commons-io")
 OPTIONAL_JARS = (
@@ -93,39 +92,16 @@ class EmbeddedZooKeeperError(RuntimeError):
     """The embedded ZooKeeper cannot run: one line says why and what to do."""
 
 
-class EmbeddedZooKeeper:
+class EmbeddedZooKeeper(ZooKeeperChild):
     """One ZooKeeper server on loopback, from `start` to `stop`; usable as a context manager."""
 
     name = "the embedded ZooKeeper"
 
     def __init__(self, data_dir: Path | str, port: int = 0, *, tick_time_ms: int = 250) -> None:
         """Name the data directory (made when missing) and the port; 0 picks a free one at the first start."""
-        self.data_dir = Path(data_dir).absolute()
-        self.port = port
+        super().__init__(data_dir, port)
         self.tick_time_ms = tick_time_ms
         self._port_is_ours_to_choose = port == 0
-        self._child: ChildProcess | None = None
-
-    @property
-    def connect_string(self) -> str:
-        """`host:port` for `zookeeper.connect`; a chroot may be appended."""
-        return f"{HOST}:{self.port}"
-
-    @property
-    def log_file(self) -> Path:
-        """What the server writes."""
-        return self.data_dir / "zookeeper.log"
-
-    @property
-    def pid(self) -> int:
-        """The server's process id."""
-        assert self._child is not None, "the embedded ZooKeeper is not started"
-        return self._child.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the server's process is there (stopped by SIGSTOP counts)."""
-        return self._child is not None and self._child.poll() is None
 
     def start(self, timeout: float = 30.0) -> "EmbeddedZooKeeper":
         """Start the server and return once it serves; EmbeddedZooKeeperError when it cannot.
@@ -171,32 +147,8 @@ class EmbeddedZooKeeper:
             return self
         raise AssertionError("unreachable")
 
-    def stop(self, timeout: float = 10.0) -> None:
-        """End the server (SIGTERM, then SIGKILL); its data stays. Harmless when it has ended."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.stop(timeout)
-
-    def kill(self) -> None:
-        """End the server at once, as a crash would (SIGKILL)."""
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-
-    def pause(self) -> None:
-        """Make the server hang (SIGSTOP): connections stay open, nothing is answered."""
-        assert self._child is not None, "the embedded ZooKeeper is not started"
-        self._child.pause()
-
-    def resume(self) -> None:
-        """Let a paused server continue."""
-        os.kill(self.pid, signal.SIGCONT)
-
     def __enter__(self) -> "EmbeddedZooKeeper":
         return self if self.is_running else self.start()
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
 
     def _choose_port(self) -> None:
         if self.port == 0:

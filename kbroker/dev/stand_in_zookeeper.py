@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import socket
 import sys
 from pathlib import Path
 
-from kbroker.dev.child_process import ChildProcess, start_child
+from kbroker.dev.child_process import start_child
 from kbroker.dev.free_ports import free_ports
+from kbroker.dev.zookeeper_child import HOST, ZooKeeperChild
 
-HOST = "127.0.0.1"
 BACKLOG = 1000
 START_ATTEMPTS = 5
 PROGRAM = "import sys; from kbroker.dev.stand_in.process import main; sys.exit(main(sys.argv[1:]))"
@@ -27,7 +26,7 @@ class StandInError(RuntimeError):
     """The stand-in cannot run: one line says why and what to do."""
 
 
-class StandInZooKeeper:
+class StandInZooKeeper(ZooKeeperChild):
     """One stand-in on loopback, from `start` to `stop`; usable as a context manager."""
 
     name = "the stand-in for ZooKeeper"
@@ -50,34 +49,11 @@ class StandInZooKeeper:
                 f"the stand-in for ZooKeeper does not listen on {host}: it is for development and tests only, "
                 "one process on loopback"
             )
-        self.data_dir = Path(data_dir).absolute()
-        self.port = port
+        super().__init__(data_dir, port)
         self._sync = sync
         self._tick_time_ms = tick_time_ms
-        self._child: ChildProcess | None = None
         self._ready: int | None = None
         """A pipe in which the process says that it serves."""
-
-    @property
-    def connect_string(self) -> str:
-        """`host:port` for `zookeeper.connect`; a chroot may be appended."""
-        return f"{HOST}:{self.port}"
-
-    @property
-    def log_file(self) -> Path:
-        """What the process writes."""
-        return self.data_dir / "zookeeper.log"
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        assert self._child is not None, "the stand-in is not started"
-        return self._child.pid
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process is there (stopped by SIGSTOP counts)."""
-        return self._child is not None and self._child.poll() is None
 
     def start(self, timeout: float = 30.0) -> StandInZooKeeper:
         """Start it and return once it serves; StandInError when it cannot.
@@ -118,31 +94,15 @@ class StandInZooKeeper:
     def stop(self, timeout: float = 10.0) -> None:
         """End it (SIGTERM, then SIGKILL); its data stays. Harmless when it has ended."""
         self._close_ready()
-        child, self._child = self._child, None
-        if child is not None:
-            child.stop(timeout)
+        super().stop(timeout)
 
     def kill(self) -> None:
         """End it at once, as a crash would (SIGKILL)."""
         self._close_ready()
-        child, self._child = self._child, None
-        if child is not None:
-            child.kill()
-
-    def pause(self) -> None:
-        """Make it hang (SIGSTOP): connections stay open, nothing is answered."""
-        assert self._child is not None, "the stand-in is not started"
-        self._child.pause()
-
-    def resume(self) -> None:
-        """Let a paused one continue."""
-        os.kill(self.pid, signal.SIGCONT)
+        super().kill()
 
     def __enter__(self) -> StandInZooKeeper:
         return self if self.is_running else self.start()
-
-    def __exit__(self, *exception: object) -> None:
-        self.stop()
 
     def _close_ready(self) -> None:
         if self._ready is not None:

@@ -11,7 +11,6 @@ a network of the operators.
 from __future__ import annotations
 
 import gzip
-import ipaddress
 import logging
 import socket
 import threading
@@ -22,6 +21,7 @@ from typing import Any, Protocol
 
 from kbroker.cluster.latest_offsets import LatestOffsets
 from kbroker.cluster.setup_timeout import ConnectionSetup
+from kbroker.cluster.stand_in_refusal import is_loopback
 from kbroker.metrics.exposition import CONTENT_TYPE
 from kbroker.metrics.gathering import gather
 from kbroker.metrics.runtime import Collections
@@ -77,7 +77,7 @@ class MetricsListener:
             self._servers.append(server)
             threading.Thread(target=server.serve_forever, args=(POLL_S,), name="metrics", daemon=True).start()
             log.info("metrics are served at %s", server.url)
-            if not _is_loopback(each.host):
+            if not is_loopback(each.host):
                 log.warning("whoever reaches %s may read the names of all topics and groups", server.url)
 
     def close(self) -> None:
@@ -206,12 +206,3 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from pathlib import Path
 
+from kbroker.client.generated_page import print_or_check
 from kbroker.metrics import gathering
 from kbroker.metrics.families import FAMILIES, Family
 
@@ -58,14 +58,7 @@ def _table(title: str, families: Iterable[Family]) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Print the page, or with `--check FILE` say whether the file is up to date."""
-    if not arguments:
-        print(page(), end="")
-        return 0
-    file = Path(arguments[-1])
-    if file.exists() and file.read_text(encoding="utf-8") == page():
-        return 0
-    print(f"{file} is not up to date: write it anew with make docs", file=sys.stderr)
-    return 1
+    return print_or_check(page, arguments)
 
 
 if __name__ == "__main__":

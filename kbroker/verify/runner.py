@@ -95,9 +95,9 @@ def run_test(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
     _write_settings(folder, plan, "the test was cut short")
     bootstrap = nemesis.start(plan.bootstrap)
     try:
-        library = make_library(plan.client, bootstrap, plan.settings)
+        clients = make_library(plan.client, bootstrap, plan.settings)
         with (folder / HISTORY_FILE).open("w") as file:
-            trial = _prepare(plan, library, Recorder(file))
+            trial = _prepare(plan, clients, Recorder(file))
             say(f"{plan.workload} on {', '.join(trial.topics)} for {plan.seconds:g} s, seed {plan.seed}")
             _work(plan, trial, nemesis, say)
             say("all is healed; reading every partition to its end")
@@ -115,27 +115,27 @@ def _write_settings(folder: Path, plan: Plan, final_phase: str, problems: list[s
     (folder / SETTINGS_FILE).write_text(json.dumps(document, indent=2) + "\n")
 
 
-def _prepare(plan: Plan, library: Library, recorder: Recorder) -> Trial:
+def _prepare(plan: Plan, clients: Library, recorder: Recorder) -> Trial:
     name = f"verify-{plan.workload}-{plan.seed}-{int(time.time())}"
     topics = [f"{name}-{number}" for number in range(plan.topics)]
     keys = [f"{topic}:{number}" for topic in topics for number in range(plan.partitions)]
-    trial = Trial(library, recorder, name, keys, topics)
+    trial = Trial(clients, recorder, name, keys, topics)
     try:
-        replicas = plan.replicas or min(3, library.brokers())
+        replicas = plan.replicas or min(3, clients.brokers())
         config = {"retention.ms": "-1", **(COMPACTED if plan.workload == "compact" else {})}
         if replicas > 2:
             config["min.insync.replicas"] = "2"
         for topic in topics:
-            library.create_topic(topic, plan.partitions, replicas, config)
-        _until_known(library, topics)
+            clients.create_topic(topic, plan.partitions, replicas, config)
+        _until_known(clients, topics)
     except ClientProblem as problem:
         raise TrialFailed(f"topics could not be made: {problem}") from problem
     return trial
 
 
-def _until_known(library: Library, topics: list[str]) -> None:
+def _until_known(clients: Library, topics: list[str]) -> None:
     deadline = time.monotonic() + SPARE_SECONDS
-    while not set(topics) <= set(library.topics()):
+    while not set(topics) <= set(clients.topics()):
         if time.monotonic() > deadline:
             raise ClientProblem(f"{', '.join(topics)}: created, and not there after {SPARE_SECONDS:g} s")
         time.sleep(0.1)
@@ -197,11 +197,11 @@ def _change_topics(trial: Trial, seed: int) -> None:
 
 
 def _creation(trial: Trial, name: str, partitions: int) -> Callable[[], None]:
-    return lambda: trial.library.create_topic(name, partitions, 1, {})
+    return lambda: trial.clients.create_topic(name, partitions, 1, {})
 
 
 def _deletion(trial: Trial, name: str) -> Callable[[], None]:
-    return lambda: trial.library.delete_topics([name])
+    return lambda: trial.clients.delete_topics([name])
 
 
 def _admin(trial: Trial, operation: list[Any], call: Callable[[], None]) -> bool:
@@ -242,7 +242,7 @@ class FinalPhase:
         while time.monotonic() < self._moved_at + self._plan.final_seconds:
             reader: Reader | None = None
             try:
-                reader = self._trial.library.reader(self._trial.group if self._plan.workload == "group" else None)
+                reader = self._trial.clients.reader(self._trial.group if self._plan.workload == "group" else None)
                 left = self._read(reader, reader.ends(self._trial.keys))
                 if not left:
                     return "complete"
@@ -291,7 +291,7 @@ class FinalPhase:
 
     def _ask_committed(self) -> None:
         recorder, process, trial = self._trial.recorder, self._trial.processes(), self._trial
-        reader = trial.library.reader(trial.group)
+        reader = trial.clients.reader(trial.group)
         try:
             asked = [["committed", trial.group, key] for key in trial.keys]
             recorder.record(process, INVOKE, "committed", asked, final=True)
@@ -304,10 +304,10 @@ class FinalPhase:
     def _list_topics(self) -> None:
         process = self._trial.processes()
         self._trial.recorder.record(process, INVOKE, "admin", [["topics"]], final=True)
-        topics = self._trial.library.topics()
+        topics = self._trial.clients.topics()
         for _ in range(MOST_LISTINGS):
             time.sleep(LISTING_SECONDS)
-            before, topics = topics, self._trial.library.topics()
+            before, topics = topics, self._trial.clients.topics()
             if topics == before:
                 # What was deleted or created last has reached the broker that was asked.
                 break
@@ -319,7 +319,7 @@ def _tidy_up(plan: Plan, trial: Trial) -> None:
     if plan.keep_topics:
         return
     try:
-        names = [name for name in trial.library.topics() if name.startswith(trial.name)]
-        trial.library.delete_topics(names)
+        names = [name for name in trial.clients.topics() if name.startswith(trial.name)]
+        trial.clients.delete_topics(names)
     except ClientProblem as problem:
         trial.note(problem)

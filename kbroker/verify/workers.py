@@ -30,7 +30,7 @@ LEFT_OPEN_SECONDS = 0.3
 class Trial:
     """What all processes of a test share."""
 
-    library: Library
+    clients: Library
     recorder: Recorder
     name: str
     """A prefix for topics, groups and transactional ids that no other test has."""
@@ -61,6 +61,8 @@ class Worker:
         self.number = number
         self.rng = random.Random(f"{seed}-{number}")
         self.process = trial.processes()
+        self._sender: Sender | None = None
+        self._reader: Reader | None = None
         self._crash_at = 0.0
         self._draw_crash()
 
@@ -86,7 +88,21 @@ class Worker:
 
     def crash(self) -> None:
         """Let go of the clients."""
-        raise NotImplementedError
+        if self._sender is not None:
+            self._sender.crash()
+            self._sender = None
+        if self._reader is not None:
+            self._reader.crash()
+            self._reader = None
+
+    def poll(self, reader: Reader) -> Sequence[Incoming]:
+        """Ask for records; whoever asked records what came."""
+        self.record(INVOKE, "poll", [["poll"]])
+        try:
+            return reader.poll(POLL_SECONDS)
+        except ClientProblem as problem:
+            self.record(INFO, "poll", [["poll", {}]], error=str(problem))
+            raise
 
     def replace(self) -> None:
         """End the process; a new one takes its place."""
@@ -106,14 +122,10 @@ class SendingWorker(Worker):
 
     is_keyed = False
 
-    def __init__(self, trial: Trial, number: int, seed: int) -> None:
-        super().__init__(trial, number, seed)
-        self._sender: Sender | None = None
-
     def step(self) -> None:
         """Send."""
         if self._sender is None:
-            self._sender = self.trial.library.sender()
+            self._sender = self.trial.clients.sender()
         records = [self._draw() for _ in range(self.rng.choice((1, 1, 2, 4)))]
         self.record(INVOKE, "send", [_wanted(each) for each in records])
         outcomes = self._sender.send(records)
@@ -129,12 +141,6 @@ class SendingWorker(Worker):
         key = keys[record_key % len(keys)] if record_key is not None else self.rng.choice(keys)
         return Outgoing(key, self.trial.values(), record_key)
 
-    def crash(self) -> None:
-        """Let go of the producer."""
-        if self._sender is not None:
-            self._sender.crash()
-            self._sender = None
-
 
 class KeyedWorker(SendingWorker):
     """Sends records with keys of its own."""
@@ -147,23 +153,17 @@ class ReadingWorker(Worker):
 
     def __init__(self, trial: Trial, number: int, seed: int) -> None:
         super().__init__(trial, number, seed)
-        self._reader: Reader | None = None
         self._positions: dict[str, int | None] = {}
         self._known: dict[str, int | None] = {}
 
     def step(self) -> None:
         """Assign, or read."""
         if self._reader is None:
-            self._reader = self.trial.library.reader()
+            self._reader = self.trial.clients.reader()
             self._assign(self._reader)
         elif self.rng.random() < 0.01:
             self._assign(self._reader)
-        self.record(INVOKE, "poll", [["poll"]])
-        try:
-            found = self._reader.poll(POLL_SECONDS)
-        except ClientProblem as problem:
-            self.record(INFO, "poll", [["poll", {}]], error=str(problem))
-            raise
+        found = self.poll(self._reader)
         self.record(OK, "poll", [["poll", by_key(found)]])
         self._positions.update({each.key: each.offset + 1 for each in found})
 
@@ -179,12 +179,6 @@ class ReadingWorker(Worker):
             self.record(INFO, "assign", wanted, error=str(problem))
             raise
         self.record(OK, "assign", wanted)
-
-    def crash(self) -> None:
-        """Let go of the consumer; the next one goes on from where it was."""
-        if self._reader is not None:
-            self._reader.crash()
-            self._reader = None
 
 
 class StableReadingWorker(ReadingWorker):
@@ -210,24 +204,15 @@ class MemberWorker(Worker):
 
     commits = True
 
-    def __init__(self, trial: Trial, number: int, seed: int) -> None:
-        super().__init__(trial, number, seed)
-        self._reader: Reader | None = None
-
     def step(self) -> None:
         """Subscribe, or read and commit."""
         if self._reader is None:
             group = self.trial.group if self.commits else f"{self.trial.name}-{self.process}"
-            self._reader = self.trial.library.reader(group)
+            self._reader = self.trial.clients.reader(group)
             self.record(INVOKE, "subscribe", list(self.trial.keys))
             self._reader.subscribe(self.trial.topics)
             self.record(OK, "subscribe", list(self.trial.keys))
-        self.record(INVOKE, "poll", [["poll"]])
-        try:
-            found = self._reader.poll(POLL_SECONDS)
-        except ClientProblem as problem:
-            self.record(INFO, "poll", [["poll", {}]], error=str(problem))
-            raise
+        found = self.poll(self._reader)
         self.record(OK, "poll", [["poll", by_key(found)]], rebalances=self._reader.rebalances() or None)
         if found and self.commits:
             self._commit(self._reader, {each.key: each.offset + 1 for each in found})
@@ -244,12 +229,6 @@ class MemberWorker(Worker):
             raise
         self.record(OK, "commit", operations)
 
-    def crash(self) -> None:
-        """Let go of the consumer."""
-        if self._reader is not None:
-            self._reader.crash()
-            self._reader = None
-
 
 class SubscribedWorker(MemberWorker):
     """Alone in its group, which never commits."""
@@ -262,16 +241,14 @@ class TransactionWorker(Worker):
 
     def __init__(self, trial: Trial, number: int, seed: int) -> None:
         super().__init__(trial, number, seed)
-        self._sender: Sender | None = None
-        self._reader: Reader | None = None
         self._positions: dict[str, int | None] = dict.fromkeys(trial.keys)
 
     def step(self) -> None:
         """One transaction."""
         if self._sender is None:
-            self._sender = self.trial.library.sender(f"{self.trial.name}-{self.number}")
+            self._sender = self.trial.clients.sender(f"{self.trial.name}-{self.number}")
         if self._reader is None:
-            self._reader = self.trial.library.reader()
+            self._reader = self.trial.clients.reader()
             self.record(INVOKE, "assign", list(self.trial.keys))
             self._reader.assign(self._positions)
             self.record(OK, "assign", list(self.trial.keys))
@@ -344,15 +321,6 @@ class TransactionWorker(Worker):
         self._positions = before
         if self._reader is not None:
             self._reader.assign(before)
-
-    def crash(self) -> None:
-        """Let go of both; a transaction that is open stays so until the next producer of that name."""
-        if self._sender is not None:
-            self._sender.crash()
-            self._sender = None
-        if self._reader is not None:
-            self._reader.crash()
-            self._reader = None
 
 
 def type_of(outcomes: Sequence[Outcome]) -> tuple[str, str | None]:

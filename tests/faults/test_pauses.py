@@ -80,7 +80,7 @@ def test_a_broker_that_hangs_in_its_start_until_its_session_is_over_starts_again
     broker = cluster.brokers[2]
     broker.kill()
     broker.start()
-    until(lambda: "wait for its session to expire" in broker.log_tail(1), "it waits for the end of its old session")
+    until(lambda: "wait for its session to expire" in broker.log_tail(100), "it waits for the end of its old session")
     cluster.pause(2)
     until(lambda: cluster.broker_epoch(2) == -1, "the old session is over")
     time.sleep(2 * SESSION_MS / 1000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,25 +11,20 @@ from kbroker import Admin, Consumer
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JVM_FLAGS, compiled
+from tests.fixtures.maven import maven_class_path
 
 pytestmark = [pytest.mark.slow, pytest.mark.compat]
 
 CLIENTS = "org.apache.kafka:kafka-clients:4.1.0"
 PROGRAM = Path(__file__).parents[1] / "mixed" / "Transactions.java"
-FETCH_S, RUN_S = 300, 120
+RUN_S = 120
 
 
 @pytest.fixture(scope="session")
-def program(kafka_class_path: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def program(kafka_class_path: str) -> list[str]:
     """How `java` runs Transactions with the newer client; what that needs besides comes with Kafka 3.9."""
-    folder = tmp_path_factory.mktemp("kafka-4")
-    copy = ["mvn", "-q", "dependency:copy", f"-Dartifact={CLIENTS}", f"-DoutputDirectory={folder}"]
-    fetched = subprocess.run(copy, capture_output=True, text=True, timeout=FETCH_S, check=False)
-    if fetched.returncode or shutil.which("java") is None:
-        pytest.skip(f"{CLIENTS} cannot be had: {fetched.stdout[-500:]}")
-    (jar,) = folder.glob("*.jar")
     option, class_path, name = compiled(PROGRAM, kafka_class_path)
-    return ["java", *JVM_FLAGS, option, f"{jar}:{class_path}", name]
+    return ["java", *JVM_FLAGS, option, f"{maven_class_path(CLIENTS)}:{class_path}", name]
 
 
 @pytest.mark.parametrize("version", [0, 2])
