@@ -230,7 +230,7 @@ async def test_a_multi_that_does_not_fit_into_a_packet_is_refused_whatever_its_p
 
 
 async def test_a_zookeeper_that_dies_and_comes_back_in_time_keeps_the_session(own_zookeeper: EmbeddedZooKeeper) -> None:
-    session = ZooKeeper(own_zookeeper.connect_string, 20_000)
+    session = ZooKeeper(own_zookeeper.connect_string, 60_000)
     await session.connect()
     try:
         await session.create("/mine", b"", ephemeral=True)
@@ -239,7 +239,7 @@ async def test_a_zookeeper_that_dies_and_comes_back_in_time_keeps_the_session(ow
         await until(lambda: not session.is_connected)
         waiting = asyncio.create_task(session.create("/later", b""))
         await asyncio.to_thread(own_zookeeper.start)
-        assert await asyncio.wait_for(waiting, 15) == "/later"
+        assert await asyncio.wait_for(waiting, 50) == "/later"
         assert session.session_id == before
         assert await session.exists("/mine") is not None
     finally:

@@ -194,7 +194,7 @@ async def read_some_and_fail(bootstrap: str, topic: str, reads: str) -> None:
                 assert record.offset != 3, "fails"
         elif reads == "batches":
             async for batch in consumer.batches(max_rows=5):
-                assert batch["offset"].to_pylist() != [3, 4, 5, 6, 7], "fails"
+                assert batch["offset"][0].as_py() != 3, "fails"
         else:
             await consumer.commit({(topic, 0): 2})
         raise AssertionError("fails")
