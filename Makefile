@@ -55,9 +55,10 @@ test: lint setup  ## lint, types and all tests
 quick: setup  ## the tests that need no processes of their own, no cluster of others and no Spark
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not compat'
 
-soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), then a broker killed 50 times
+soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), then a broker killed 50 times and the power of all cut 200 times (half an hour)
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
+	@KBROKER_CUTS=200 KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/test_power_loss.py
 
 mutants: setup  ## break each line that keeps a promise, one at a time: some test must notice (ten minutes)
 	@$(BIN)/python -m tests.promises

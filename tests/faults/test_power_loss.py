@@ -1,0 +1,127 @@
+"""The power of all brokers fails at once, on disks that forget what was not synced: nothing acknowledged is lost.
+
+With a flush before each acknowledgement, for every kind of producer; ZooKeeper, which syncs for itself, stays.
+$KBROKER_CUTS says how often (`make soak`: 200), $KBROKER_SOAK_SEED which part of the rest the disks keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.faults.cluster import BROKERS, FaultCluster
+from tests.faults.conftest import MakeFaultCluster
+from tests.faults.forgetful_disk import PowerSupply, compile_library, kill_all
+from tests.faults.load import ConfluentPatientWriter, Load, OurPatientWriter
+from tests.faults.transactions import TransactionalWriter, problems, read_committed
+
+CUTS = int(os.environ.get("KBROKER_CUTS") or 2)
+SEED = int(os.environ.get("KBROKER_SOAK_SEED") or random.randrange(1_000_000))
+CUTS_OF_A_ROUND = 10
+SYNC_US = 2000
+SHARE_CUT_AGAIN = 0.3
+LONGEST_START_S = 2.0
+PROPERTIES = {
+    "log.flush.interval.messages": "1",
+    "log.segment.bytes": "100000",
+    "log.index.interval.bytes": "1000",
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 30 * CUTS)]
+
+
+class PlainPatientWriter(ConfluentPatientWriter):
+    """acks=all without an idempotent producer: what is sent again may be there twice."""
+
+    name = "plain"
+    is_idempotent = False
+    options: ClassVar[dict[str, Any]] = {**ConfluentPatientWriter.options, "enable.idempotence": False, "acks": "all"}
+
+
+class PoweredCluster:
+    """Three brokers, each on a disk that forgets."""
+
+    def __init__(self, make: MakeFaultCluster, library: Path, folder: Path, **properties: str) -> None:
+        supplies = {
+            broker: PowerSupply(library, folder / f"disk-{broker}", folder / f"journals-{broker}", SYNC_US)
+            for broker in BROKERS
+        }
+        self.supplies = supplies
+        self.cluster: FaultCluster = make(
+            properties={**PROPERTIES, **properties},
+            launchers={broker: supply.launcher() for broker, supply in supplies.items()},
+            own={broker: {"log.dirs": str(supply.folder)} for broker, supply in supplies.items()},
+        )
+
+    def cut(self, rng: random.Random) -> str:
+        """No power for any broker; then all start with what their disks have kept. Returns what that was, in words.
+
+        Sometimes the power fails again while they start.
+        """
+        kept = [self._fail(rng)]
+        while rng.random() < SHARE_CUT_AGAIN:
+            for broker in self.cluster.brokers.values():
+                broker.start()
+            time.sleep(rng.uniform(0, LONGEST_START_S))
+            kept.append(self._fail(rng))
+        self.cluster.mend()
+        return ", and again ".join(kept)
+
+    def _fail(self, rng: random.Random) -> str:
+        brokers = self.cluster.brokers
+        kill_all([broker.pid for broker in brokers.values() if broker.is_running])
+        kept = {}
+        for broker_id, supply in self.supplies.items():
+            brokers[broker_id].kill()
+            kept[broker_id] = rng.random() < 0.5
+            supply.after_a_cut(random.Random(rng.random()) if kept[broker_id] else None)
+        more = [broker for broker, has_more in kept.items() if has_more]
+        return f"more than what was synced on {more}" if more else "what was synced"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What makes disks forget."""
+    compiled = compile_library(tmp_path_factory.mktemp("library"))
+    if compiled is None:
+        pytest.skip("there is no C compiler here, or this is not Linux")
+    return compiled
+
+
+@contextlib.contextmanager
+def transactions(cluster: FaultCluster, topic: str) -> Iterator[TransactionalWriter]:
+    """Transactions on a topic of their own, judged at the end."""
+    cluster.create_topic(topic, [1, 2])
+    with TransactionalWriter(cluster.bootstrap, topic, 2, topic, SEED) as writer:
+        yield writer
+    read = read_committed(cluster.bootstrap, topic, 2)
+    assert not (found := problems(writer.outcomes, read, 2)), "\n".join(found)
+
+
+def test_nothing_acknowledged_is_lost_when_the_power_of_all_brokers_fails(
+    make_fault_cluster: MakeFaultCluster, library: Path, tmp_path: Path, topic_name: str
+) -> None:
+    powered = PoweredCluster(make_fault_cluster, library, tmp_path / "power")
+    begun = time.monotonic()
+    for first in range(0, CUTS, CUTS_OF_A_ROUND):
+        topic = f"{topic_name}-{first}"
+        powered.cluster.create_topic(topic)
+        kinds = (OurPatientWriter, ConfluentPatientWriter, PlainPatientWriter)
+        with transactions(powered.cluster, f"{topic}-txn") as writer, Load(powered.cluster, topic, kinds) as load:
+            for number in range(first, min(first + CUTS_OF_A_ROUND, CUTS)):
+                rng = random.Random(f"{SEED} {number}")
+                time.sleep(rng.random())
+                kept = powered.cut(rng)
+                print(f"{time.monotonic() - begun:6.1f} s  seed {SEED}, cut {number}, kept {kept}", flush=True)
+                load.until_progress()
+                writer.until_progress(1)
+            load.finish_and_check()
