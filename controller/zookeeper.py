@@ -79,6 +79,8 @@ _OLD_SERVER = (
 )
 _MAX_REQUEST = 4 << 20  # Kafka's clients read no larger node
 _LARGE = 900_000
+_ATTEMPTS_PER_SESSION = 3
+"""A server that answers nothing has that part of the session's time, so that others are asked before it is over."""
 _ATTEMPTS_WHEN_LARGE = 2
 _ERRORS: dict[type[KazooException], type[ZnodeError]] = {
     NoNodeError: NoNode,
@@ -141,20 +143,35 @@ class _Handover:
             function(argument)
 
 
-class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Connections of kazoo's with certificates that are already loaded, and nobody trusted but those they say."""
+class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
+    """Connections of kazoo's that are given up in time for another attempt, encrypted where there is a context.
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    A ZooKeeper that is about to serve, or hangs, takes a connection and answers nothing; kazoo would wait for as long
+    as the session lasts, and lose it.
+    """
+
+    def __init__(self, patience: float, context: ssl.SSLContext | None) -> None:
         super().__init__()
+        self._patience = patience
         self._context = context
+        self._greeted: socket.socket | None = None
+        """What has not answered its first request yet."""
         self.problem = ""
         """Why there was no TLS the last time."""
 
     def create_connection(
         self, address: tuple[str, int], hostname: str, timeout: float, **settings: object
-    ) -> ssl.SSLSocket:
+    ) -> socket.socket:
         """Connect, and shake hands."""
-        plain = socket.create_connection(address, timeout)
+        connection = socket.create_connection(address, min(timeout, self._patience))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._context is not None:
+            connection = self._encrypted(connection, hostname)
+        self._greeted = connection
+        return connection
+
+    def _encrypted(self, plain: socket.socket, hostname: str) -> socket.socket:
+        assert self._context is not None
         try:
             encrypted = self._context.wrap_socket(plain, server_hostname=hostname)
         except OSError as error:
@@ -164,10 +181,16 @@ class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self.problem = ""
         return encrypted
 
-    def select(self, readable: list[Any], *others: Any) -> Any:
+    def select(self, readable: list[Any], writable: list[Any], broken: list[Any], timeout: float | None = None) -> Any:
         """What is decrypted already need not come through the socket."""
         pending = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
-        return (pending, [], []) if pending else super().select(readable, *others)
+        if pending:
+            return pending, [], []
+        if self._greeted is None or self._greeted not in readable:
+            return super().select(readable, writable, broken, timeout)
+        found = super().select(readable, writable, broken, min(timeout or self._patience, self._patience))
+        self._greeted = None
+        return found
 
 
 class ZooKeeper(BrokerStore, ControllerStore, AclStore):
@@ -225,7 +248,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         loop = asyncio.get_running_loop()
         self._handover = _Handover(loop)
         retry = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, ignore_expire=False)
-        handler = None if self._tls is None else _TlsHandler(self._tls)
+        handler = _Connections(max(1.0, self._session_timeout_ms / _ATTEMPTS_PER_SESSION / 1000), self._tls)
         self._kazoo = KazooClient(
             hosts=self._servers,
             timeout=self._session_timeout_ms / 1000,
@@ -241,7 +264,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
                 await self._make_chroot()
         except TimeoutError:
             await self.close()
-            if handler is not None and handler.problem:
+            if handler.problem:
                 raise ZooKeeperUnreachable(f"no TLS with ZooKeeper at {self._servers}: {handler.problem}") from None
             raise ZooKeeperUnreachable(
                 f"no ZooKeeper answers at {self._servers} (tried for {self._connection_timeout_ms / 1000:g} s): "

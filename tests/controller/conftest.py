@@ -30,7 +30,7 @@ async def connect(zookeeper: ZooKeeperAddress) -> AsyncIterator[Connect]:
         await session.close()
 
 
-async def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout: float = 30.0) -> None:
     """Wait until something holds."""
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 import pytest
@@ -244,6 +245,46 @@ async def test_a_zookeeper_that_dies_and_comes_back_in_time_keeps_the_session(ow
         assert await session.exists("/mine") is not None
     finally:
         await session.close()
+
+
+async def test_a_server_that_takes_a_connection_and_says_nothing_is_left_before_the_session_is_over(
+    zookeeper: ZooKeeperAddress,
+) -> None:
+    """As one that hangs, or is about to serve, does."""
+    host, _, port = zookeeper.hosts.rpartition(":")
+    taken: list[asyncio.StreamWriter] = []
+    is_deaf = False
+
+    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await source.read(65_536):
+                sink.write(data)
+        sink.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        taken.append(writer)
+        if is_deaf:
+            await reader.read()
+            writer.close()
+            return
+        upstream, to_upstream = await asyncio.open_connection(host, int(port))
+        await asyncio.gather(copy(reader, to_upstream), copy(upstream, writer))
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as front:
+        address = front.sockets[0].getsockname()
+        session = ZooKeeper(f"{address[0]}:{address[1]}/{zookeeper.chroot.strip('/')}", 12_000)
+        await session.connect()
+        before = session.session_id
+        is_deaf = True
+        taken.pop().transport.abort()
+        await until(lambda: bool(taken))
+        is_deaf = False
+        try:
+            await until(lambda: len(taken) > 1, 8)
+            assert await asyncio.wait_for(session.create("/later", b""), 30) == "/later"
+            assert session.session_id == before
+        finally:
+            await session.close()
 
 
 async def test_closing_does_not_wait_for_a_zookeeper_that_is_gone(own_zookeeper: EmbeddedZooKeeper) -> None:
