@@ -36,6 +36,7 @@ COMMANDS = {
     "acl": Command("kbroker.cli.acl", "app", "Show and change who may do what."),
     "quota": Command("kbroker.cli.quota", "app", "Show and change how much clients may use."),
     "cluster": Command("kbroker.cli.cluster", "app", "Show brokers, elect leaders, move replicas, change features."),
+    "page": Command("kbroker.cli.page", "page", "Serve a web page on any Kafka cluster."),
     "verify": Command("kbroker.cli.verify", "app", "Judge what any Kafka cluster does under faults."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),
 }

@@ -1,0 +1,185 @@
+"""What views show of a cluster, asked once for all who look within a few seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kbroker.client.admin import Admin
+from kbroker.client.types import (
+    EARLIEST,
+    LATEST,
+    LogDirDescription,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
+from kbroker.protocol.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+SHORT_S = 2.0
+LONG_S = 10.0
+BROKER_LIMIT_S = 5.0
+"""How long one broker may take for its part of an answer."""
+AT_ONCE = 16
+
+
+class Remembered(Generic[T]):
+    """An answer that is kept for a while; who asks meanwhile waits for the same one."""
+
+    def __init__(self, ask: Callable[[], Awaitable[T]], seconds: float) -> None:
+        self._ask = ask
+        self._seconds = seconds
+        self._lock = asyncio.Lock()
+        self._known: tuple[float, T] | None = None
+
+    async def get(self) -> T:
+        """Return the answer."""
+        async with self._lock:
+            if self._known is None or time.monotonic() >= self._known[0] + self._seconds:
+                self._known = None
+                self._known = time.monotonic(), await self._ask()
+            return self._known[1]
+
+    def forget(self) -> None:
+        """Ask anew the next time: something was changed."""
+        self._known = None
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[T]):
+    """An answer, or in a line why there is none."""
+
+    value: T | None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Disks:
+    """The log directories of the brokers that answered, and why others did not."""
+
+    directories: tuple[LogDirDescription, ...]
+    problems: Mapping[int, str]
+
+    def bytes_of_topics(self) -> dict[str, int]:
+        """Return how much each topic takes, with all its copies."""
+        sizes: dict[str, int] = {}
+        for directory in self.directories:
+            for replica in directory.replicas:
+                sizes[replica.topic] = sizes.get(replica.topic, 0) + replica.size
+        return sizes
+
+    def replicas_of(self, topic: str) -> dict[tuple[int, int], tuple[int, int]]:
+        """Return (partition, broker) -> (bytes, records behind its leader)."""
+        return {
+            (replica.partition, directory.broker_id): (replica.size, replica.offset_lag)
+            for directory in self.directories
+            for replica in directory.replicas
+            if replica.topic == topic and not replica.is_future
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How many partitions are as they should be."""
+
+    partitions: int
+    under_replicated: int
+    offline: int
+
+    @property
+    def is_well(self) -> bool:
+        """Whether all are."""
+        return not self.under_replicated and not self.offline
+
+
+class Facts:
+    """Asks a cluster."""
+
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
+        self.cluster = Remembered(admin.describe_cluster, SHORT_S)
+        self.topics = Remembered(self._topics, SHORT_S)
+        self.disks = Remembered(self._disks, LONG_S)
+        self.moves = Remembered(admin.list_reassignments, SHORT_S)
+        self.groups = Remembered(admin.list_groups, SHORT_S)
+
+    async def _topics(self) -> dict[str, TopicDescription]:
+        return await self.admin.describe_topics()
+
+    async def topic(self, name: str) -> TopicDescription:
+        """Describe a topic; raises UnknownTopicOrPartitionError."""
+        return (await self.admin.describe_topics([name]))[name]
+
+    async def _disks(self) -> Disks:
+        brokers = [broker.id for broker in (await self.cluster.get()).brokers]
+        asked = (asyncio.wait_for(self.admin.describe_log_dirs([broker]), BROKER_LIMIT_S) for broker in brokers)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        directories: list[LogDirDescription] = []
+        problems: dict[int, str] = {}
+        for broker, answer in zip(brokers, answers, strict=True):
+            if isinstance(answer, OSError | KafkaError):
+                problems[broker] = reason(answer)
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                directories += answer
+        return Disks(tuple(directories), problems)
+
+    async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the first offset and the end of partitions; without those that no leader answers for."""
+        keys = list(partitions)
+        answers = await asyncio.gather(
+            *(asyncio.wait_for(self._offsets(keys, wanted), BROKER_LIMIT_S) for wanted in (EARLIEST, LATEST)),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, OSError | KafkaError):
+                return {}
+            if isinstance(answer, BaseException):
+                raise answer
+        first, last = answers
+        assert isinstance(first, dict)
+        assert isinstance(last, dict)
+        return {key: (first[key], last[key]) for key in keys if key in first and key in last}
+
+    async def _offsets(self, keys: list[TopicPartition], wanted: int) -> dict[TopicPartition, int]:
+        found = await self.admin.list_offsets(dict.fromkeys(keys, wanted)) if keys else {}
+        return {key: each.offset for key, each in found.items()}
+
+
+def health_of(partitions: Iterable[PartitionDescription]) -> Health:
+    """Count partitions by how they are."""
+    total = under_replicated = offline = 0
+    for partition in partitions:
+        total += 1
+        offline += partition.leader is None
+        under_replicated += partition.leader is not None and len(partition.isr) < len(partition.replicas)
+    return Health(total, under_replicated, offline)
+
+
+def led(topic: TopicDescription) -> list[TopicPartition]:
+    """Return a topic's partitions that have a leader."""
+    return [TopicPartition(topic.name, each.partition) for each in topic.partitions if each.leader is not None]
+
+
+async def told(asked: Awaitable[T]) -> Told[T]:
+    """Wait for an answer; a refusal becomes a line of text."""
+    try:
+        return Told(await asyncio.wait_for(asked, 2 * BROKER_LIMIT_S))
+    except (KafkaError, OSError) as error:
+        return Told(None, reason(error))
+
+
+def reason(error: BaseException) -> str:
+    """Say in a line what went wrong."""
+    if isinstance(error, KafkaError):
+        if error.code is ErrorCode.UNSUPPORTED_VERSION:
+            return "this cluster has no such thing"
+        return f"{error.code.name}: {error.message}" if error.message else str(error.code.name)
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return str(error) or type(error).__name__

@@ -1,0 +1,64 @@
+"""What all views share: the cluster, the templates, what is allowed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from jinja2 import Environment
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from kbroker.client.admin import Admin
+from kbroker.page.facts import Facts
+from kbroker.page.guard import FIELD, form_token
+from kbroker.page.options import PageOptions
+
+VIEWS = (("/", "Overview"), ("/topics", "Topics"))
+"""What the navigation has."""
+NOTICES = {"changed": "Changed.", "produced": "Written.", "reset": "The group was moved."}
+
+
+class NotThere(Exception):
+    """What was asked for does not exist."""
+
+
+class NotAllowed(Exception):
+    """The page may not do what was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page on one cluster."""
+
+    options: PageOptions
+    admin: Admin
+    facts: Facts
+    templates: Environment
+
+    def show(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+        """Render a view."""
+        text = self.templates.get_template(template).render(
+            values,
+            views=VIEWS,
+            path=request.url.path,
+            query_now=request.query_params.multi_items(),
+            asked=dict(request.query_params),
+            bootstrap=self.options.bootstrap,
+            writes=self.options.allow_writes,
+            csrf_field=FIELD,
+            csrf_token=form_token(request),
+            notice=NOTICES.get(request.query_params.get("done", ""), ""),
+        )
+        return HTMLResponse(text, status)
+
+
+def page_of_request(request: Request) -> Page:
+    """Return the page that a request is for."""
+    page: Page = request.app.state.page
+    return page
+
+
+def see_other(path: str) -> Response:
+    """Send the browser on after a change, so that loading again does not change anything twice."""
+    return RedirectResponse(path, 303)

@@ -1,0 +1,99 @@
+"""The map of partitions and brokers: who leads, who follows in step, who does not, what moves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kbroker.client.types import PartitionDescription, Reassignment, TopicDescription, TopicPartition
+
+LEADER, IN_SYNC, OUT_OF_SYNC, OFFLINE, ADDING, REMOVING = (
+    "leader",
+    "in-sync",
+    "out-of-sync",
+    "offline",
+    "adding",
+    "removing",
+)
+CELL = 13
+"""Pixels from one cell to the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One replica: where it is drawn, and how it is."""
+
+    x: int
+    y: int
+    state: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMap:
+    """A topic's cells: a column for each partition, a row for each broker."""
+
+    topic: str
+    width: int
+    height: int
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerLoad:
+    """How much of the partitions a broker has."""
+
+    broker: int
+    leaders: int
+    replicas: int
+    out_of_sync: int
+
+
+def draw(
+    topic: TopicDescription, brokers: Sequence[int], moves: Mapping[TopicPartition, Reassignment], most: int = 200
+) -> TopicMap:
+    """Draw a topic, its first `most` partitions."""
+    rows = {broker: row for row, broker in enumerate(brokers)}
+    cells = []
+    for column, partition in enumerate(topic.partitions[:most]):
+        move = moves.get(TopicPartition(topic.name, partition.partition))
+        for broker in partition.replicas:
+            row = rows.get(broker)
+            if row is not None:
+                state = state_of(partition, broker, move)
+                title = f"{topic.name}-{partition.partition} on broker {broker}: {state}"
+                cells.append(Cell(column * CELL, row * CELL, state, title))
+    shown = min(len(topic.partitions), most)
+    return TopicMap(topic.name, max(shown, 1) * CELL, max(len(rows), 1) * CELL, tuple(cells))
+
+
+def state_of(partition: PartitionDescription, broker: int, move: Reassignment | None) -> str:
+    """Say how one replica is."""
+    if move is not None and broker in move.adding:
+        return ADDING
+    if move is not None and broker in move.removing:
+        return REMOVING
+    if partition.leader == broker:
+        return LEADER
+    if partition.leader is None or broker in partition.offline_replicas:
+        return OFFLINE
+    return IN_SYNC if broker in partition.isr else OUT_OF_SYNC
+
+
+def brokers_in(topics: Iterable[TopicDescription], known: Iterable[int]) -> list[int]:
+    """Return the brokers that are there, or that should have a replica."""
+    wanted = {broker for topic in topics for partition in topic.partitions for broker in partition.replicas}
+    return sorted(wanted | set(known))
+
+
+def loads(topics: Iterable[TopicDescription], brokers: Iterable[int]) -> list[BrokerLoad]:
+    """Count each broker's part."""
+    leaders, replicas, out_of_sync = (dict.fromkeys(brokers, 0) for _ in range(3))
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.leader in leaders:
+                leaders[partition.leader] += 1
+            for broker in partition.replicas:
+                replicas[broker] = replicas.get(broker, 0) + 1
+                out_of_sync[broker] = out_of_sync.get(broker, 0) + (broker not in partition.isr)
+    return [BrokerLoad(broker, leaders[broker], replicas[broker], out_of_sync[broker]) for broker in leaders]

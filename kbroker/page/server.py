@@ -1,0 +1,54 @@
+"""Serving the page until a signal ends it."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+
+from kbroker.page.app import build_app
+from kbroker.page.options import PageOptions
+
+SHUTDOWN_S = 2
+"""How long answers that go on (a live tail) may take to end."""
+
+
+def listen(options: PageOptions) -> socket.socket:
+    """Return the socket on which the page is served; OSError where that cannot be."""
+    family = socket.AF_INET6 if ":" in options.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((options.host.strip("[]"), options.port))
+        listener.listen(128)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def address_of(options: PageOptions, listener: socket.socket) -> str:
+    """Return what to open in a browser."""
+    scheme = "https" if options.certificate else "http"
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    return f"{scheme}://{host}:{listener.getsockname()[1]}"
+
+
+def server_of(options: PageOptions) -> uvicorn.Server:
+    """Return what serves the page."""
+    config = uvicorn.Config(
+        build_app(options),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+        lifespan="on",
+    )
+    return uvicorn.Server(config)
+
+
+def serve(options: PageOptions, listener: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    server_of(options).run(sockets=[listener])

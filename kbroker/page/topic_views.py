@@ -1,0 +1,146 @@
+"""The list of topics, and one topic: its partitions, its settings, the groups that read it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kbroker.client.types import ResourceType, TopicDescription
+from kbroker.page.facts import health_of, led, told
+from kbroker.page.guard import form_of
+from kbroker.page.page import Page, see_other
+from kbroker.page.rendering import page_of, path_segment
+
+if TYPE_CHECKING:
+    from kbroker.page.app import View
+
+TOPICS_SHOWN = 50
+PARTITIONS_SHOWN = 100
+MOST_COUNTED = 2_000
+"""Partitions whose offsets are asked for in a list of topics."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRow:
+    """A topic in the list; what is None is not known."""
+
+    name: str
+    is_internal: bool
+    partitions: int
+    replicas: int
+    under_replicated: int
+    offline: int
+    size: int | None
+
+
+ORDERS: dict[str, Callable[[TopicRow], Any]] = {
+    "name": lambda row: row.name,
+    "partitions": lambda row: (-row.partitions, row.name),
+    "size": lambda row: (-(row.size or 0), row.name),
+    "trouble": lambda row: (-row.offline, -row.under_replicated, row.name),
+}
+
+
+async def topics(page: Page, request: Request) -> Response:
+    """List topics, filtered and in pages."""
+    described, disks = await asyncio.gather(page.facts.topics.get(), told(page.facts.disks.get()))
+    asked = request.query_params
+    wanted = asked.get("q", "").strip().lower()
+    sizes = disks.value.bytes_of_topics() if disks.value else {}
+    found = [
+        _row(topic, sizes.get(name))
+        for name, topic in described.items()
+        if wanted in name.lower() and (asked.get("internal") or not topic.is_internal)
+    ]
+    order = asked.get("sort", "name")
+    found.sort(key=ORDERS.get(order, ORDERS["name"]))
+    shown = page_of(found, asked.get("page"), TOPICS_SHOWN)
+    counts = await _records(page, [described[row.name] for row in shown.items])
+    return page.show(
+        request, "topics.html", title="Topics", shown=shown, counts=counts, order=order, total=len(described)
+    )
+
+
+async def _records(page: Page, chosen: list[TopicDescription]) -> dict[str, int]:
+    """Count the records of topics."""
+    keys = [key for topic in chosen for key in led(topic)][:MOST_COUNTED]
+    counts: dict[str, int] = {}
+    for key, (first, end) in (await page.facts.offsets(keys)).items():
+        counts[key.topic] = counts.get(key.topic, 0) + end - first
+    return counts
+
+
+def _row(topic: TopicDescription, size: int | None) -> TopicRow:
+    health = health_of(topic.partitions)
+    replicas = max((len(partition.replicas) for partition in topic.partitions), default=0)
+    return TopicRow(
+        topic.name, topic.is_internal, health.partitions, replicas, health.under_replicated, health.offline, size
+    )
+
+
+async def topic(page: Page, request: Request) -> Response:
+    """Show a topic's partitions."""
+    name = request.path_params["topic"]
+    described, disks, moves = await asyncio.gather(
+        page.facts.topic(name), told(page.facts.disks.get()), told(page.facts.moves.get())
+    )
+    shown = page_of(described.partitions, request.query_params.get("page"), PARTITIONS_SHOWN)
+    offsets = await page.facts.offsets(led(described))
+    replicas = disks.value.replicas_of(name) if disks.value else {}
+    return page.show(
+        request,
+        "topic.html",
+        title=name,
+        tab="partitions",
+        topic=described,
+        shown=shown,
+        offsets={key.partition: value for key, value in offsets.items()},
+        records=sum(end - first for first, end in offsets.values()) if offsets else None,
+        size=sum(size for size, _ in replicas.values()) if replicas else None,
+        replicas=replicas,
+        moves={key.partition: move for key, move in (moves.value or {}).items() if key.topic == name},
+        health=health_of(described.partitions),
+        disk_problem=disks.problem,
+    )
+
+
+async def settings(page: Page, request: Request) -> Response:
+    """Show a topic's settings, where each comes from and what it means."""
+    name = request.path_params["topic"]
+    described, told_settings = await asyncio.gather(
+        page.facts.topic(name), told(page.admin.describe_configs(ResourceType.TOPIC, [name]))
+    )
+    entries = sorted((told_settings.value or {}).get(name, {}).values(), key=lambda entry: entry.name)
+    return page.show(
+        request,
+        "topic_settings.html",
+        title=f"{name}: settings",
+        tab="settings",
+        topic=described,
+        entries=entries,
+        problem=told_settings.problem,
+        action=f"/topics/{path_segment(name)}/settings",
+        own_source="DYNAMIC_TOPIC_CONFIG",
+    )
+
+
+async def change_setting(page: Page, request: Request) -> Response:
+    """Set or reset one of a topic's settings."""
+    name = request.path_params["topic"]
+    form = form_of(request)
+    change = {form.get("key", ""): None if form.get("what") == "reset" else form.get("value", "")}
+    await page.admin.alter_configs(ResourceType.TOPIC, name, change)
+    return see_other(f"/topics/{path_segment(name)}/settings?done=changed")
+
+
+ROUTES: tuple[tuple[str, View], ...] = (
+    ("/topics", topics),
+    ("/topics/{topic}", topic),
+    ("/topics/{topic}/settings", settings),
+)
+FORMS: tuple[tuple[str, View], ...] = (("/topics/{topic}/settings", change_setting),)

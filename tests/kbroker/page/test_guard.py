@@ -1,0 +1,72 @@
+"""Who comes in, and which forms count: no cluster is asked, as the login's and missing pages need none."""
+
+import pytest
+
+from kbroker.page.guard import HEADERS, MAX_FORM_BYTES
+from tests.kbroker.page.visiting import visiting
+
+NOWHERE = "127.0.0.1:1"
+TOKEN = "a-token-that-is-long-enough"
+MISSING = "/no-such-page"
+
+
+async def test_every_answer_says_what_a_browser_may_load() -> None:
+    async with visiting(NOWHERE) as visitor:
+        for path in (MISSING, "/static/page.css", "/static/missing"):
+            answer = await visitor.get(path)
+            assert {name: answer.header(name) for name in HEADERS} == HEADERS
+        assert "no-store" in (await visitor.get(MISSING)).header("cache-control")
+    assert "default-src 'self'" in HEADERS["content-security-policy"]
+    assert "unsafe" not in HEADERS["content-security-policy"]
+
+
+@pytest.mark.parametrize("name", ["evil.example", "evil.example:8080", "10.0.0.1:8080", "", "127.0.0.1.evil.example"])
+async def test_on_loopback_a_name_of_others_leads_nowhere(name: str) -> None:
+    async with visiting(NOWHERE, called=name) as visitor:
+        assert (await visitor.get(MISSING)).status == 421
+
+
+async def test_elsewhere_nothing_is_shown_without_the_token() -> None:
+    async with visiting(NOWHERE, called="page.example", host="0.0.0.0", token=TOKEN) as visitor:
+        sent_on = await visitor.get(MISSING)
+        assert (sent_on.status, sent_on.header("location")) == (303, "/login")
+        assert (await visitor.get(MISSING, {"accept": "text/event-stream"})).status == 401
+        for given in ("Bearer wrong", "Bearer ", f"Basic {TOKEN}", TOKEN):
+            answer = await visitor.get(MISSING, {"authorization": given, "accept": "*/*"})
+            assert answer.status == 401, given
+        assert (await visitor.get(MISSING, {"authorization": f"Bearer {TOKEN}"})).status == 404
+        assert (await visitor.get("/static/page.css")).status == 200
+
+
+async def test_who_logs_in_gets_a_cookie_that_no_script_reads() -> None:
+    async with visiting(NOWHERE, called="page.example", host="0.0.0.0", token=TOKEN) as visitor:
+        wrong = await visitor.submit("/login", {"token": "wrong"}, "/login")
+        assert (wrong.status, "kbroker_login_8080" in visitor.cookies) == (401, False)
+        right = await visitor.submit("/login", {"token": TOKEN}, "/login")
+        assert (right.status, right.header("location")) == (303, "/")
+        assert (await visitor.get(MISSING)).status == 404
+        assert TOKEN not in str(visitor.cookies)
+        set_cookie = right.header("set-cookie")
+        assert "HttpOnly" in set_cookie
+        assert "SameSite=Strict" in set_cookie
+        visitor.cookies["kbroker_login_8080"] = "0" * 64
+        assert (await visitor.get(MISSING)).status == 303
+
+
+async def test_a_form_counts_only_from_this_page_with_its_visitors_token() -> None:
+    async with visiting(NOWHERE, allow_writes=True) as visitor:
+        token = await visitor.token("/login")
+        path, form = "/no-such-form", {"csrf_token": token}
+        assert (await visitor.post(path, form)).status == 404
+        assert (await visitor.post(path, {})).status == 403
+        assert (await visitor.post(path, {"csrf_token": token[:-1]})).status == 403
+        for origin in ("http://evil.example", "null", "", "http://127.0.0.1:9999"):
+            assert (await visitor.post(path, form, {"origin": origin})).status == 403, origin
+        assert (await visitor.post(path, form, {"content-type": "text/plain"})).status == 403
+        visitor.cookies.clear()
+        assert (await visitor.post(path, form)).status == 403
+
+
+async def test_a_form_without_end_is_not_read() -> None:
+    async with visiting(NOWHERE) as visitor:
+        assert (await visitor.post("/login", {"token": "x" * (MAX_FORM_BYTES + 1)})).status == 413

@@ -1,0 +1,43 @@
+import pytest
+
+from kbroker.client.client_config import AdminConfig, ConsumerConfig, ProducerConfig
+from kbroker.client.errors import ConfigurationError
+from kbroker.page.options import PageOptions, is_loopback
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost"])
+def test_loopback_needs_no_login(host: str) -> None:
+    assert is_loopback(host)
+    assert PageOptions("b:1", host).token is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org", ""])
+def test_any_other_address_takes_a_token(host: str) -> None:
+    with pytest.raises(ConfigurationError, match="token"):
+        PageOptions(b"b:1", host)  # type: ignore[arg-type]
+    assert PageOptions("b:1", host, token="t" * 16).token
+
+
+def test_a_token_that_can_be_guessed_is_none() -> None:
+    with pytest.raises(ConfigurationError, match="16"):
+        PageOptions("b:1", token="short")
+
+
+def test_each_kind_of_client_gets_the_settings_that_it_knows() -> None:
+    settings = {"isolation.level": "read_committed", "security.protocol": "SSL", "acks": "1"}
+    options = PageOptions("b:1", settings=settings)
+    assert "isolation.level" not in options.for_client(AdminConfig)
+    assert options.for_client(ConsumerConfig)["isolation.level"] == "read_committed"
+    assert options.for_client(ProducerConfig)["acks"] == "1"
+    assert all(options.for_client(kind)["security.protocol"] == "SSL" for kind in (AdminConfig, ProducerConfig))
+
+
+def test_a_setting_that_nobody_knows_is_named() -> None:
+    with pytest.raises(ConfigurationError, match=r"security\.protocl.*did you mean"):
+        PageOptions("b:1", settings={"security.protocl": "SSL"})
+
+
+def test_what_is_secret_is_not_shown() -> None:
+    shown = repr(PageOptions("b:1", token="t" * 20, settings={"sasl.password": "hidden"}))
+    assert "tttt" not in shown
+    assert "hidden" not in shown
