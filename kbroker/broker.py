@@ -334,8 +334,9 @@ class Broker:
         self.configs.on_broker_change = self._broker_changed
         self.configs.check_change = lambda after: check_change(self.server.tls, after)
         await self._check_endpoints_are_free()
-        # Killed and started again at once, a broker finds its old registration until its old session expires.
-        patience_ms = self.config.zookeeper_session_timeout_ms + 1_000
+        # Killed and started again at once, a broker finds its old registration until its old session expires:
+        # ZooKeeper looks for such sessions once a tick, of 2 s or 3 s where nobody chose another.
+        patience_ms = self.config.zookeeper_session_timeout_ms + 5_000
         await wait_until_left_out(self.zookeeper, self.broker_id, self._has_whole_log, patience_ms / 1000 + LEFT_OUT_S)
         self.broker_epoch = await self.zookeeper.register_broker(self.registration(), wait_ms=patience_ms)
         self._registered = True

@@ -40,6 +40,11 @@ def group_error(error: ErrorCode) -> ErrorCode:
     return _GROUP.get(error, error)
 
 
+def consumer_group_error(error: ErrorCode) -> ErrorCode:
+    """Return what ConsumerGroupHeartbeat answers: of what happens on the way to the next epoch members know nothing."""
+    return _TRANSACTION.get(error, error)
+
+
 def transaction_error(error: ErrorCode) -> ErrorCode:
     """Return what a transactional producer's request answers when the transaction's record could not be written."""
     return _TRANSACTION.get(error, error)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.cluster.transaction_verifier import Transaction
 from kbroker.coordinator.any_group import AnyGroup
-from kbroker.coordinator.append_errors import commit_error, group_error
+from kbroker.coordinator.append_errors import commit_error, consumer_group_error, group_error
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerHeartbeat
 from kbroker.coordinator.consumer_member import JOIN_EPOCH
 from kbroker.coordinator.group import Group
@@ -488,5 +488,5 @@ async def _when_written(written: asyncio.Future[ErrorCode], answer: Callable[[Er
 
 def _answer_or_raise(answer: ConsumerAnswer, error: ErrorCode) -> ConsumerAnswer:
     if error is not ErrorCode.NONE:
-        raise KafkaError(group_error(error))
+        raise KafkaError(consumer_group_error(error))
     return answer

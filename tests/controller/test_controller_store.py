@@ -163,7 +163,7 @@ async def test_a_fenced_write_that_can_never_fit_is_refused_in_clear_words(conne
     path = "/brokers/topics/t"
     await session.create(path, b"")
     with pytest.raises(TooLarge, match=r"brokers/topics/t: 5\d{6} bytes"):
-        await asyncio.wait_for(session.write_fenced(term, [SetData(path, bytes(5_000_000))]), 8)
+        await asyncio.wait_for(session.write_fenced(term, [SetData(path, bytes(5_000_000))]), 20)
     await session.write_fenced(term, [SetData(path, bytes(1000))])
 
 

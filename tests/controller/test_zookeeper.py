@@ -171,7 +171,7 @@ async def test_a_lost_connection_is_invisible_but_for_the_watches(connect: Conne
     drop_connection(session)
     answers = await asyncio.gather(*(session.get("/brokers/topics") for _ in range(50)))
     assert len(answers) == 50
-    await asyncio.wait_for(reconnected.wait(), 5)
+    await asyncio.wait_for(reconnected.wait(), 20)
     assert fired == ["/brokers/topics"]
     assert session.session_id == before
     assert await session.exists("/mine") is not None
@@ -186,8 +186,8 @@ async def test_an_expired_session_is_told_and_followed_by_a_new_one(connect: Con
     await session.create("/mine", b"", ephemeral=True)
     before = session.session_id
     await expire(session)
-    await asyncio.wait_for(expired.wait(), 5)
-    await asyncio.wait_for(established.wait(), 5)
+    await asyncio.wait_for(expired.wait(), 20)
+    await asyncio.wait_for(established.wait(), 20)
     assert session.session_id != before
     assert await session.exists("/mine") is None
 
@@ -202,7 +202,7 @@ async def test_nothing_can_be_asked_of_a_closed_session(connect: Connect) -> Non
 async def test_an_unreachable_zookeeper_is_named_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
     session = ZooKeeper("127.0.0.1:1/chroot", connection_timeout_ms=300)
     with caplog.at_level(logging.WARNING), pytest.raises(ZooKeeperUnreachable) as told:
-        await asyncio.wait_for(session.connect(), 5)
+        await asyncio.wait_for(session.connect(), 20)
     assert "127.0.0.1:1" in str(told.value)
     assert "zookeeper.connect" in str(told.value)
     assert not caplog.records
@@ -211,7 +211,7 @@ async def test_an_unreachable_zookeeper_is_named_with_what_to_do(caplog: pytest.
 async def test_what_does_not_fit_into_a_packet_is_refused_not_sent_for_ever(connect: Connect) -> None:
     session = await connect()
     with pytest.raises(ZooKeeperError, match=r"large: 6000000 bytes .*jute.maxbuffer"):
-        await asyncio.wait_for(session.create("/large", bytes(6_000_000)), 8)
+        await asyncio.wait_for(session.create("/large", bytes(6_000_000)), 20)
     assert await session.exists("/brokers") is not None
 
 
@@ -294,6 +294,6 @@ async def test_closing_does_not_wait_for_a_zookeeper_that_is_gone(own_zookeeper:
     await until(lambda: not session.is_connected)
     waiting = asyncio.create_task(session.exists("/brokers"))
     await asyncio.sleep(0.05)
-    await asyncio.wait_for(session.close(), 5)
+    await asyncio.wait_for(session.close(), 12)
     with pytest.raises(SessionExpired):
-        await asyncio.wait_for(waiting, 1)
+        await asyncio.wait_for(waiting, 20)

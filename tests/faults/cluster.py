@@ -8,18 +8,25 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import psutil
 
+from kbroker.controller.znodes import CONTROLLER, broker_path
 from kbroker.dev.free_ports import free_ports
 from tests.faults.cluster_view import BROKERS, TIMEOUT, ClusterView, until
 from tests.faults.links import CLIENTS, ZOOKEEPER, Links
 from tests.fixtures.brokers import START_TIMEOUT, MakeBroker
+from tests.fixtures.zookeeper import expire_session
 
-__all__ = ["BROKERS", "PROPERTIES", "SESSION_MS", "TIMEOUT", "FaultCluster", "running", "until"]
+__all__ = ["BROKERS", "PROPERTIES", "SHORT_SESSIONS", "SHORT_SESSION_MS", "TIMEOUT", "FaultCluster", "running", "until"]
 
-SESSION_MS = 2000
+SESSION_MS = 12_000
+"""Longer than a machine stands still; who is killed loses its session at once."""
+SHORT_SESSION_MS = 2000
+SHORT_SESSIONS = {"zookeeper.session.timeout.ms": str(SHORT_SESSION_MS)}
+"""For who hangs or is cut off until its session expires."""
 PROPERTIES = {
     "listener.security.protocol.map": "CLIENTS:PLAINTEXT,BROKERS:PLAINTEXT",
     "inter.broker.listener.name": "BROKERS",
@@ -111,6 +118,30 @@ class FaultCluster(ClusterView):
                 broker.start()
         for broker in self.brokers.values():
             broker.wait_until_ready(TIMEOUT)
+
+    def kill(self, *broker_ids: int) -> None:
+        """End brokers at once (SIGKILL), all of them together, and then their sessions."""
+        for broker_id in broker_ids:
+            self.paused.discard(broker_id)
+            self.brokers[broker_id].kill()
+        for broker_id in broker_ids:
+            self.expire(broker_id)
+
+    def expire(self, broker_id: int) -> None:
+        """End the session of a broker's registration."""
+        expire_session(self.connect_string, broker_path(broker_id))
+
+    def hand_the_controller_to(self, *broker_ids: int) -> int:
+        """Make one of these brokers the controller, and return which, by ending the sessions of others that are."""
+        deadline = time.monotonic() + TIMEOUT
+        while (controller := self.controller()) not in broker_ids:
+            assert time.monotonic() < deadline, controller
+            if controller != -1:
+                expire_session(self.connect_string, CONTROLLER)
+            time.sleep(0.05)
+        for broker_id in BROKERS:
+            until(lambda broker_id=broker_id: self.broker_epoch(broker_id) != -1, "all are registered")  # type: ignore[misc]
+        return controller
 
     def pause(self, broker_id: int) -> None:
         """Make a broker hang (SIGSTOP)."""

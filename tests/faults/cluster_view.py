@@ -15,7 +15,7 @@ from kbroker.controller import znodes
 from kbroker.controller.znodes import PartitionState
 from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.checker import Replica, check_replicas
-from tests.system.wire import Peer, fetch
+from tests.system.wire import Peer, end_offset, fetch
 
 BROKERS = (1, 2, 3)
 TIMEOUT = 45.0
@@ -69,7 +69,7 @@ class ClusterView:
 
     def broker_epoch(self, broker_id: int) -> int:
         """czxid of the broker's registration; -1 when it has none."""
-        stat = self.kazoo.exists(znodes.broker_path(broker_id))
+        stat = self.kazoo.retry(self.kazoo.exists, znodes.broker_path(broker_id))
         return -1 if stat is None else int(stat.czxid)
 
     def is_whole(self, topic: str) -> bool:
@@ -100,6 +100,10 @@ class ClusterView:
             names = {key.replace("_", "."): value for key, value in configs.items()}
             admin.create_topic(topic, assignments=turned, configs=names)
         self.until_whole(topic)
+        for partition in turned:
+            # What ZooKeeper says, brokers may hear a little later.
+            with Peer(self.leader(topic, partition), TIMEOUT) as peer:
+                end_offset(peer, topic, partition)
 
     def leader(self, topic: str, partition: int = 0) -> BrokerProcess:
         """The broker that leads the partition."""

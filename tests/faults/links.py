@@ -162,7 +162,8 @@ class Links:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        tasks = list(self._connections)
+        await asyncio.sleep(0.01)  # who was let in at the last moment closes what it was given only once it has begun
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

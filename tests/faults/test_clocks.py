@@ -34,7 +34,7 @@ def test_brokers_whose_clocks_are_days_apart_keep_their_isr_and_their_records(
             clocks[broker].set(-offset)
             load.until_progress()
         assert [cluster.state(topic_name, partition) for partition in range(3)] == before
-        cluster.brokers[2].kill()
+        cluster.kill(2)
         cluster.until_led_by_another(topic_name, 2, range(3))
         load.until_progress()
         cluster.mend()
@@ -49,7 +49,7 @@ def test_stamps_that_go_back_at_a_failover_are_the_same_on_all_replicas(
     cluster = make_fault_cluster(launchers={3: WrongClock(tmp_path / "clock", OFFSETS[3]).launcher})
     cluster.create_topic(topic_name, [3], message_timestamp_type="LogAppendTime")
     with Load(cluster, topic_name) as load:
-        cluster.brokers[3].kill()
+        cluster.kill(3)
         cluster.until_led_by_another(topic_name, 3)
         load.until_progress()
         cluster.mend()

@@ -45,7 +45,7 @@ def attempt(cluster: FaultCluster, action: Callable[[Admin], object]) -> bool:
 
 def kill_controller(cluster: FaultCluster) -> int:
     controller = cluster.controller()
-    cluster.brokers[controller].kill()
+    cluster.kill(controller)
     until(lambda: cluster.controller() not in (-1, controller), "another controller")
     return controller
 
@@ -108,11 +108,15 @@ def test_topics_that_were_being_deleted_are_gone_everywhere(cluster: FaultCluste
         # One of the three is away: nothing may be forgotten that it has still to delete.
         time.sleep(0.5)
         cluster.mend()
-        for name in names:
-            # What nobody has acknowledged and the dead controller was not told of is asked for again.
-            if not acknowledged[0] and not cluster.kazoo.exists(f"/admin/delete_topics/{name}"):
+
+        def are_gone() -> bool:
+            """What nobody has acknowledged and the dead controller was not told of is asked for again."""
+            left = set(names) & set(cluster.kazoo.get_children("/brokers/topics"))
+            for name in () if acknowledged[0] else left - set(cluster.kazoo.get_children("/admin/delete_topics")):
                 attempt(cluster, lambda admin, name=name: admin.delete_topic(name))  # type: ignore[misc]
-        until(lambda: not any(n in cluster.kazoo.get_children("/brokers/topics") for n in names), "topics are gone")
+            return not left
+
+        until(are_gone, "topics are gone")
         until(lambda: not cluster.kazoo.get_children("/admin/delete_topics"), "nothing is left to delete")
         until(
             lambda: not [name for name in folders(cluster, "old-") if not name.endswith("-delete")], "folders are gone"
@@ -135,13 +139,13 @@ def test_a_reassignment_under_load_ends_under_the_next_controller(cluster: Fault
             lambda: acknowledged.append(attempt(cluster, lambda admin: admin.alter_reassignments(targets)))
         ):
             until(lambda: second in cluster.replicas(topic_name), "the reassignment begins")
-            cluster.brokers[controller].kill()
+            cluster.kill(controller)
         until(lambda: cluster.controller() not in (-1, controller), "another controller")
         cluster.mend()
         # What nobody acknowledged and the dead controller had not written down is asked for again.
         rest = {(topic_name, p): [second, first] for p in range(4) if second not in cluster.replicas(topic_name, p)}
         assert not (acknowledged[0] and rest)
-        attempt(cluster, lambda admin: admin.alter_reassignments(rest))
+        until(lambda: not rest or attempt(cluster, lambda admin: admin.alter_reassignments(rest)), "it is taken up")
         for partition in range(4):
             until(
                 lambda p=partition: cluster.replicas(topic_name, p) == (second, first),  # type: ignore[misc]

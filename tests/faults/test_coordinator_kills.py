@@ -40,7 +40,7 @@ async def kill_coordinator(cluster: FaultCluster) -> int:
     """Kill the broker that coordinates the group; returns once another one does."""
     partition = partition_for(GROUP, len(cluster.partitions(OFFSETS)))
     coordinator = cluster.state(OFFSETS, partition).leader
-    cluster.brokers[coordinator].kill()
+    await asyncio.to_thread(cluster.kill, coordinator)
     await asyncio.to_thread(cluster.until_led_by_another, OFFSETS, coordinator, [partition])
     return coordinator
 

@@ -8,7 +8,8 @@ import pytest
 
 from kbroker import Admin, TopicPartition
 from kbroker.protocol.errors import ErrorCode
-from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
+from tests.faults.cluster import BROKERS, SHORT_SESSIONS, TIMEOUT, FaultCluster, until
+from tests.faults.conftest import MakeFaultCluster
 from tests.faults.links import CLIENTS
 from tests.faults.load import REQUEST_TIMEOUT_MS, Load, OurPatientWriter
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce_request
@@ -68,6 +69,13 @@ def test_clients_that_are_cut_off_from_a_leader_write_each_record_once(
         load.finish_and_check()
 
 
+def acknowledges_nothing(load: Load) -> bool:
+    """Whether a second goes by without an acknowledgement."""
+    before = load.acknowledged()
+    time.sleep(1)
+    return load.acknowledged() == before
+
+
 def test_a_leader_that_no_other_broker_reaches_acknowledges_nothing_until_they_do(
     cluster: FaultCluster, topic_name: str
 ) -> None:
@@ -78,10 +86,8 @@ def test_a_leader_that_no_other_broker_reaches_acknowledges_nothing_until_they_d
     with Load(cluster, topic_name) as load:
         for broker_id in (controller, other):
             cluster.links.cut_both(leader, broker_id)
-        time.sleep(0.5)
-        before = load.acknowledged()
-        time.sleep(1.5)
-        assert load.acknowledged() == before
+        until(lambda: acknowledges_nothing(load), "it acknowledges nothing any more")
+        assert acknowledges_nothing(load)
         assert cluster.state(topic_name).leader == leader
         cluster.links.heal()
         load.until_progress()
@@ -89,12 +95,16 @@ def test_a_leader_that_no_other_broker_reaches_acknowledges_nothing_until_they_d
         load.finish_and_check()
 
 
-def test_an_isolated_leader_is_replaced_and_drops_what_it_took_alone(cluster: FaultCluster, topic_name: str) -> None:
+def test_an_isolated_leader_is_replaced_and_drops_what_it_took_alone(
+    make_fault_cluster: MakeFaultCluster, topic_name: str
+) -> None:
     """Only clients reach it; the others elect a leader, and the ISR goes on without it.
 
     librdkafka may ask the isolated broker for metadata again and again, which knows of no other leader.
     """
-    leader = next(broker for broker in BROKERS if broker != cluster.controller())
+    leader = 1
+    cluster = make_fault_cluster(own={leader: SHORT_SESSIONS})
+    cluster.hand_the_controller_to(2, 3)
     cluster.create_topic(topic_name, [leader])
     with Load(cluster, topic_name, (OurPatientWriter,)) as load:
         cluster.links.isolate(leader)
@@ -119,7 +129,7 @@ def test_a_leader_dies_while_its_successor_cannot_hear_the_controller(cluster: F
     assert cluster.replicas(topic_name) == (leader, successor, controller)
     with Load(cluster, topic_name) as load:
         cluster.links.cut(controller, successor)
-        cluster.brokers[leader].kill()
+        cluster.kill(leader)
         until(lambda: cluster.state(topic_name).leader == successor, "the successor is elected")
         cluster.links.heal()
         load.until_progress()
@@ -128,13 +138,16 @@ def test_a_leader_dies_while_its_successor_cannot_hear_the_controller(cluster: F
         load.finish_and_check()
 
 
-def test_orders_that_arrive_late_do_not_keep_a_replica_from_the_isr(cluster: FaultCluster, topic_name: str) -> None:
+def test_orders_that_arrive_late_do_not_keep_a_replica_from_the_isr(
+    make_fault_cluster: MakeFaultCluster, topic_name: str
+) -> None:
     """A broker is elected while nothing reaches it; it hears so only when another leads already."""
-    controller = cluster.controller()
-    preferred = controller % 3 + 1
+    preferred = 1
+    cluster = make_fault_cluster(own={preferred: SHORT_SESSIONS})
+    controller = cluster.hand_the_controller_to(3)
     cluster.create_topic(topic_name, [preferred])
     with Load(cluster, topic_name) as load:
-        cluster.brokers[preferred].kill()
+        cluster.kill(preferred)
         cluster.until_led_by_another(topic_name, preferred)
         cluster.mend()
         cluster.until_whole(topic_name)

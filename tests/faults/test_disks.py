@@ -149,7 +149,10 @@ def test_a_broker_back_at_once_with_an_empty_disk_leads_nobody_astray(cluster: F
                     assert not produce(peer, topic, one_batch(b"%d" % number), partition).error_code
         broker.kill()
         shutil.rmtree(broker.log_dir)
-        broker.start().wait_until_ready(TIMEOUT)
+        broker.start()
+        until(lambda broker=broker: "without a whole log here" in broker.log_tail(100), "it is back")  # type: ignore[misc]
+        cluster.expire(broker.broker_id)
+        broker.wait_until_ready(TIMEOUT)
         cluster.until_whole(topic)
         for partition in range(3):
             assert read_all(cluster.leader(topic, partition), topic, partition) == [b"%d" % n for n in range(20)]
@@ -173,8 +176,7 @@ def test_a_log_that_comes_back_first_without_what_it_had_costs_nobody_anything(
             assert not produce(peer, topic_name, one_batch(b"%06d" % number * 20)).error_code
     first = cluster.state(topic_name, 0).leader
     until(lambda: checkpointed(cluster, first, topic_name) == count, "the high watermark is on disk")
-    for broker in cluster.brokers.values():
-        broker.kill()
+    cluster.kill(*BROKERS)
     folder = cluster.brokers[first].log_dir / f"{topic_name}-0"
     if lost == "all":
         shutil.rmtree(folder)

@@ -9,12 +9,21 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
-from tests.faults.cluster import BROKERS, TIMEOUT, FaultCluster, until
+from tests.faults.cluster import (
+    BROKERS,
+    SESSION_MS,
+    SHORT_SESSION_MS,
+    SHORT_SESSIONS,
+    TIMEOUT,
+    FaultCluster,
+    until,
+)
+from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-MakeTwin = Callable[[BrokerProcess], BrokerProcess]
+MakeTwin = Callable[[BrokerProcess, int], BrokerProcess]
 
 
 @pytest.fixture
@@ -22,7 +31,7 @@ def make_twin(tmp_path: Path) -> Iterator[MakeTwin]:
     """Start a broker with the id of another, on ports and a data directory of its own."""
     made: list[BrokerProcess] = []
 
-    def make(broker: BrokerProcess) -> BrokerProcess:
+    def make(broker: BrokerProcess, session_ms: int) -> BrokerProcess:
         clients, brokers = free_ports(2)
         addresses = f"CLIENTS://127.0.0.1:{clients},BROKERS://127.0.0.1:{brokers}"
         properties = {
@@ -30,6 +39,7 @@ def make_twin(tmp_path: Path) -> Iterator[MakeTwin]:
             "listeners": addresses,
             "advertised.listeners": addresses,
             "log.dirs": str(tmp_path / "twin" / "data"),
+            "zookeeper.session.timeout.ms": str(session_ms),
         }
         made.append(BrokerProcess(broker.broker_id, tmp_path / "twin", clients, properties))
         return made[-1].start()
@@ -45,11 +55,10 @@ def test_a_second_broker_with_the_id_of_one_that_runs_does_not_start(
     cluster.create_topic(topic_name)
     epochs = [cluster.broker_epoch(broker) for broker in BROKERS]
     with Load(cluster, topic_name) as load:
-        twin = make_twin(cluster.brokers[2])
+        twin = make_twin(cluster.brokers[2], SHORT_SESSION_MS)  # for so long it waits, and a little longer
         assert twin.wait(TIMEOUT) == 1
-        last = twin.log_tail(1)
-        assert last.startswith("kbroker: ")
-        assert "2" in last
+        (said,) = (line for line in twin.log_tail(1000).splitlines() if line.startswith("kbroker: "))
+        assert "broker id 2 is in use" in said
         assert "Traceback" not in twin.log_tail(1000)
         load.until_progress()
         assert [cluster.broker_epoch(broker) for broker in BROKERS] == epochs
@@ -57,15 +66,16 @@ def test_a_second_broker_with_the_id_of_one_that_runs_does_not_start(
 
 
 def test_a_broker_whose_id_was_taken_while_it_hung_ends_when_it_wakes(
-    cluster: FaultCluster, make_twin: MakeTwin, topic_name: str
+    make_fault_cluster: MakeFaultCluster, make_twin: MakeTwin, topic_name: str
 ) -> None:
     """The new one begins with an empty directory, is in sync before the old one wakes, and stays."""
+    cluster = make_fault_cluster(own={2: SHORT_SESSIONS})
     cluster.create_topic(topic_name)
     with Load(cluster, topic_name) as load:
         old = cluster.brokers[2]
         cluster.pause(2)
         cluster.until_led_by_another(topic_name, 2, range(3))
-        twin = cluster.brokers[2] = make_twin(old).wait_until_ready(TIMEOUT)
+        twin = cluster.brokers[2] = make_twin(old, SESSION_MS).wait_until_ready(TIMEOUT)
         cluster.until_whole(topic_name)
         epoch = cluster.broker_epoch(2)
         cluster.paused.clear()

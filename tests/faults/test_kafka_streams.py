@@ -129,7 +129,7 @@ def test_each_word_is_counted_once_though_instances_and_brokers_are_killed(
             until(lambda goal=goal: output.read_on() >= goal, application.log(0).read_text()[-2000:], timeout=120)
             if kill % 3 == 2:
                 victim = rng.choice(sorted(cluster.brokers))
-                cluster.brokers[victim].kill()
+                cluster.kill(victim)
                 time.sleep(rng.random())
                 cluster.mend()
             else:

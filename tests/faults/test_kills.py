@@ -27,7 +27,7 @@ def test_a_broker_killed_under_load_loses_nothing(cluster: FaultCluster, topic_n
     with Load(cluster, topic_name) as load:
         killed = victim(cluster, topic_name, who)
         led = [p for p in cluster.partitions(topic_name) if cluster.state(topic_name, p).leader == killed]
-        cluster.brokers[killed].kill()
+        cluster.kill(killed)
         cluster.until_led_by_another(topic_name, killed, led)
         until(lambda: killed not in cluster.state(topic_name).isr, "the killed one is still in the ISR")
         until(lambda: cluster.controller() not in (-1, killed), "no other controller")
@@ -44,8 +44,7 @@ def test_a_leader_left_alone_and_restarted_knows_the_batches_that_it_could_not_a
     """Its producers send them again, several each, the first one first: none is stored twice or taken for a gap."""
     cluster.create_topic(topic_name, [3])
     with Load(cluster, topic_name, (ConfluentPatientWriter, OurPatientWriter, ConfluentPatientWriter)) as load:
-        for broker in (1, 2):
-            cluster.brokers[broker].kill()
+        cluster.kill(1, 2)
         until(lambda: cluster.state(topic_name).isr == (3,), "the leader is alone")
         cluster.brokers[3].stop()
         cluster.mend()

@@ -25,7 +25,7 @@ def cluster(make_fault_cluster: MakeFaultCluster) -> FaultCluster:
 
 def kill_controller(cluster: FaultCluster) -> int:
     victim = cluster.controller()
-    cluster.brokers[victim].kill()
+    cluster.kill(victim)
     return victim
 
 

@@ -9,7 +9,7 @@ import pytest
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import decode_response
 from kbroker.protocol.messages.produce import ProduceResponse
-from tests.faults.cluster import BROKERS, SESSION_MS, TIMEOUT, FaultCluster, until
+from tests.faults.cluster import BROKERS, SHORT_SESSION_MS, SHORT_SESSIONS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce, produce_request, request_bytes
@@ -43,13 +43,15 @@ def ends_in(answer: bytes | None) -> ErrorCode:
 
 
 def test_a_leader_that_hangs_for_longer_is_replaced_and_fenced_when_it_wakes(
-    cluster: FaultCluster, topic_name: str
+    make_fault_cluster: MakeFaultCluster, topic_name: str
 ) -> None:
     """What it is sent while it hangs, and what it has in hand, is never acknowledged and is nowhere in the end.
 
     Not to those either who ask for the leader's word alone (acks=1).
     """
-    leader = next(broker for broker in BROKERS if broker != cluster.controller())
+    leader = 1
+    cluster = make_fault_cluster(own={leader: SHORT_SESSIONS})
+    cluster.hand_the_controller_to(2, 3)
     cluster.create_topic(topic_name, [leader])
     zombie = cluster.brokers[leader]
     epoch = cluster.broker_epoch(leader)
@@ -79,11 +81,12 @@ def test_a_broker_that_hangs_in_its_start_until_its_session_is_over_starts_again
     cluster.create_topic(topic_name)
     broker = cluster.brokers[2]
     broker.kill()
+    broker.properties.update(SHORT_SESSIONS)
     broker.start()
     until(lambda: "wait for its session to expire" in broker.log_tail(100), "it waits for the end of its old session")
     cluster.pause(2)
-    until(lambda: cluster.broker_epoch(2) == -1, "the old session is over")
-    time.sleep(2 * SESSION_MS / 1000)
+    cluster.expire(2)
+    time.sleep(2 * SHORT_SESSION_MS / 1000)
     cluster.resume(2)
     broker.wait_until_ready(TIMEOUT)
     assert "starting again" in broker.log_tail(100)
@@ -91,9 +94,10 @@ def test_a_broker_that_hangs_in_its_start_until_its_session_is_over_starts_again
 
 
 def test_a_controller_that_hangs_for_longer_is_replaced_and_resigns_when_it_wakes(
-    cluster: FaultCluster, topic_name: str
+    make_fault_cluster: MakeFaultCluster, topic_name: str
 ) -> None:
-    controller = cluster.controller()
+    cluster = make_fault_cluster(own={1: SHORT_SESSIONS})
+    controller = cluster.hand_the_controller_to(1)
     cluster.create_topic(topic_name, [controller, *(broker for broker in BROKERS if broker != controller)])
     with Load(cluster, topic_name) as load:
         cluster.pause(controller)

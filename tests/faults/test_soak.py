@@ -17,7 +17,7 @@ import pytest
 
 from kbroker import Admin
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
-from tests.faults.cluster import BROKERS, until
+from tests.faults.cluster import BROKERS, SHORT_SESSIONS, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.drawn import FAULTS, Arena
 from tests.faults.load import ConfluentPatientWriter, Load, OurPatientWriter
@@ -41,6 +41,7 @@ def test_no_promise_is_broken_by_any_row_of_faults(
     clocks = {broker: WrongClock(tmp_path / f"clock-{broker}") for broker in BROKERS}
     cluster = make_fault_cluster(
         zookeeper_connect=f"{own_zookeeper.connect_string}/soak",
+        properties=SHORT_SESSIONS,
         launchers={broker: clock.launcher for broker, clock in clocks.items()},
     )
     for number in itertools.count(FIRST_ROUND):

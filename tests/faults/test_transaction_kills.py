@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from tests.faults.cluster import BROKERS, FaultCluster
+from tests.faults.cluster import BROKERS, SHORT_SESSIONS, FaultCluster
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.transactions import (
     ABORTED,
@@ -40,7 +40,7 @@ def harm(cluster: FaultCluster, draw: random.Random) -> str:
     broker_id = draw.choice(BROKERS)
     kind = draw.choice(("kill", "kill", "stop", "pause"))
     if kind == "kill":
-        cluster.brokers[broker_id].kill()
+        cluster.kill(broker_id)
     elif kind == "stop":
         cluster.brokers[broker_id].stop()
     else:
@@ -54,7 +54,7 @@ def harm(cluster: FaultCluster, draw: random.Random) -> str:
 def test_committed_transactions_are_read_whole_and_aborted_ones_never(
     make_fault_cluster: MakeFaultCluster, seed: int
 ) -> None:
-    cluster = make_fault_cluster(properties=PROPERTIES)
+    cluster = make_fault_cluster(properties={**SHORT_SESSIONS, **PROPERTIES})
     cluster.create_topic("t", [1, 2, 3, 1, 2, 3])
     draw = random.Random(seed)
     done: list[str] = []

@@ -39,8 +39,7 @@ async def lead_without_the_last(cluster: FaultCluster, topic: str) -> None:
     """The leader takes LOST records alone; then it dies, and a follower without them leads."""
     leader = cluster.state(topic).leader
     followers = [broker for broker in cluster.brokers if broker != leader]
-    for broker in followers:
-        cluster.brokers[broker].kill()
+    await asyncio.to_thread(cluster.kill, *followers)
 
     def knows_it_leads_alone() -> bool:
         """Brokers are told of an ISR after the leader's orders, which begin its next leader epoch."""
@@ -53,7 +52,7 @@ async def lead_without_the_last(cluster: FaultCluster, topic: str) -> None:
 
 async def elect_uncleanly(cluster: FaultCluster, topic: str) -> None:
     leader = cluster.state(topic).leader
-    cluster.brokers[leader].kill()
+    await asyncio.to_thread(cluster.kill, leader)
     for broker_id, broker in cluster.brokers.items():
         if broker_id != leader:
             await asyncio.to_thread(lambda broker=broker: broker.start().wait_until_ready(TIMEOUT))  # type: ignore[misc]

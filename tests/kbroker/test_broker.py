@@ -25,8 +25,8 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from tests.controller.conftest import until
 from tests.controller.sessions import expire
-from tests.fixtures.brokers import MakeBroker
-from tests.fixtures.zookeeper import ZooKeeperAddress
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
+from tests.fixtures.zookeeper import ZooKeeperAddress, expire_session
 from tests.kbroker.asking import asking
 from tests.kbroker.handlers.test_topics import create, describe, topic
 
@@ -173,9 +173,7 @@ def test_sigterm_stops_it_in_order(own_broker: BrokerProcess) -> None:
     assert (own_broker.log_dir / ".kafka_cleanshutdown").exists()
 
 
-def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(make_broker: MakeBroker) -> None:
-    own_broker = make_broker(properties={"zookeeper.session.timeout.ms": "2000"})
-
+def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(own_broker: BrokerProcess) -> None:
     async def names() -> list[str]:
         async with asking(own_broker) as ask:
             answer = await ask(MetadataRequest(topics=None), 12)
@@ -190,7 +188,7 @@ def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(make_broker: Ma
     own_broker.stop()
     own_broker.start().wait_until_ready()
     assert asyncio.run(names()) == ["a", "b"]
-    own_broker.kill()
+    kill_and_expire(own_broker)
     own_broker.start().wait_until_ready(40)
     assert asyncio.run(names()) == ["a", "b"]
 
@@ -239,12 +237,10 @@ async def test_a_short_loss_of_zookeeper_changes_nothing_for_clients(
 async def test_an_expired_session_is_followed_by_a_new_registration(
     make_broker: MakeBroker, zookeeper: ZooKeeperAddress
 ) -> None:
-    process = make_broker(properties={"zookeeper.session.timeout.ms": "2000"})
+    process = make_broker()
     async with asking(process) as ask:
         await create(ask, topic("before"))
-        os.kill(process.pid, signal.SIGSTOP)
-        await asyncio.sleep(5)
-        os.kill(process.pid, signal.SIGCONT)
+        await asyncio.to_thread(expire_session, zookeeper.connect_string, "/brokers/ids/1")
         async with asyncio.timeout(20):
             while "registered again as broker 1" not in process.log_tail(200):  # noqa: ASYNC110
                 await asyncio.sleep(0.1)

@@ -30,6 +30,12 @@ from kbroker.protocol.schema import Message, schema_of
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
+NOT_YET = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.OFFSET_NOT_AVAILABLE,
+)
+"""What a broker answers until it has heard of a topic, that it leads, and where what is committed ends."""
 SLOWEST_S = 2.0
 """A bystander's request may take this long on a machine that does other things too."""
 
@@ -149,14 +155,14 @@ def fetch(peer: Peer, topic: str, offset: int = 0, partition: int = 0, **values:
 def end_offset(peer: Peer, topic: str, partition: int, timeout: float = 30.0) -> int:
     """The end of what is committed, from the leader.
 
-    A broker needs a moment until it knows that it leads, and a new leader until it knows the end.
+    A broker needs a moment until it knows the topic and that it leads, and a new leader until it knows the end.
     """
     wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=partition, timestamp=-1)
     asked = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[wanted])
     deadline = time.monotonic() + timeout
     while True:
         (found,) = peer.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5).topics[0].partitions
-        if found.error_code not in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.OFFSET_NOT_AVAILABLE):
+        if found.error_code not in NOT_YET:
             assert not found.error_code, found
             return int(found.offset)
         assert time.monotonic() < deadline, found

@@ -169,7 +169,7 @@ async def test_a_controller_here_is_asked_without_a_connection(metadata: Metadat
 async def test_a_controller_here_that_is_stuck_is_waited_for_no_longer_than_another(metadata: MetadataCache) -> None:
     channel = ControllerChannel(metadata, 1, "PLAINTEXT", 50, Here(None))
     with pytest.raises(KafkaError) as raised:
-        await asyncio.wait_for(channel.request(ASKED), 5)
+        await asyncio.wait_for(channel.request(ASKED), 20)
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 

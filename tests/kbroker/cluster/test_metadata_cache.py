@@ -97,13 +97,13 @@ def test_no_controller_is_none() -> None:
 
 async def test_waiting_ends_with_the_update_that_was_waited_for() -> None:
     cache = MetadataCache()
-    waiting = asyncio.create_task(cache.wait_for(lambda known: "orders" in known.topics, 5))
+    waiting = asyncio.create_task(cache.wait_for(lambda known: "orders" in known.topics, 60))
     await asyncio.sleep(0)
     cache.update(update(0, topic="bills"))
     await asyncio.sleep(0)
     assert not waiting.done()
     cache.update(update(0))
-    assert await asyncio.wait_for(waiting, 1)
+    assert await asyncio.wait_for(waiting, 20)
     assert not await cache.wait_for(lambda known: False, 0.01)
     assert cache._waiters == []
 
@@ -116,7 +116,7 @@ async def test_a_failing_predicate_reaches_who_waits() -> None:
             raise ZeroDivisionError
         return False
 
-    waiting = asyncio.create_task(cache.wait_for(broken, 5))
+    waiting = asyncio.create_task(cache.wait_for(broken, 60))
     await asyncio.sleep(0)
     cache.update(update(0))
     with pytest.raises(ZeroDivisionError):
@@ -126,7 +126,7 @@ async def test_a_failing_predicate_reaches_who_waits() -> None:
 async def test_topics_that_went_unnoticed_are_forgotten_and_whoever_waits_is_told() -> None:
     cache = MetadataCache()
     cache.update(update(0, 1))
-    waiting = asyncio.create_task(cache.wait_for(lambda now: "orders" not in now.topics, 5))
+    waiting = asyncio.create_task(cache.wait_for(lambda now: "orders" not in now.topics, 60))
     await asyncio.sleep(0)
     assert cache.forget(["orders", "unknown"]) == [("orders", 0), ("orders", 1)]
     assert await waiting

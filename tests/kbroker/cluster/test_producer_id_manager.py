@@ -54,7 +54,7 @@ async def test_many_at_once_get_different_ids() -> None:
 
 async def test_a_refusal_is_tried_again() -> None:
     manager = ProducerIdManager(Controller(fails=2).allocate)
-    assert await asyncio.wait_for(manager.next_id(), 5) == 30
+    assert await asyncio.wait_for(manager.next_id(), 20) == 30
     await manager.close()
 
 

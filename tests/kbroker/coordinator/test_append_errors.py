@@ -1,6 +1,6 @@
 import pytest
 
-from kbroker.coordinator.append_errors import commit_error, group_error, transaction_error
+from kbroker.coordinator.append_errors import commit_error, consumer_group_error, group_error, transaction_error
 from kbroker.protocol.errors import ErrorCode
 
 
@@ -15,3 +15,4 @@ def test_append_errors_become_what_clients_understand(appended: int, commit: int
     assert commit_error(ErrorCode(appended)) == commit
     assert group_error(ErrorCode(appended)) == group
     assert transaction_error(ErrorCode(appended)) == transaction
+    assert consumer_group_error(ErrorCode(appended)) == transaction

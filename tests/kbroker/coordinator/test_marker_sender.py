@@ -16,7 +16,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 
 US, OTHER, THIRD = 1, 2, 3
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 Answering = Callable[[Key], ErrorCode]
 

@@ -42,7 +42,7 @@ from tests.fixtures.data_path import TOPIC, Played
 PARTITIONS = 4
 TOPIC_ID = bytes(range(1, 17))
 NONE = ErrorCode.NONE
-TIMEOUT = 10.0
+TIMEOUT = 30.0
 
 
 class Coordinated:

@@ -48,7 +48,7 @@ def run_in_session(server: EmbeddedZooKeeper | StandInZooKeeper, action: Callabl
         client.close()
 
 
-def wait_until_gone(pid: int, seconds: float = 10.0) -> bool:
+def wait_until_gone(pid: int, seconds: float = 30.0) -> bool:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:

@@ -197,7 +197,7 @@ async def test_deletion_is_answered_when_the_followers_have_done_it_too(played: 
     await asyncio.sleep(0.01)
     assert not task.done()
     ask(played, fetch_request((0, 2), log_start_offset=1, **follower))
-    (topic,) = told(await asyncio.wait_for(task, 2), 2).topics
+    (topic,) = told(await asyncio.wait_for(task, 20), 2).topics
     assert (topic.partitions[0].error_code, topic.partitions[0].low_watermark) == (0, 1)
 
 

@@ -138,7 +138,7 @@ async def test_losing_the_leadership_answers_those_who_wait(played: Played) -> N
     answer = produce(played.services, played.ctx(11), request_for((0, one_batch())))
     assert asyncio.isfuture(answer)
     await played.lead(replicas=(1, 2), leader=2, leader_epoch=1, partition_epoch=1)
-    response = await asyncio.wait_for(answer, 5)
+    response = await asyncio.wait_for(answer, 20)
     assert [each.error_code for each in answers_of(response)] == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
@@ -269,11 +269,11 @@ async def test_what_is_appended_during_a_flush_waits_for_the_next(tmp_path: Path
     hosted = played.replicas.hosted[TOPIC, 0]
     disk.is_slow = True
     first: Any = produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=acks, timeout_ms=9_000))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not disk.waiting:  # noqa: ASYNC110 - a thread tells
             await asyncio.sleep(0.01)
     second: Any = produce(played.services, played.ctx(11), request_for((0, one_batch()), acks=acks, timeout_ms=9_000))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not first.done():
             disk.let_go()
             await asyncio.sleep(0.02)
@@ -282,7 +282,7 @@ async def test_what_is_appended_during_a_flush_waits_for_the_next(tmp_path: Path
     assert not second.done()
     disk.is_slow = False
     disk.steps.release()
-    await asyncio.wait_for(second, 5)
+    await asyncio.wait_for(second, 20)
     assert hosted.log.high_watermark == 2
     await played.close()
 

@@ -147,7 +147,7 @@ async def test_partitions_are_unstable_until_the_append_counts_and_stable_again_
     group, _ = offsets.groups.committed("g")
     assert group is not None
     await coordinated.lead(replicas=(1, 2), leader=2)
-    assert await asyncio.wait_for(committing, 5) == {0: ErrorCode.NOT_COORDINATOR}
+    assert await asyncio.wait_for(committing, 20) == {0: ErrorCode.NOT_COORDINATOR}
     assert not group.offsets.is_waiting
     await coordinated.close()
 
@@ -254,7 +254,7 @@ async def test_an_abort_during_the_verification_makes_the_commit_fail(offsets: O
     assert plain is ErrorCode.NONE, "others do not wait"
     await offsets.end(commit=False)
     verifier.answer()
-    assert await asyncio.wait_for(committing, 5) == {0: ErrorCode.INVALID_TXN_STATE}
+    assert await asyncio.wait_for(committing, 20) == {0: ErrorCode.INVALID_TXN_STATE}
     assert await offsets.fetch() == (50, ErrorCode.NONE)
 
 

@@ -109,7 +109,7 @@ async def test_a_marker_counts_when_all_in_sync_have_it(played: Played) -> None:
     await asyncio.sleep(0.02)
     assert not answer.done()
     ask(played, fetch_request((0, 2), replica_id=2, current_leader_epoch=0))
-    assert await asyncio.wait_for(answer, 5) == [ErrorCode.NONE]
+    assert await asyncio.wait_for(answer, 20) == [ErrorCode.NONE]
 
 
 async def test_too_few_in_sync_refuse_a_marker(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ async def test_a_marker_waits_behind_the_batches_that_came_before_it(tmp_path: P
         answer = asyncio.ensure_future(write(played, marker(0)))
         await asyncio.sleep(0.02)
         assert not answer.done()
-    assert await asyncio.wait_for(answer, 5) == [ErrorCode.NONE]
+    assert await asyncio.wait_for(answer, 20) == [ErrorCode.NONE]
     log = played.replicas.hosted[TOPIC, 0].log
     assert (log.log_end_offset, log.last_stable_offset) == (2, 2)
     await played.close()
@@ -177,7 +177,7 @@ async def test_a_reader_of_what_is_committed_waits_for_the_marker_and_counts_not
     await asyncio.sleep(0.05)
     assert not waiting.done(), "min.bytes are there, but undecided"
     assert await write(played, marker(0)) == [ErrorCode.NONE]
-    (answer,) = partitions_of(await asyncio.wait_for(waiting, 2))
+    (answer,) = partitions_of(await asyncio.wait_for(waiting, 20))
     assert (answer.last_stable_offset, len(answer.records) > 1_000) == (3, True)
 
 

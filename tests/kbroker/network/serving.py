@@ -47,7 +47,7 @@ class Client:
         size = struct.unpack(">i", await asyncio.wait_for(self.reader.readexactly(4), 10))[0]
         return await asyncio.wait_for(self.reader.readexactly(size), 10)
 
-    async def is_closed(self, timeout: float = 5) -> bool:
+    async def is_closed(self, timeout: float = 20) -> bool:
         try:
             return await asyncio.wait_for(self.reader.read(1), timeout) == b""
         except ConnectionError:
@@ -70,7 +70,7 @@ async def connected(server: Server, listener: str = "PLAINTEXT") -> AsyncIterato
         await client.close()
 
 
-async def until(condition: Callable[[], bool], timeout: float = 5) -> None:
+async def until(condition: Callable[[], bool], timeout: float = 20) -> None:
     async with asyncio.timeout(timeout):
         while not condition():  # noqa: ASYNC110
             await asyncio.sleep(0.005)

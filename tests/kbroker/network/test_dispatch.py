@@ -156,7 +156,7 @@ async def test_an_answer_that_takes_time_comes_later(handlers: dict[int, Any]) -
 
     peer = Peer()
     assert dispatcher()(peer, describe_cluster_frame()) is PENDING  # type: ignore[arg-type]
-    assert read(await asyncio.wait_for(peer.answers.get(), 5)).cluster_id == "c"
+    assert read(await asyncio.wait_for(peer.answers.get(), 20)).cluster_id == "c"
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -338,7 +338,7 @@ async def test_waiting_after_a_large_request_ends_with_the_connection_where_nobo
     assert dispatcher()(peer, metadata_frame(3_000)) is PENDING  # type: ignore[arg-type]
     waiting = await asyncio.wait_for(peer.waiting.get(), 30)
     waiting.cancel()
-    assert isinstance(await asyncio.wait_for(peer.answers.get(), 5), CloseConnection)
+    assert isinstance(await asyncio.wait_for(peer.answers.get(), 20), CloseConnection)
 
 
 @pytest.mark.parametrize("is_late", [False, True])
@@ -364,7 +364,7 @@ async def outcome(error: Exception, is_late: bool) -> Any:
     handles(DescribeClusterRequest, nothing("a test"))(raising_later if is_late else raising)
     peer = Peer()
     answer = dispatcher()(peer, describe_cluster_frame())  # type: ignore[arg-type]
-    return await asyncio.wait_for(peer.answers.get(), 5) if answer is PENDING else answer
+    return await asyncio.wait_for(peer.answers.get(), 20) if answer is PENDING else answer
 
 
 async def test_a_handler_may_end_the_connection(handlers: dict[int, Any]) -> None:

@@ -220,7 +220,7 @@ async def test_a_thousand_connections_are_served_at_once() -> None:
         for number, sock in enumerate(clients):
             await loop.sock_sendall(sock, frame(b"%06d" % number))
         for number, sock in enumerate(clients):
-            assert await asyncio.wait_for(loop.sock_recv(sock, 100), 5) == frame(b"%06d" % number)
+            assert await asyncio.wait_for(loop.sock_recv(sock, 100), 20) == frame(b"%06d" % number)
         for sock in clients:
             sock.close()
         await until(lambda: not server.connections)
@@ -258,12 +258,12 @@ async def test_stop_lets_the_request_in_work_finish() -> None:
     async with serving(dispatch) as server, connected(server) as client, connected(server) as idle:
         client.send(frame(b"work"))
         await until(lambda: len(held) == 1)
-        stopping = asyncio.create_task(server.stop(drain_timeout=5))
+        stopping = asyncio.create_task(server.stop(drain_timeout=20))
         assert await idle.is_closed()
         held[0].answer([frame(b"finished")])
         assert await client.receive() == b"finished"
         assert await client.is_closed()
-        await asyncio.wait_for(stopping, 5)
+        await asyncio.wait_for(stopping, 20)
 
 
 PRODUCE, METADATA = b"\0\0", b"\0\3"

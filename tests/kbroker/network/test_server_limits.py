@@ -292,13 +292,13 @@ async def test_running_out_of_descriptors_is_logged_once_and_passes(
             client.sendall(frame(b"served"))
             loop = asyncio.get_running_loop()
             client.setblocking(False)
-            assert await asyncio.wait_for(loop.sock_recv(client, 100), 5) == frame(b"served")
+            assert await asyncio.wait_for(loop.sock_recv(client, 100), 20) == frame(b"served")
         finally:
             for descriptor in fillers:
                 os.close(descriptor)
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         late.setblocking(False)
-        assert await asyncio.wait_for(loop.sock_recv(late, 100), 5) == frame(b"late")
+        assert await asyncio.wait_for(loop.sock_recv(late, 100), 20) == frame(b"late")
         assert len([r for r in caplog.records if "cannot accept" in r.getMessage()]) == 1
         client.close()
         late.close()

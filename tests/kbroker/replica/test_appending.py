@@ -72,7 +72,7 @@ async def test_the_more_a_batch_unpacks_to_the_farther_from_the_loop_it_is_check
     batch = encode_batch([Record(0, 1_000, 0, b"key", bytes(size))], CompressionType.ZSTD)
     played.replicas.append(TOPIC, 0, batch, -1, 0, answer)
     if answer.future is not None:
-        await asyncio.wait_for(answer.future, 5)
+        await asyncio.wait_for(answer.future, 20)
     assert isinstance(answer.results[0], AppendResult)
     assert pool.count == workers
     await played.close()
@@ -128,7 +128,7 @@ async def test_a_slow_append_that_is_refused_says_why(tmp_path: Path) -> None:
     answer = DelayedAnswer(5000, list)
     played.replicas.append(TOPIC, 0, broken, -1, 0, answer)
     assert answer.future is not None
-    (outcome,) = await asyncio.wait_for(answer.future, 5)
+    (outcome,) = await asyncio.wait_for(answer.future, 20)
     assert isinstance(outcome, KafkaError)
     assert outcome.code is ErrorCode.CORRUPT_MESSAGE
     await played.close()
@@ -161,7 +161,7 @@ async def test_a_leader_demoted_while_it_recompresses_a_batch_does_not_write_it(
         answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
         await asyncio.sleep(0.01)
         await played.lead(leader=2, replicas=(1, 2), leader_epoch=1, partition_epoch=1)
-    (found,) = answers_of(await asyncio.wait_for(answer, 5))
+    (found,) = answers_of(await asyncio.wait_for(answer, 20))
     assert found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     hosted = played.replicas.hosted[TOPIC, 0]
     assert (hosted.log.log_end_offset, hosted.log.high_watermark, hosted.state.high_watermark) == (0, 0, 0)
@@ -175,7 +175,7 @@ async def test_a_leader_that_stood_still_while_it_recompressed_a_batch_does_not_
         answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
         await asyncio.sleep(0.01)
         played.replicas.is_leadership_unproven = lambda: True
-    (found,) = answers_of(await asyncio.wait_for(answer, 5))
+    (found,) = answers_of(await asyncio.wait_for(answer, 20))
     assert found.error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert played.replicas.hosted[TOPIC, 0].log.log_end_offset == 0
     await played.close()
@@ -188,7 +188,7 @@ async def test_a_leader_elected_again_while_it_recompresses_a_batch_writes_it_in
         answer: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
         await asyncio.sleep(0.01)
         await played.lead(leader_epoch=5, partition_epoch=1)
-    (found,) = answers_of(await asyncio.wait_for(answer, 5))
+    (found,) = answers_of(await asyncio.wait_for(answer, 20))
     assert found.error_code is ErrorCode.NONE
     _, header = next(played.replicas.hosted[TOPIC, 0].log.active_segment.headers())
     assert header.partition_leader_epoch == 5
@@ -201,8 +201,8 @@ async def test_batches_that_take_long_to_unpack_do_not_hold_up_flushes(tmp_path:
     with busy(played.replicas.workers.preparing):
         slow: Any = produce(played.services, played.ctx(11), request_for((0, one_batch(bytes(100_000)))))
         quick: Any = produce(played.services, played.ctx(11), request_for((1, one_batch()), acks=1))
-        (found,) = answers_of(await asyncio.wait_for(quick, 5))
+        (found,) = answers_of(await asyncio.wait_for(quick, 20))
         assert found.error_code is ErrorCode.NONE
         assert not slow.done()
-    await asyncio.wait_for(slow, 5)
+    await asyncio.wait_for(slow, 20)
     await played.close()

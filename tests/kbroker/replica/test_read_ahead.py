@@ -67,7 +67,7 @@ async def test_what_is_not_in_memory_is_read_by_a_thread_while_the_others_are_se
     assert len(found.records) > 0
     assert not cold.done()
     disk.go_on.set()
-    (found,) = partitions_of(await asyncio.wait_for(cold, 5))
+    (found,) = partitions_of(await asyncio.wait_for(cold, 20))
     assert found.records.read()[61:] != b""
     assert b"old" in found.records.read()
     assert disk.readers
@@ -82,7 +82,7 @@ async def test_records_that_are_there_are_waited_for_longer_than_the_client_woul
     await asyncio.sleep(0.1)
     assert not cold.done()
     disk.go_on.set()
-    (found,) = partitions_of(await asyncio.wait_for(cold, 5))
+    (found,) = partitions_of(await asyncio.wait_for(cold, 20))
     assert len(found.records) == len(one_batch(b"old"))
 
 
@@ -94,7 +94,7 @@ async def test_what_is_in_memory_does_not_wait_for_what_is_not(restarted: Played
         ask(restarted, fetch_request((2, 1), session=(first.session_id, 1), max_wait_ms=60_000))
     )
     disk.go_on.set()
-    (found,) = partitions_of(await asyncio.wait_for(rest, 5))
+    (found,) = partitions_of(await asyncio.wait_for(rest, 20))
     assert (found.partition_index, len(found.records) > 0) == (0, True)
 
 
@@ -115,7 +115,7 @@ async def test_a_slice_that_many_want_is_read_once(restarted: Played, disk: Cold
     waiting = [read_ahead([wanted]) for _ in range(10)]
     await asyncio.sleep(0.02)
     disk.go_on.set()
-    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    await asyncio.wait_for(asyncio.gather(*waiting), 20)
     assert disk.reads == 1
     assert not read_ahead._running
 
@@ -125,5 +125,5 @@ async def test_what_cannot_be_read_is_told_to_the_reader(restarted: Played, disk
     await asyncio.sleep(0.02)
     restarted.replicas.hosted[TOPIC, 0].log.mark_failed("the disk is gone")
     disk.go_on.set()
-    (found,) = partitions_of(await asyncio.wait_for(cold, 5))
+    (found,) = partitions_of(await asyncio.wait_for(cold, 20))
     assert found.error_code == 56

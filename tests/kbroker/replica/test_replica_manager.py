@@ -33,7 +33,7 @@ async def test_a_lost_directory_takes_its_partitions_along_and_is_told_once(play
     await asyncio.get_running_loop().run_in_executor(
         None, played.logs.mark_offline, played.logs.live_dirs[0], OSError(5, "the disk is gone")
     )
-    (found,) = partitions_of(await asyncio.wait_for(waiting, 2))
+    (found,) = partitions_of(await asyncio.wait_for(waiting, 20))
     assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert played.replicas.find(TOPIC, 0) is ErrorCode.KAFKA_STORAGE_ERROR
     assert played.failures == 1

@@ -130,7 +130,7 @@ async def test_other_producers_do_not_wait_for_a_verification(played: Played) ->
     waiting = begin(played, (0, in_transaction()))
     assert not asyncio.isfuture(produce(played.services, played.ctx(11), request_for((0, one_batch()))))
     verifier.answer()
-    (answer,) = answers_of(await asyncio.wait_for(waiting, 5))
+    (answer,) = answers_of(await asyncio.wait_for(waiting, 20))
     assert (answer.error_code, answer.base_offset) == (0, 1)
 
 
@@ -152,7 +152,7 @@ async def test_an_abort_between_verification_and_append_makes_the_append_fail(pl
     waiting = begin(played, (0, in_transaction()))
     assert await write(played, marker(0, commit=False)) == [ErrorCode.NONE]
     verifier.answer()
-    assert codes(answers_of(await asyncio.wait_for(waiting, 5))) == [ErrorCode.INVALID_TXN_STATE]
+    assert codes(answers_of(await asyncio.wait_for(waiting, 20))) == [ErrorCode.INVALID_TXN_STATE]
     assert end_offset(played) == 1
 
 
@@ -162,7 +162,7 @@ async def test_a_request_sent_again_while_the_first_is_verified_is_appended_once
     first, second = (begin(played, (0, in_transaction())) for _ in range(2))
     verifier.answer(1)
     verifier.answer(0)
-    (one,), (other,) = answers_of(await asyncio.wait_for(first, 5)), answers_of(await asyncio.wait_for(second, 5))
+    (one,), (other,) = answers_of(await asyncio.wait_for(first, 20)), answers_of(await asyncio.wait_for(second, 20))
     assert [(each.error_code, each.base_offset) for each in (one, other)] == [(0, 0)] * 2
     assert end_offset(played) == 1
 
@@ -181,7 +181,7 @@ async def test_a_leadership_lost_during_the_verification_refuses_the_append(play
     waiting = begin(played, (0, in_transaction()), acks=1)
     await played.lead(leader=2, leader_epoch=1, partition_epoch=1, replicas=(1, 2), is_new=False)
     verifier.answer()
-    assert codes(answers_of(await asyncio.wait_for(waiting, 5))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert codes(answers_of(await asyncio.wait_for(waiting, 20))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
 
 
 async def test_a_broker_that_stood_still_during_the_verification_appends_nothing(played: Played) -> None:
@@ -190,7 +190,7 @@ async def test_a_broker_that_stood_still_during_the_verification_appends_nothing
     waiting = begin(played, (0, in_transaction()), acks=1)
     played.replicas.is_leadership_unproven = lambda: True
     verifier.answer()
-    assert codes(answers_of(await asyncio.wait_for(waiting, 5))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    assert codes(answers_of(await asyncio.wait_for(waiting, 20))) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
     assert end_offset(played) == 0
 
 
@@ -201,7 +201,7 @@ async def test_with_acks_0_what_is_not_verified_ends_the_connection(played: Play
     waiting = begin(played, (0, in_transaction()), acks=0)
     verifier.answer()
     with pytest.raises(CloseConnection):
-        await asyncio.wait_for(waiting, 5)
+        await asyncio.wait_for(waiting, 20)
 
 
 async def test_verification_can_be_switched_off_while_the_broker_runs(played: Played) -> None:
