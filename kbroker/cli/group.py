@@ -1,9 +1,10 @@
-"""`kbroker group`: list, describe, reset and delete groups of consumers; their lag is in a module of its own."""
+"""`kbroker group`: list, describe, reset and delete groups; their lag and history are in modules of their own."""
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kbroker.cli.group_history import history
 from kbroker.cli.group_lag import lag
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(lag)
+app.command()(history)
 
 OFFSET_COLUMNS = ("group", "topic", "partition", "committed", "end_offset", "lag", "member", "client", "host")
 MEMBER_COLUMNS = ("group", "member", "instance", "client", "host", "partitions", "topics")

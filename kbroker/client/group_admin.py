@@ -18,6 +18,7 @@ from kbroker.client.types import (
     LATEST,
     GroupDescription,
     GroupListing,
+    GroupRebalance,
     MemberDescription,
     OffsetAndMetadata,
     TopicPartition,
@@ -84,6 +85,35 @@ class GroupAdmin:
         classic = DescribeGroupsRequest(groups=[group_id])
         answer = await coordinator.ask_until_taken(classic, lambda answer: answer.groups[0].error_code)
         return _classic_group(answer.groups[0], await coordinator.find())
+
+    async def group_history(self, group_id: str) -> tuple[GroupRebalance, ...]:
+        """Return the last rebalances of a group, the oldest first: when, why, how long it stood still, what to change.
+
+        Each broker tells what happened while it coordinated the group, as far back as `group.history.size` goes and as
+        it has been running; one that cannot be reached tells nothing. Raises UnsupportedVersionError when no broker
+        tells: Kafka's do not.
+        """
+        await self.cluster.refresh()
+        nodes = sorted(self.cluster.metadata.nodes)
+        request = DescribeGroupsRequest(groups=[group_id], include_history=True)
+        asked = (self.cluster.ask(request, node) for node in nodes)
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        told = {}
+        for node, answer in zip(nodes, answers, strict=True):
+            if not isinstance(answer, BaseException):
+                told[node] = answer.groups[0]
+            elif not isinstance(answer, KafkaError | OSError):
+                raise answer
+        if not told:
+            raise next(each for each in answers if isinstance(each, BaseException))
+        for node, group in told.items():
+            if group.error_code is ErrorCode.GROUP_AUTHORIZATION_FAILED:
+                raise error_for(group.error_code, f"group {group_id} may not be described", broker=node)
+        if all(group.history is None for group in told.values()):
+            text = "no broker of this cluster tells why groups rebalance: kbroker's do, Kafka's do not"
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, text)
+        history = [_rebalance(node, each) for node, group in told.items() for each in group.history or ()]
+        return tuple(sorted(history, key=lambda each: each.timestamp_ms))
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, with their committed offsets; raises for the first that cannot be."""
@@ -189,6 +219,19 @@ def _classic_group(group: DescribeGroupsResponse.DescribedGroup, coordinator: in
         coordinator,
         members,
         last_rebalance=group.last_rebalance,
+    )
+
+
+def _rebalance(broker: int, told: DescribeGroupsResponse.GroupRebalance) -> GroupRebalance:
+    return GroupRebalance(
+        broker,
+        told.timestamp_ms,
+        None if told.duration_ms < 0 else told.duration_ms,
+        told.generation_id,
+        told.member_count,
+        tuple(told.reasons),
+        told.outcome,
+        tuple(told.advice),
     )
 
 

@@ -238,6 +238,24 @@ class GroupDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupRebalance:
+    """A rebalance of a group, as the broker tells it that coordinated the group then."""
+
+    broker: int
+    timestamp_ms: int
+    """When it began, in ms since 1970 by the broker's clock."""
+    duration_ms: int | None
+    """Until the members had what they shall read; None: it is under way. 0: nobody had to wait."""
+    generation: int
+    """That it led to (the epoch of a group of the newer protocol); -1: to none."""
+    members: int
+    reasons: tuple[str, ...]
+    outcome: str
+    advice: tuple[str, ...]
+    """What to change so that it does not happen again; mostly nothing."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccessRule:
     """An access rule (Kafka's ACL binding)."""
 

@@ -23,6 +23,13 @@ class GroupKeys:
         doc="How long the first rebalance of an empty group waits for more members.",
     )
     group_max_size: Int = key("group.max.size", default=MAX_INT, check=at_least(1), doc="Most members of a group.")
+    group_history_size: Int = key(
+        "group.history.size",
+        default=100,
+        check=at_least(0),
+        doc="Rebalances of each group that its coordinator keeps in memory, with their reasons, for "
+        "`kbroker group history`. Not one of Kafka's keys.",
+    )
     group_coordinator_rebalance_protocols: List = key(
         "group.coordinator.rebalance.protocols",
         default=("classic", "consumer"),

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kbroker.coordinator import consumer_records as records
+from kbroker.coordinator import group_sentences as told
 from kbroker.coordinator.consumer_member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -26,6 +27,7 @@ from kbroker.coordinator.consumer_member import (
     union,
 )
 from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
+from kbroker.coordinator.group_story import GroupStory
 from kbroker.coordinator.member import NEVER
 from kbroker.coordinator.server_assignors import ASSIGNORS
 from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
@@ -95,7 +97,15 @@ class ConsumerGroup:
     is_consumer_group = True
     """Its members are consumers, and what they read is known."""
 
-    def __init__(self, group_id: str, settings: ConsumerSettings, topics: Topics, partition: int = 0) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        settings: ConsumerSettings,
+        topics: Topics,
+        partition: int = 0,
+        story: GroupStory | None = None,
+    ) -> None:
+        self.story = GroupStory(group_id) if story is None else story
         self.group_id = group_id
         self.partition = partition
         """Of __consumer_offsets: where its records are."""
@@ -124,18 +134,25 @@ class ConsumerGroup:
     def heartbeat(self, request: ConsumerHeartbeat, now: int) -> ConsumerAnswer:
         """A member joins, stays or leaves. Raises KafkaError with the code that it is answered."""
         if request.epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
-            return self._leave(request)
+            return self._leave(request, now)
         self._check_request(request)
-        member = self._admit(request)
+        member = self._admit(request, now)
         before = member.assigned
-        self._advance(member, self._subscribe(member, request), request.owned, now)
+        self._advance(member, self._subscribe(member, request, now), request.owned, now)
         tells = request.is_full or member.assigned != before
         return ConsumerAnswer(member.member_id, member.epoch, member.assigned if tells else None)
 
-    def _advance(self, member: ConsumerMember, is_changed: bool, owned: Partitions | None, now: int) -> None:
-        """After what a member said: a new target where one is needed, and the member's next step towards it."""
-        if self._refresh_topics(is_changed) or is_changed:
-            self._bump()
+    def _advance(self, member: ConsumerMember, why: told.Told | None, owned: Partitions | None, now: int) -> None:
+        """After what a member said: a new target where one is needed, and the member's next step towards it.
+
+        `why`: what the member changed that may change assignments.
+        """
+        before = self.known_topics
+        has_other_topics = self._refresh_topics(why is not None)
+        if why is not None:
+            self._bump(now, why)
+        elif has_other_topics:
+            self._bump(now, told.topics_changed(before, self.known_topics))
         if self.epoch > self.target.epoch:
             self._assign()
         self._reconcile(member, owned, now)
@@ -154,9 +171,9 @@ class ConsumerGroup:
         if regex not in self._patterns:
             self._patterns[regex] = TopicPattern(regex)
 
-    def _admit(self, request: ConsumerHeartbeat) -> ConsumerMember:
+    def _admit(self, request: ConsumerHeartbeat, now: int) -> ConsumerMember:
         if request.epoch == JOIN_EPOCH:
-            return self._join(request)
+            return self._join(request, now)
         member = self.member(request.member_id, request.instance_id)
         if request.epoch > member.epoch:
             raise _fenced(request.epoch, member.epoch)
@@ -180,7 +197,7 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"member {member_id} is not in group {self.group_id}")
         return member
 
-    def _join(self, request: ConsumerHeartbeat) -> ConsumerMember:
+    def _join(self, request: ConsumerHeartbeat, now: int) -> ConsumerMember:
         former_id = None if request.instance_id is None else self.static_members.get(request.instance_id)
         if former_id is not None and former_id != request.member_id:
             former = self.members[former_id]
@@ -188,7 +205,7 @@ class ConsumerGroup:
                 raise KafkaError(
                     ErrorCode.UNRELEASED_INSTANCE_ID, f"instance id {request.instance_id} is in use by {former_id}"
                 )
-            return self._replace_static_member(former, request.member_id)
+            return self._replace_static_member(former, request.member_id, now)
         known = self.members.get(request.member_id)
         if known is None:
             return self._add(request.member_id, request.instance_id)
@@ -206,8 +223,9 @@ class ConsumerGroup:
             self.static_members[instance_id] = member_id
         return member
 
-    def _replace_static_member(self, former: ConsumerMember, member_id: str) -> ConsumerMember:
+    def _replace_static_member(self, former: ConsumerMember, member_id: str, now: int) -> ConsumerMember:
         """The static member is back under another id and goes on where it was."""
+        former_id = former.member_id
         self._out += records.member_tombstones(self.group_id, former.member_id)
         del self.members[former.member_id]
         target = self.target.members.pop(former.member_id, {})
@@ -218,12 +236,13 @@ class ConsumerGroup:
         self.static_members[former.instance_id] = member_id
         self.target.members[member_id] = target
         self._own(former)
+        self.story.note(now, told.came_back(former.instance_id, former, former_id))
         self._out.append(records.member_metadata(self.group_id, former))
         self._out.append(records.target_member(self.group_id, member_id, target))
         self._out.append(records.current_assignment(self.group_id, former))
         return former
 
-    def _leave(self, request: ConsumerHeartbeat) -> ConsumerAnswer:
+    def _leave(self, request: ConsumerHeartbeat, now: int) -> ConsumerAnswer:
         member = self.member(request.member_id, request.instance_id)
         if request.epoch == LEAVE_STATIC_EPOCH and member.instance_id is not None:
             member.move_to(LEAVE_STATIC_EPOCH)
@@ -231,13 +250,14 @@ class ConsumerGroup:
             member.pending_revocation = {}
             member.state = MemberState.STABLE
             self._out.append(records.current_assignment(self.group_id, member))
+            self.story.note(now, told.went_for_now(member.instance_id, self._session_timeout_ms(member)))
         else:
-            self._remove(member)
-            self._bump()
+            self._remove(member, now)
+            self._bump(now, told.left(member))
         return ConsumerAnswer(request.member_id, request.epoch)
 
-    def _subscribe(self, member: ConsumerMember, request: ConsumerHeartbeat) -> bool:
-        """Take over what the member says of itself; True when that may change assignments."""
+    def _subscribe(self, member: ConsumerMember, request: ConsumerHeartbeat, now: int) -> told.Told | None:
+        """Take over what the member says of itself; returns what may change assignments."""
         before = member.subscription()
         what_counts = (member.topic_names, member.topic_regex, member.rack_id, member.server_assignor)
         is_new = member.epoch == JOIN_EPOCH and member.member_id not in self.target.members
@@ -255,12 +275,14 @@ class ConsumerGroup:
         member.classic = None
         if is_new or member.subscription() != before:
             self._out.append(records.member_metadata(self.group_id, member))
-        return is_new or what_counts != (
-            member.topic_names,
-            member.topic_regex,
-            member.rack_id,
-            member.server_assignor,
-        )
+        if is_new:
+            return self._told_of_new(member, now)
+        counts_now = (member.topic_names, member.topic_regex, member.rack_id, member.server_assignor)
+        return None if what_counts == counts_now else told.subscribed_anew(member)
+
+    def _told_of_new(self, member: ConsumerMember, now: int, reason: str = "") -> told.Told:
+        gone_for_ms = self.story.gone_for_ms(now, member.client_id)
+        return told.joined(member, reason, member.instance_id is not None, gone_for_ms)
 
     # --- topics and targets -----------------------------------------------------------------------------------
 
@@ -289,7 +311,11 @@ class ConsumerGroup:
         self._patterns = {regex: pattern for regex, pattern in self._patterns.items() if regex in in_use}
         return True
 
-    def _bump(self) -> None:
+    def _bump(self, now: int, *why: told.Told) -> None:
+        for each in why:
+            self.story.begin(now, each)
+        if not self.members:
+            self.story.end_empty(now, self.epoch + 1)
         self.epoch += 1
         self._out.append(records.group_epoch(self.group_id, self.epoch))
 
@@ -322,10 +348,22 @@ class ConsumerGroup:
         if member.current() != before:
             self._own(member)
             self._out.append(records.current_assignment(self.group_id, member))
+            if member.is_reconciled_to(self.target.epoch):
+                self.story.came(now, member)
+                self._end_rebalance(now)
         if member.state is not MemberState.UNREVOKED_PARTITIONS:
             member.revocation_deadline = NEVER
         elif member.revocation_deadline == NEVER:
             member.revocation_deadline = now + max(member.rebalance_timeout_ms, 0)
+
+    def _end_rebalance(self, now: int) -> None:
+        """Tell that everybody has what they shall read, if they have."""
+        epoch = self.epoch
+        if self.story.open is None or self.target.epoch != epoch:
+            return
+        away = LEAVE_STATIC_EPOCH
+        if all(each.is_reconciled_to(epoch) or each.epoch == away for each in self.members.values()):
+            self.story.end(now, self.epoch, len(self.members), None, is_cooperative=True)
 
     def _is_free(self, partition: tuple[bytes, int], member_id: str) -> bool:
         return self._owners.get(partition, member_id) == member_id
@@ -350,7 +388,8 @@ class ConsumerGroup:
     def _session_timeout_ms(self, member: ConsumerMember) -> int:
         return self.settings.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
 
-    def _remove(self, member: ConsumerMember) -> None:
+    def _remove(self, member: ConsumerMember, now: int) -> None:
+        self.story.gone(now, member.client_id)
         del self.members[member.member_id]
         if member.instance_id is not None:
             del self.static_members[member.instance_id]
@@ -360,20 +399,21 @@ class ConsumerGroup:
 
     def tick(self, now: int) -> list[str]:
         """Remove members that were not heard of or did not give up in time; returns a line for the log about each."""
-        told = []
+        reasons = []
         for member in list(self.members.values()):
             if member.deadline <= now:
-                told.append(f"member {member.member_id} was not heard of for {self._session_timeout_ms(member)} ms")
+                why = told.expired(member, self._session_timeout_ms(member), member.instance_id is not None)
             elif member.revocation_deadline <= now:
-                told.append(f"member {member.member_id} did not give up partitions in {member.rebalance_timeout_ms} ms")
+                why = told.kept_partitions(member)
             else:
                 continue
-            self._remove(member)
-        if told:
-            self._bump()
+            reasons.append(why)
+            self._remove(member, now)
+        if reasons:
+            self._bump(now, *reasons)
         deadlines = (min(member.deadline, member.revocation_deadline) for member in self.members.values())
         self.deadline = min(deadlines, default=NEVER)
-        return told
+        return [why.what for why in reasons]
 
     def restore(self, stored: records.StoredGroup) -> None:
         """Make a fresh group what the log says; `start` it then."""

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from kbroker.coordinator import group_sentences as told
 from kbroker.coordinator.group_events import (
     AnswerSync,
     Instruction,
     JoinRequest,
+    Leaving,
     SyncAnswer,
 )
 from kbroker.coordinator.group_life import (
@@ -34,7 +36,6 @@ from kbroker.coordinator.group_life import (
     GroupState,
     StaticMemberWrite,
 )
-from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.member import NEVER, Member, Protocols
 from kbroker.protocol.errors import ErrorCode
 
@@ -42,10 +43,8 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member that has just joined may wait for its first generation."""
 SHORTEST_ROUND_MS = 100
 """However short the members' rebalance time-outs: rounds of no time would follow each other without end."""
-
-
-def _commit_timestamp(committed: CommittedOffset) -> int:
-    return committed.commit_timestamp
+COOPERATIVE = "cooperative-sticky"
+"""The assignor whose members go on reading what they keep."""
 
 
 class Group(GroupLife):
@@ -58,7 +57,7 @@ class Group(GroupLife):
     def join(self, request: JoinRequest, token: object, now: int) -> list[Instruction]:
         """A member joins, or joins again; the answer carries the token and may wait for a whole generation."""
         if not self._has_room_for(request.member_id):
-            self._forget_member(request.member_id)
+            self._forget_member(request.member_id, now)
             self._refuse_join(token, "", ErrorCode.GROUP_MAX_SIZE_REACHED)
         elif self.state is DEAD:
             self._refuse_join(token, request.member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
@@ -115,11 +114,9 @@ class Group(GroupLife):
         self._heard_of(self.members[member_id], now)
         return ErrorCode.REBALANCE_IN_PROGRESS if self.state is PREPARING else ErrorCode.NONE
 
-    def leave(
-        self, identities: Sequence[tuple[str, str | None]], now: int
-    ) -> tuple[list[ErrorCode], list[Instruction]]:
-        """Members, as (member id, instance id), leave; an empty member id removes whoever has the instance id."""
-        errors = [self._leave(member_id, instance_id, now) for member_id, instance_id in identities]
+    def leave(self, leaving: Sequence[Leaving], now: int) -> tuple[list[ErrorCode], list[Instruction]]:
+        """Members leave; an empty member id removes whoever has the instance id."""
+        errors = [self._leave(each, now) for each in leaving]
         return errors, self._take()
 
     def commit_error(
@@ -185,7 +182,7 @@ class Group(GroupLife):
             self._heard_of(member, now)
         self.subscribed_topics = self.subscriptions()
         if len(self.members) > self.settings.max_size:
-            self._rebalance(now, "the group is larger than group.max.size")
+            self._rebalance(now, told.too_large(self.settings.max_size))
         return self._take()
 
     def adopt(self, generation_id: int, now: int) -> None:
@@ -196,7 +193,7 @@ class Group(GroupLife):
         self.subscribed_topics = self.subscriptions()
         for member in self.members.values():
             self._heard_of(member, now)
-        self._rebalance(now, "the group came back from the newer protocol")
+        self._rebalance(now, told.RETURNED)
 
     def dissolve(self, now: int) -> list[Instruction]:
         """Its members go on in a group of the newer protocol: whoever waits is told to join again."""
@@ -215,18 +212,6 @@ class Group(GroupLife):
         return self._take()
 
     # --- what it says about itself ----------------------------------------------------------------------------
-
-    def expired_offsets(self, now: int, retention_ms: int) -> list[Key]:
-        """Return the partitions whose offsets nobody has had use of for the retention time."""
-        if self.protocol_type is None:
-            return self.offsets.expired(now, retention_ms, _commit_timestamp)
-        if self.state is EMPTY:
-            since = self.state_since
-            base = _commit_timestamp if since is None else lambda committed: since
-            return self.offsets.expired(now, retention_ms, base)
-        if self.state is STABLE and self.is_consumer_group and self.subscribed_topics is not None:
-            return self.offsets.expired(now, retention_ms, _commit_timestamp, self.subscribed_topics.__contains__)
-        return []
 
     def check(self) -> None:
         """Assert what always holds between events."""
@@ -294,8 +279,10 @@ class Group(GroupLife):
             self._answer_join(member, token)
         else:
             self._update_member(member, request, token)
-            if self.state is not PREPARING:
-                self._rebalance(now, _why(request, "joined again"))
+            if self.state is PREPARING:
+                self.story.came(now, member)
+            else:
+                self._rebalance(now, told.joined_again(member, request.reason, assigns, not unchanged))
 
     def _add_member(self, request: JoinRequest, member_id: str, token: object, now: int) -> None:
         member = Member(
@@ -314,8 +301,8 @@ class Group(GroupLife):
         self._keep_waiting(member, token)
         member.deadline = now + NEW_MEMBER_TIMEOUT_MS
         self._note_deadline(member.deadline)
-        if self.state is not PREPARING:
-            self._rebalance(now, _why(request, "joined"))
+        gone_for_ms = self.story.gone_for_ms(now, member.client_id)
+        self._rebalance(now, told.joined(member, request.reason, member.is_static, gone_for_ms))
 
     def _update_member(self, member: Member, request: JoinRequest, token: object) -> None:
         self._fail_join(member, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -343,8 +330,9 @@ class Group(GroupLife):
                 request.can_skip_assignment,
             )
             self._write(write, {each.member_id: each.assignment for each in self.members.values()})
-        elif self.state is not PREPARING:
-            self._rebalance(now, _why(request, "came back"))
+            self.story.note(now, told.came_back(write.group_instance_id, member, former_id))
+        else:
+            self._rebalance(now, told.came_back(request.group_instance_id or "", member, former_id))
 
     def _rename(self, former_id: str, member_id: str) -> Member:
         """Give a static member's place to its new self; the former one is fenced."""
@@ -373,11 +361,12 @@ class Group(GroupLife):
 
     # --- rebalancing ------------------------------------------------------------------------------------------
 
-    def _rebalance(self, now: int, why: str) -> None:
+    def _rebalance(self, now: int, why: told.Told) -> None:
         """Ask all members to join again, unless they are being asked."""
+        self.story.begin(now, why)
         if self.state is PREPARING:
             return
-        self.last_rebalance = why
+        self.last_rebalance = why.what
         was_empty = self.state is EMPTY
         self._move(PREPARING, now)
         if not was_empty:
@@ -418,7 +407,8 @@ class Group(GroupLife):
         self._new_member_added = False
         for member in list(self.members.values()):
             if member.join is None and not member.is_static:
-                self._remove(member)
+                self.story.begin(now, told.late(member))
+                self._remove(member, now)
         waiting = [member.member_id for member in self.members.values() if member.join is not None]
         if self.members and not waiting:
             self._join_deadline = now + self._round_ms
@@ -433,6 +423,7 @@ class Group(GroupLife):
         self.protocol_name = self.select_protocol()
         self.subscribed_topics = self.subscriptions()
         self.pending_sync = set(self.members)
+        self.story.all_came(now)
         self._sync_deadline = now + self._round_ms
         self._note_deadline(self._sync_deadline)
         for member in self.members.values():
@@ -446,13 +437,14 @@ class Group(GroupLife):
         self.protocol_name = None
         self.subscribed_topics = self.subscriptions()
         self._write(None, {})
+        self.story.end_empty(now, self.generation_id)
 
     def _assignment_written(self, write: AssignmentWrite, error: ErrorCode, now: int) -> None:
         if self.state is not COMPLETING or write.generation_id != self.generation_id:
             return
         if error is not ErrorCode.NONE:
             self._cancel_syncs(error)
-            self._rebalance(now, f"the assignment could not be written: {error.name}")
+            self._rebalance(now, told.not_written(error.name))
             return
         for member in self.members.values():
             member.assignment = write.assignments[member.member_id]
@@ -464,6 +456,8 @@ class Group(GroupLife):
             if token is not None:
                 self._answer_sync(member, token)
                 self._heard_of(member, now)
+        leader = self.members.get(self.leader or "")
+        self.story.end(now, self.generation_id, len(self.members), leader, self.protocol_name == COOPERATIVE)
 
     def _cancel_syncs(self, error: ErrorCode) -> None:
         for member in self.members.values():
@@ -472,7 +466,8 @@ class Group(GroupLife):
 
     # --- leaving and expiring ---------------------------------------------------------------------------------
 
-    def _leave(self, member_id: str, group_instance_id: str | None, now: int) -> ErrorCode:
+    def _leave(self, leaving: Leaving, now: int) -> ErrorCode:
+        member_id, group_instance_id, reason = leaving
         if self.state is DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not member_id:
@@ -487,7 +482,8 @@ class Group(GroupLife):
             error = self.member_error(member_id, group_instance_id)
             if error is not ErrorCode.NONE:
                 return error
-        self._remove_and_rebalance(self.members[member_id], now, "left")
+        member = self.members[member_id]
+        self._remove_and_rebalance(member, now, told.left(member, reason))
         return ErrorCode.NONE
 
     def _leave_pending(self, member_id: str, now: int) -> None:
@@ -500,32 +496,33 @@ class Group(GroupLife):
         if not member.is_new and (member.join is not None or member.sync is not None):
             member.deadline = NEVER  # it waits for the others, and gets a new time with its answer
             return
-        self._remove_and_rebalance(member, now, "was not heard of for its session timeout")
+        self._remove_and_rebalance(member, now, told.expired(member, member.session_timeout_ms, member.is_static))
 
     def _expire_unsynced(self, now: int) -> None:
         self._sync_deadline = NEVER
         if not self.pending_sync:
             return
-        late = list(self.pending_sync)
-        for member_id in late:
-            self._remove(self.members[member_id])
+        late = [self.members[member_id] for member_id in self.pending_sync]
+        for member in late:
+            self._remove(member, now)
         if self.state in (COMPLETING, STABLE):
-            self._rebalance(now, f"{', '.join(late)} did not ask for the assignment in time")
+            self._rebalance(now, told.unsynced(late, self._round_ms))
             self._complete_join_if_all_came(now)
 
-    def _remove_and_rebalance(self, member: Member, now: int, how: str) -> None:
-        self._remove(member)
-        if self.state in (COMPLETING, STABLE):
-            self._rebalance(now, f"{member.member_id} {how}")
+    def _remove_and_rebalance(self, member: Member, now: int, why: told.Told) -> None:
+        self._remove(member, now)
+        self._rebalance(now, why)
         self._complete_join_if_all_came(now)
 
-    def _forget_member(self, member_id: str) -> None:
+    def _forget_member(self, member_id: str, now: int) -> None:
         """Drop a member that the group has no room for; its place in the generation goes with it."""
         member = self.members.get(member_id)
         if member is not None:
-            self._remove(member)
+            self.story.note(now, told.no_room(member, self.settings.max_size))
+            self._remove(member, now)
 
-    def _remove(self, member: Member) -> None:
+    def _remove(self, member: Member, now: int) -> None:
+        self.story.gone(now, member.client_id)
         self._fail_join(member, ErrorCode.UNKNOWN_MEMBER_ID, member_id="")
         self._fail_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
         self.remove(member)
@@ -582,9 +579,3 @@ _TRANSITIONS: dict[tuple[GroupState, GroupState], Callable[[Group, int], None] |
     (COMPLETING, DEAD): Group._bury,
     (STABLE, DEAD): Group._bury,
 }
-
-
-def _why(request: JoinRequest, what: str) -> str:
-    """Say what a member did, with its own reason."""
-    name = request.member_id or request.new_member_id
-    return f"{name} {what}: {request.reason}" if request.reason else f"{name} {what}"

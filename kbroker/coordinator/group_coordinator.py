@@ -30,10 +30,12 @@ from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import (
     JoinAnswer,
     JoinRequest,
+    Leaving,
     SyncAnswer,
 )
 from kbroker.coordinator.group_keeper import GroupKeeper
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
+from kbroker.coordinator.group_sentences import MIGRATED
 from kbroker.coordinator.mixed_group import MixedGroup
 from kbroker.coordinator.offsets_records import commit_key, commit_value
 from kbroker.coordinator.topic_log import Record, Records
@@ -206,18 +208,18 @@ class GroupCoordinator(GroupKeeper):
             return ErrorCode.UNKNOWN_MEMBER_ID if error is ErrorCode.NONE else error
         return group.heartbeat(member_id, group_instance_id, generation_id, self._clock())
 
-    def leave(self, group_id: str, identities: Sequence[tuple[str, str | None]]) -> tuple[ErrorCode, list[ErrorCode]]:
-        """LeaveGroup for members as (member id, instance id): the whole request's error, and each member's."""
+    def leave(self, group_id: str, leaving: Sequence[Leaving]) -> tuple[ErrorCode, list[ErrorCode]]:
+        """LeaveGroup: the whole request's error, and each member's."""
         group, error = self._find(group_id)
         if error is not ErrorCode.NONE:
             return error, []
         if group is None:
-            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(identities)
+            return ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID] * len(leaving)
         if isinstance(group, MixedGroup):
-            errors = [group.leave_classic(member_id, instance_id) for member_id, instance_id in identities]
+            errors = [group.leave_classic(each, self._clock()) for each in leaving]
             self._write_changes(group)
             return ErrorCode.NONE, errors
-        errors, instructions = group.leave(identities, self._clock())
+        errors, instructions = group.leave(leaving, self._clock())
         self._carry_out(group, instructions)
         return ErrorCode.NONE, errors
 
@@ -254,6 +256,7 @@ class GroupCoordinator(GroupKeeper):
                 raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} is a classic group with members")
             group.take_over(former)
             group.start(self._clock())
+            group.story.note(self._clock(), MIGRATED)
             log.info("group %s: its %d members go on in the newer protocol", group_id, len(group.members))
             self._carry_out(former, former.dissolve(self._clock()))
         self._turn_into(former, group)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kbroker.coordinator.member import Protocols
 from kbroker.protocol.errors import ErrorCode
@@ -29,6 +30,16 @@ class JoinRequest:
     """Version 9 on (KIP-814)."""
     reason: str = ""
     """Why the member joins, in its words (version 8 on, KIP-800)."""
+
+
+class Leaving(NamedTuple):
+    """One of the members that a LeaveGroup request takes out."""
+
+    member_id: str
+    """Empty: whoever has the instance id."""
+    group_instance_id: str | None
+    reason: str = ""
+    """In the member's words, or those of who removes it (version 5 on, KIP-800)."""
 
 
 @dataclass(frozen=True, slots=True)

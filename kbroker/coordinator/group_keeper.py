@@ -21,6 +21,8 @@ from kbroker.coordinator.consumer_group import ConsumerSettings
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import AnswerJoin, AnswerSync, GroupSettings, Instruction, WriteGroup
 from kbroker.coordinator.group_offsets import Key
+from kbroker.coordinator.group_sentences import CAME_HERE, MOVED_AWAY
+from kbroker.coordinator.group_story import GroupStories, Rebalance
 from kbroker.coordinator.group_timers import GroupTimers
 from kbroker.coordinator.loading import load, make_groups
 from kbroker.coordinator.mixed_group import MixedGroup
@@ -80,7 +82,8 @@ class GroupKeeper:
             config.group_consumer_heartbeat_interval_ms,
             config.group_consumer_max_size,
         )
-        self._maker = GroupMaker(self.settings, consumer_settings, replicas.metadata)
+        self._stories = GroupStories(config.group_history_size)
+        self._maker = GroupMaker(self.settings, consumer_settings, replicas.metadata, self._stories)
         self._groups: dict[str, AnyGroup] = {}
         """Of all owned partitions."""
         self._timers: GroupTimers[AnyGroup] = GroupTimers(clock, self._tick)
@@ -127,6 +130,8 @@ class GroupKeeper:
         now = self._clock()
         self._groups.update(owned.groups)
         for group in owned.groups.values():
+            if group.story.rebalances:
+                group.story.note(now, CAME_HERE, outcome="")
             if isinstance(group, MixedGroup):
                 group.start(now)
                 self._timers.schedule(group)
@@ -138,6 +143,7 @@ class GroupKeeper:
         for group_id, group in owned.groups.items():
             if self._groups.get(group_id) is group:
                 del self._groups[group_id]
+            group.story.moved_away(now, MOVED_AWAY)
             self._end(group, now)
 
     # --- finding a group --------------------------------------------------------------------------------------
@@ -149,6 +155,10 @@ class GroupKeeper:
     def status(self, group_id: str) -> ErrorCode:
         """Return why this broker cannot speak for the group now (15, 14, 16), or NONE."""
         return self._owned.find(group_id)[1]
+
+    def history(self, group_id: str) -> tuple[list[Rebalance], int]:
+        """Return what this broker tells of a group's rebalances, and how far its clock is behind the wall's."""
+        return self._stories.told(group_id), self._replicas.clock() - self._clock()
 
     def _find(self, group_id: str, empty_is_valid: bool = False) -> tuple[AnyGroup | None, ErrorCode]:
         """Return the group if it is here; the error is NONE when this broker would have it if it existed."""

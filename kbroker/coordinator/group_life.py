@@ -18,7 +18,8 @@ from kbroker.coordinator.group_events import (
     SyncAnswer,
     WriteGroup,
 )
-from kbroker.coordinator.group_offsets import GroupOffsets
+from kbroker.coordinator.group_offsets import CommittedOffset, GroupOffsets, Key
+from kbroker.coordinator.group_story import GroupStory
 from kbroker.coordinator.member import NEVER, Member, Protocols
 from kbroker.coordinator.membership import Membership
 from kbroker.coordinator.offsets_records import group_key
@@ -61,11 +62,23 @@ class StaticMemberWrite:
     can_skip_assignment: bool
 
 
+def _commit_timestamp(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp
+
+
 class GroupLife(Membership):
     """A group without the decisions."""
 
-    def __init__(self, group_id: str, settings: GroupSettings, now: int, partition: int = 0) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        settings: GroupSettings,
+        now: int,
+        partition: int = 0,
+        story: GroupStory | None = None,
+    ) -> None:
         super().__init__()
+        self.story = GroupStory(group_id) if story is None else story
         self.group_id = group_id
         self.partition = partition
         """Of __consumer_offsets: where its records are."""
@@ -116,6 +129,18 @@ class GroupLife(Membership):
     def tombstones(self) -> list[Record]:
         """Return what removes an Empty group from the log, its offsets apart."""
         return [(group_key(self.group_id), None)] if self.generation_id > 0 else []  # without generations: no record
+
+    def expired_offsets(self, now: int, retention_ms: int) -> list[Key]:
+        """Return the partitions whose offsets nobody has had use of for the retention time."""
+        if self.protocol_type is None:
+            return self.offsets.expired(now, retention_ms, _commit_timestamp)
+        if self.state is EMPTY:
+            since = self.state_since
+            base = _commit_timestamp if since is None else lambda committed: since
+            return self.offsets.expired(now, retention_ms, base)
+        if self.state is STABLE and self.is_consumer_group and self.subscribed_topics is not None:
+            return self.offsets.expired(now, retention_ms, _commit_timestamp, self.subscribed_topics.__contains__)
+        return []
 
     # --- answers ----------------------------------------------------------------------------------------------
 

@@ -10,10 +10,11 @@ to join again whenever it has a step to take towards its target.
 from __future__ import annotations
 
 from kbroker.coordinator import consumer_records as records
+from kbroker.coordinator import group_sentences as told
 from kbroker.coordinator.consumer_group import ConsumerGroup, TargetAssignment
 from kbroker.coordinator.consumer_member import ClassicMembership, ConsumerMember, MemberState, Partitions
 from kbroker.coordinator.group import Group
-from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
+from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, Leaving, SyncAnswer
 from kbroker.coordinator.member import Member
 from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
@@ -39,7 +40,7 @@ class MixedGroup(ConsumerGroup):
         if not request.member_id and request.group_instance_id is None and request.requires_member_id:
             return JoinAnswer(ErrorCode.MEMBER_ID_REQUIRED, request.new_member_id)
         subscription = _subscription(request.protocols[0][1])
-        member = self._admit_classic(request)
+        member = self._admit_classic(request, now)
         before = member.subscription()
         is_new = member.member_id not in self.target.members
         changed_from = (member.topic_names, member.rack_id)
@@ -50,8 +51,12 @@ class MixedGroup(ConsumerGroup):
         member.classic = ClassicMembership(request.session_timeout_ms, request.protocols)
         if is_new or member.subscription() != before:
             self._out.append(records.member_metadata(self.group_id, member))
-        is_changed = is_new or changed_from != (member.topic_names, member.rack_id)
-        self._advance(member, is_changed, self._owned(subscription), now)
+        why = None
+        if is_new:
+            why = self._told_of_new(member, now, request.reason)
+        elif changed_from != (member.topic_names, member.rack_id):
+            why = told.subscribed_anew(member, request.reason)
+        self._advance(member, why, self._owned(subscription), now)
         return JoinAnswer(ErrorCode.NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, common[0], leader="")
 
     def sync_classic(
@@ -73,15 +78,16 @@ class MixedGroup(ConsumerGroup):
         self._heard_of(member, now)
         return ErrorCode.REBALANCE_IN_PROGRESS if self._has_a_step_to_take(member) else ErrorCode.NONE
 
-    def leave_classic(self, member_id: str, instance_id: str | None) -> ErrorCode:
+    def leave_classic(self, leaving: Leaving, now: int) -> ErrorCode:
         """One of a LeaveGroup's members; an empty member id removes whoever has the instance id."""
+        member_id, instance_id, reason = leaving
         try:
             known_id = member_id or self.static_members.get(instance_id or "", "")
             member = self.member(known_id, instance_id)
         except KafkaError as error:
             return error.code
-        self._remove(member)
-        self._bump()
+        self._remove(member, now)
+        self._bump(now, told.left(member, reason))
         return ErrorCode.NONE
 
     def _common_protocols(self, request: JoinRequest) -> list[str]:
@@ -95,11 +101,11 @@ class MixedGroup(ConsumerGroup):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         return names
 
-    def _admit_classic(self, request: JoinRequest) -> ConsumerMember:
+    def _admit_classic(self, request: JoinRequest, now: int) -> ConsumerMember:
         instance_id = request.group_instance_id
         former_id = None if instance_id is None else self.static_members.get(instance_id)
         if former_id is not None and not request.member_id:
-            return self._replace_static_member(self.members[former_id], request.new_member_id)
+            return self._replace_static_member(self.members[former_id], request.new_member_id, now)
         if former_id is not None and former_id != request.member_id:
             raise KafkaError(ErrorCode.FENCED_INSTANCE_ID)
         known = self.members.get(request.member_id)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_coordinator import new_member_id
-from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, SyncAnswer
+from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, Leaving, SyncAnswer
 from kbroker.coordinator.group_life import GroupState
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import CLUSTER, DELETE, DESCRIBE, GROUP, READ, each, inside, on_group
@@ -145,17 +145,20 @@ def heartbeat(services: Services, ctx: RequestContext, request: HeartbeatRequest
 def leave_group(services: Services, ctx: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Let members go; before version 3 just one, whose error is the whole answer's."""
     if ctx.api_version < FIRST_LEAVE_MANY:
-        error, errors = services.groups.leave(request.group_id, [(request.member_id, None)])
+        error, errors = services.groups.leave(request.group_id, [Leaving(request.member_id, None)])
         return LeaveGroupResponse(error_code=errors[0] if errors else error)
-    leaving = [(member.member_id, member.group_instance_id) for member in request.members]
+    leaving = [
+        Leaving(member.member_id, member.group_instance_id, (member.reason or "")[:MAX_REASON])
+        for member in request.members
+    ]
     error, errors = services.groups.leave(request.group_id, leaving)
     return LeaveGroupResponse(
         error_code=error,
         members=[
             LeaveGroupResponse.MemberResponse(
-                member_id=member_id, group_instance_id=instance_id, error_code=member_error
+                member_id=each.member_id, group_instance_id=each.group_instance_id, error_code=member_error
             )
-            for (member_id, instance_id), member_error in zip(leaving, errors, strict=False)
+            for each, member_error in zip(leaving, errors, strict=False)
         ],
     )
 
@@ -168,7 +171,7 @@ def describe_groups(
     services: Services, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Describe state and members; a group that does not exist is Dead."""
-    describe = partial(_describe, services)
+    describe = partial(_describe_with_history if request.include_history else _describe, services)
     operations = request.include_authorized_operations
     return in_turns(describe_each(DescribeGroupsResponse, ctx, request.groups, describe, operations))
 
@@ -218,6 +221,25 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
         ],
         last_rebalance=group.last_rebalance,
     )
+
+
+def _describe_with_history(services: Services, group_id: str) -> DescribedGroup:
+    """Describe a group and tell its rebalances, of either protocol, also from before another broker took over."""
+    described = _describe(services, group_id)
+    rebalances, behind_ms = services.groups.history(group_id)
+    described.history = [
+        DescribeGroupsResponse.GroupRebalance(
+            timestamp_ms=each.began_at + behind_ms,
+            duration_ms=-1 if each.ended_at is None else each.ended_at - each.began_at,
+            generation_id=each.generation_id,
+            member_count=each.members,
+            reasons=each.all_reasons(),
+            outcome=each.outcome,
+            advice=each.advice,
+        )
+        for each in rebalances
+    ]
+    return described
 
 
 @handles(ListGroupsRequest, inside("what may not be described is not listed"))

@@ -168,6 +168,8 @@ class DescribeGroupsRequest(Message):
 
     groups: Array[Str]
     include_authorized_operations: Bool = since(3, default=False)
+    # Whether `history` is wanted; our own tag, as the ones below.
+    include_history: Bool = since(5, default=False, tag=10_000, ignorable=True)
 
 
 @response(to=DescribeGroupsRequest)
@@ -187,6 +189,10 @@ class DescribeGroupsResponse(Message):
         authorized_operations: Int32 = since(3, default=-2147483648)
         # Why the group rebalanced last, for who asks; a tag that Kafka does not have, so that its clients pass over it.
         last_rebalance: Str = since(5, default="", tag=10_000, ignorable=True)
+        # What this broker tells of the group's rebalances, for who wants it; None: it does not tell.
+        history: NullableArray[DescribeGroupsResponse.GroupRebalance] = since(
+            5, default=None, tag=10_001, ignorable=True
+        )
 
     class DescribedGroupMember(Struct):
         member_id: Str
@@ -195,6 +201,15 @@ class DescribeGroupsResponse(Message):
         client_host: Str
         member_metadata: Bytes
         member_assignment: Bytes
+
+    class GroupRebalance(Struct):
+        timestamp_ms: Int64
+        duration_ms: Int64
+        generation_id: Int32
+        member_count: Int32
+        reasons: Array[Str]
+        outcome: Str
+        advice: Array[Str]
 
 
 @request(key=16, versions="0-5", flexible="3+")

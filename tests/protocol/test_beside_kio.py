@@ -44,13 +44,13 @@ def kio_class(message_type: type[Message], version: int) -> Any:
         return None
 
 
-OUR_OWN = "last_rebalance"
-"""A tagged field that others pass over."""
+OUR_OWN = {"last_rebalance", "include_history", "history"}
+"""Tagged fields that others pass over."""
 
 
 def pairs(struct_type: type[Struct], theirs: Any, version: int) -> list[tuple[Field, Any]]:
     """Our fields beside kio's."""
-    ours = [item for item in schema_of(struct_type).fields if version in item.versions and item.name != OUR_OWN]
+    ours = [item for item in schema_of(struct_type).fields if version in item.versions and item.name not in OUR_OWN]
     return list(zip(ours, dataclasses.fields(theirs), strict=True))
 
 

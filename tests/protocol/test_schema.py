@@ -25,15 +25,17 @@ OLDEST_VERSION = {
 ADDED_AFTER_3_9 = {
     ("ConsumerGroupHeartbeatRequest", "subscribed_topic_regex"),
     ("ConsumerGroupDescribeResponse", "member_type"),
+    ("DescribeGroupsRequest", "include_history"),
     ("DescribeGroupsResponse", "last_rebalance"),
+    ("DescribeGroupsResponse", "history"),
     ("EndTxnResponse", "producer_id"),
     ("EndTxnResponse", "producer_epoch"),
     ("TransactionLogValue", "previous_producer_id"),
     ("TransactionLogValue", "next_producer_id"),
     ("TransactionLogValue", "client_transaction_version"),
 }
-"""Version 1 of the first two APIs is Kafka 4's; today's clients use them only with it. The third is our own tag. What
-belongs to transactions is Kafka 4's, for an epoch for each of them (KIP-890).
+"""Version 1 of the first two APIs is Kafka 4's; today's clients use them only with it. Of DescribeGroups it is our own
+tags. What belongs to transactions is Kafka 4's, for an epoch for each of them (KIP-890).
 """
 
 NEWEST_AFTER_3_9 = {0: 12, 26: 5, 28: 5, 68: 1, 69: 1}

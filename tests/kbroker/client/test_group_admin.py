@@ -73,3 +73,29 @@ async def test_a_group_of_the_newer_protocol_is_described_too(broker: BrokerProc
             assert (group.type, group.epoch) == ("consumer", consumer.group_metadata().generation_id)
             (one,) = group.members
             assert one.assignment == one.target == tuple(keys(topic_name, 0, 1, 2))
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+async def test_the_history_of_a_group_tells_who_came_and_went(
+    broker: BrokerProcess, topic_name: str, protocol: str
+) -> None:
+    async with Admin(broker.bootstrap) as admin:
+        await admin.create_topic(topic_name, 3, 1)
+        assert await admin.group_history(topic_name) == ()
+        async with member(broker.bootstrap, topic_name, group_protocol=protocol, client_id="me") as consumer:
+            await consumer.subscribe([topic_name])
+            await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
+        first, *_, last = await admin.group_history(topic_name)
+        assert "joined" in first.reasons[0]
+        assert "me" in first.reasons[0]
+        assert first.members == 1
+        assert " left" in last.reasons[-1]
+        assert last.outcome == "nobody is in the group any more"
+        assert last.duration_ms is not None
+
+
+@pytest.mark.slow
+async def test_kafkas_brokers_are_said_to_tell_nothing(kafka_bootstrap: str) -> None:
+    async with Admin(kafka_bootstrap) as admin:
+        with pytest.raises(errors.UnsupportedVersionError, match="kbroker's do, Kafka's do not"):
+            await admin.group_history("any")

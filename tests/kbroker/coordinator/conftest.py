@@ -33,6 +33,7 @@ class Coordinated:
         self.config = SimpleNamespace(
             group_initial_rebalance_delay_ms=0,
             group_max_size=100,
+            group_history_size=100,
             group_min_session_timeout_ms=6000,
             group_max_session_timeout_ms=1_800_000,
             offsets_topic_num_partitions=PARTITIONS,

@@ -12,6 +12,7 @@ from kbroker.coordinator.group_events import (
     Instruction,
     JoinAnswer,
     JoinRequest,
+    Leaving,
     SyncAnswer,
     WriteGroup,
 )
@@ -55,6 +56,7 @@ class GroupPlay:
         session_ms: int = 10_000,
         rebalance_ms: int = 60_000,
         member_id: str | None = None,
+        reason: str = "",
     ) -> None:
         """Send JoinGroup; a first one that is told to come back with an id (79) does so at once."""
         chosen = {"range": subscription("t")} if protocols is None else protocols
@@ -72,6 +74,7 @@ class GroupPlay:
             new_member_id=f"{name}-{number}",
             requires_member_id=version >= 4,
             can_skip_assignment=version >= 9,
+            reason=reason,
         )
         token = ("join", name)
         self.open.append(token)
@@ -101,9 +104,9 @@ class GroupPlay:
         self.tell([])
         return error
 
-    def leave(self, name: str, instance: str | None = None) -> None:
-        identity = ("", instance) if instance is not None else (self.ids.get(name, ""), None)
-        errors, instructions = self.group.leave([identity], self.now)
+    def leave(self, name: str, instance: str | None = None, reason: str = "") -> None:
+        member_id = self.ids.get(name, "") if instance is None else ""
+        errors, instructions = self.group.leave([Leaving(member_id, instance, reason)], self.now)
         self.lines.append(f"{name} leaves: {errors[0].name}")
         self.tell(instructions)
 

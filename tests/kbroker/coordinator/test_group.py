@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kbroker.coordinator.group import _TRANSITIONS, Group
-from kbroker.coordinator.group_events import GroupSettings, JoinRequest
+from kbroker.coordinator.group_events import GroupSettings, JoinRequest, Leaving
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.protocol.errors import ErrorCode
@@ -100,7 +100,7 @@ def test_an_instance_id_that_is_anothers_by_now_fences() -> None:
     former = play.ids.pop("a")
     play.join("a", instance="one")
     assert play.group.heartbeat(former, "one", 1, play.now) is ErrorCode.FENCED_INSTANCE_ID
-    errors, _ = play.group.leave([(former, "one")], play.now)
+    errors, _ = play.group.leave([Leaving(former, "one")], play.now)
     assert errors == [ErrorCode.FENCED_INSTANCE_ID]
 
 
@@ -162,7 +162,7 @@ def test_the_group_knows_why_it_rebalanced_last() -> None:
     assert "joined" in play.group.last_rebalance
     gone = next(iter(play.group.members))
     play.leave("a")
-    assert play.group.last_rebalance == f"{gone} left"
+    assert play.group.last_rebalance == f"{gone} (host) left"
 
 
 def test_a_new_member_may_wait_five_minutes_for_its_first_generation() -> None:

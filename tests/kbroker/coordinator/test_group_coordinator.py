@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_coordinator import new_member_id
+from kbroker.coordinator.group_events import Leaving
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.offsets_records import group_key, read_group, read_key
@@ -67,7 +68,7 @@ async def test_requests_to_those_who_cannot_answer_are_refused(tmp_path: Path) -
     assert groups.heartbeat("g", "m", None, 1) is ErrorCode.NOT_COORDINATOR
     assert (await coordinated.join("g")).error is ErrorCode.NOT_COORDINATOR
     assert (await coordinated.join("")).error is ErrorCode.INVALID_GROUP_ID
-    assert groups.leave("g", [("m", None)]) == (ErrorCode.NOT_COORDINATOR, [])
+    assert groups.leave("g", [Leaving("m", None)]) == (ErrorCode.NOT_COORDINATOR, [])
     assert await coordinated.commit("g", (KEY, OFFSET)) is ErrorCode.NOT_COORDINATOR
     assert (await groups.delete_groups(["g"])) == {"g": ErrorCode.NOT_COORDINATOR}
     assert (await groups.delete_offsets("g", [KEY]))[0] is ErrorCode.NOT_COORDINATOR
@@ -75,7 +76,7 @@ async def test_requests_to_those_who_cannot_answer_are_refused(tmp_path: Path) -
     assert (await coordinated.join("g", session_timeout_ms=5999)).error is ErrorCode.INVALID_SESSION_TIMEOUT
     assert (await coordinated.join("g", "unknown")).error is ErrorCode.UNKNOWN_MEMBER_ID
     assert groups.heartbeat("g", "m", None, 1) is ErrorCode.UNKNOWN_MEMBER_ID
-    assert groups.leave("g", [("m", None)]) == (ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID])
+    assert groups.leave("g", [Leaving("m", None)]) == (ErrorCode.NONE, [ErrorCode.UNKNOWN_MEMBER_ID])
     await coordinated.close()
 
 
@@ -141,7 +142,7 @@ async def test_an_empty_group_is_deleted_with_its_offsets(coordinated: Coordinat
         "g": ErrorCode.NON_EMPTY_GROUP,
         "none": ErrorCode.GROUP_ID_NOT_FOUND,
     }
-    assert coordinated.groups.leave("g", [(joined.member_id, None)]) == (ErrorCode.NONE, [ErrorCode.NONE])
+    assert coordinated.groups.leave("g", [Leaving(joined.member_id, None)]) == (ErrorCode.NONE, [ErrorCode.NONE])
     assert await coordinated.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
     tombstones = [record.key for record in coordinated.records("g") if record.value is None]
     assert [read_key(key or b"") for key in tombstones] == [("g", "t", 0), "g"]
@@ -177,7 +178,7 @@ async def test_a_machine_that_slept_does_not_let_offsets_expire_early_after_a_re
     joined = await coordinated.stable("g")
     await coordinated.commit("g", (KEY, OFFSET), member=joined)
     coordinated.ahead_ms = 70_000  # more than the retention
-    coordinated.groups.leave("g", [(joined.member_id, None)])
+    coordinated.groups.leave("g", [Leaving(joined.member_id, None)])
     coordinated.now, coordinated.ahead_ms = coordinated.now + coordinated.ahead_ms, 0
     await coordinated.restart()
     await coordinated.groups.expire_offsets()
@@ -196,7 +197,7 @@ async def test_offsets_expire_and_the_group_with_them(coordinated: Coordinated) 
     joined = await coordinated.stable("g")
     await coordinated.commit("g", (KEY, OFFSET), member=joined)
     await coordinated.commit("simple", (KEY, CommittedOffset(1, commit_timestamp=coordinated.now + 30_000)))
-    coordinated.groups.leave("g", [(joined.member_id, None)])
+    coordinated.groups.leave("g", [Leaving(joined.member_id, None)])
     coordinated.now += 59_999
     await coordinated.groups.expire_offsets()
     assert len(coordinated.groups.groups()[0]) == 2

@@ -14,6 +14,7 @@ from kbroker.coordinator.consumer_group import ConsumerGroup, ConsumerHeartbeat,
 from kbroker.coordinator.group_events import GroupSettings
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
+from kbroker.coordinator.group_story import GroupStories
 from kbroker.coordinator.loading import load, make_groups
 from kbroker.coordinator.offsets_records import commit_key, commit_value, group_key, group_value
 from kbroker.protocol.messages.internal_topics import GroupMetadataValue
@@ -23,7 +24,7 @@ from kbroker.segment.log import AppendOrigin, Log
 from tests.fixtures.data_path import TOPIC, Played
 
 KEY = ("t", 0)
-MAKER = GroupMaker(GroupSettings(), ConsumerSettings(), MetadataCache())
+MAKER = GroupMaker(GroupSettings(), ConsumerSettings(), MetadataCache(), GroupStories(5))
 
 
 def value(offset: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -186,3 +187,23 @@ async def test_every_version_of_delete_removes_groups_without_members(ask: Ask, 
     await ask(LeaveGroupRequest(group_id=group, member_id=joined.member_id), 2)
     assert await delete() == [ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND]
     assert await delete() == [ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.GROUP_ID_NOT_FOUND]
+
+
+async def test_the_rebalances_of_a_group_are_told_to_who_asks(ask: Ask, group: str) -> None:
+    joined = await join(ask, group, reason="a first one")
+    await sync(ask, group, joined)
+    leaving = Identity(member_id=joined.member_id, reason="enough of it")
+    await ask(LeaveGroupRequest(group_id=group, members=[leaving]), 5)
+    plain = (await ask(DescribeGroupsRequest(groups=[group]), 5)).groups[0]
+    assert plain.history is None
+    asked = DescribeGroupsRequest(groups=[group, f"{group}-none"], include_history=True)
+    told, nothing = (await ask(asked, 5)).groups
+    assert nothing.history == []
+    first, second = told.history
+    assert first.reasons[0].endswith("joined: a first one")
+    assert (first.generation_id, first.member_count) == (1, 1)
+    assert first.duration_ms >= 0
+    assert second.reasons[0].endswith("left: enough of it")
+    assert second.outcome == "nobody is in the group any more"
+    assert abs(second.timestamp_ms - time.time() * 1000) < 600_000, "by the clock on the wall"
+    assert (await ask(asked, 4)).groups[0].history is None, "versions before 5 have no place for it here"
