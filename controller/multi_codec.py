@@ -13,12 +13,14 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kbroker.controller.znode_access import ACLS, AclEntry, acl_of
 from kbroker.controller.znode_operations import (
     BadVersion,
     Check,
     Create,
     NodeExists,
     NoNode,
+    NotAllowed,
     NotEmpty,
     Operation,
     Outcome,
@@ -38,7 +40,6 @@ _INT = struct.Struct("!i")
 _STAT = struct.Struct("!qqqqiiiqiiq")
 _END = _HEADER.pack(-1, True, -1)
 _NO_LENGTH = _INT.pack(-1)
-_OPEN_ACL = _INT.pack(1) + _INT.pack(31) + _INT.pack(5) + b"world" + _INT.pack(6) + b"anyone"
 _CREATE_HEADER, _DELETE_HEADER, _SET_HEADER, _CHECK_HEADER = (
     _HEADER.pack(kind, False, -1) for kind in (_CREATE, _DELETE, _SET_DATA, _CHECK)
 )
@@ -46,6 +47,7 @@ _ERRORS: dict[int, type[ZnodeError]] = {
     0: RolledBack,
     -2: RolledBack,
     -101: NoNode,
+    -102: NotAllowed,
     -103: BadVersion,
     -110: NodeExists,
     -111: NotEmpty,
@@ -61,11 +63,19 @@ def _buffer(data: bytes | None) -> bytes:
     return _NO_LENGTH if data is None else _INT.pack(len(data)) + data
 
 
-def encoded_size(operation: Operation) -> int:
-    """How many bytes an operation takes in a multi, without the chroot."""
+def _acl(entries: Sequence[AclEntry]) -> bytes:
+    encoded = [_INT.pack(each.permissions) + _text(each.scheme) + _text(each.id) for each in entries]
+    return _INT.pack(len(entries)) + b"".join(encoded)
+
+
+_ACLS: dict[tuple[AclEntry, ...], bytes] = {entries: _acl(entries) for entries in ACLS}
+
+
+def encoded_size(operation: Operation, is_protected: bool = False) -> int:
+    """How many bytes an operation takes in a multi, without the chroot; a few more where nodes are protected."""
     path = _HEADER.size + _INT.size + len(operation.path.encode())
     if isinstance(operation, Create):
-        return path + _INT.size + len(operation.data or b"") + len(_OPEN_ACL) + _INT.size
+        return path + _INT.size + len(operation.data or b"") + len(_acl_for(operation, is_protected)) + _INT.size
     if isinstance(operation, SetData):
         return path + _INT.size + len(operation.data or b"") + _INT.size
     return path + _INT.size
@@ -88,11 +98,16 @@ def multis(operations: Sequence[Operation], group: int = 1, reserved: int = 0) -
         yield operations[first:]
 
 
-def _encode(operation: Operation, chroot: str) -> bytes:
+def _acl_for(operation: Create, is_protected: bool) -> bytes:
+    return _ACLS[acl_of(operation.path, is_protected)]
+
+
+def _encode(operation: Operation, chroot: str, is_protected: bool) -> bytes:
     path = _text(chroot + operation.path)
     if isinstance(operation, Create):
         flags = (1 if operation.ephemeral else 0) | (2 if operation.sequential else 0)
-        return _CREATE_HEADER + path + _buffer(operation.data) + _OPEN_ACL + _INT.pack(flags)
+        acl = _acl_for(operation, is_protected)
+        return _CREATE_HEADER + path + _buffer(operation.data) + acl + _INT.pack(flags)
     if isinstance(operation, SetData):
         return _SET_HEADER + path + _buffer(operation.data) + _INT.pack(operation.version)
     header = _CHECK_HEADER if isinstance(operation, Check) else _DELETE_HEADER
@@ -104,15 +119,17 @@ class Multi:
 
     type = 14
 
-    def __init__(self, operations: Sequence[Operation], chroot: str = "") -> None:
+    def __init__(self, operations: Sequence[Operation], chroot: str = "", is_protected: bool = False) -> None:
         self._operations = operations
         self._chroot = chroot
+        self._is_protected = is_protected
 
     @property
     def size(self) -> int:
         """Bytes of the request's body."""
         chroots = len(self._operations) * len(self._chroot.encode())
-        return sum(map(encoded_size, self._operations)) + chroots + len(_END)
+        sizes = (encoded_size(operation, self._is_protected) for operation in self._operations)
+        return sum(sizes) + chroots + len(_END)
 
     @property
     def path(self) -> str:
@@ -122,7 +139,8 @@ class Multi:
 
     def serialize(self) -> bytes:
         """The request's body."""
-        return b"".join([_encode(operation, self._chroot) for operation in self._operations]) + _END
+        chroot, is_protected = self._chroot, self._is_protected
+        return b"".join([_encode(operation, chroot, is_protected) for operation in self._operations]) + _END
 
     def deserialize(self, data: bytes, position: int) -> list[Outcome]:
         """The answer's outcomes."""
@@ -160,13 +178,16 @@ class ReadData:
         return b"".join([header + _text(path) + b"\0" for path in self._paths]) + _END
 
     def deserialize(self, data: bytes, position: int) -> list[Any]:
-        """The nodes, in the order asked for."""
+        """The nodes, in the order asked for. Raises NotAllowed: what may not be read is not what is not there."""
         results: list[Any] = []
-        for _ in self._paths:
+        for path in self._paths:
             kind, _, _ = _HEADER.unpack_from(data, position)
             position += _HEADER.size
             if kind == -1:
+                (code,) = _INT.unpack_from(data, position)
                 position += _INT.size
+                if _ERRORS.get(code) is NotAllowed:
+                    raise NotAllowed(path)
                 results.append(self._missing())
             else:
                 result, position = self._read(data, position)

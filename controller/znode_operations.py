@@ -116,6 +116,17 @@ class NotEmpty(ZnodeError):
     """The node to be removed has children."""
 
 
+class NotAllowed(ZnodeError):
+    """The node's ACL names others."""
+
+    def __str__(self) -> str:
+        """In one line, since nobody can go on from here: what to do."""
+        return (
+            f"ZooKeeper does not allow it at {', '.join(map(str, self.args))}: the node's ACL names others. Brokers "
+            "whose nodes are protected (zookeeper.set.acl) all log in at ZooKeeper under the same name"
+        )
+
+
 class RolledBack(ZnodeError):
     """This operation was fine, but another one of the same multi failed, so neither happened."""
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 import ssl
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ from kazoo.exceptions import (
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -37,19 +39,23 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
+from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, Id
 
 from kbroker.controller import multi_codec
 from kbroker.controller.acl_store import AclStore
 from kbroker.controller.broker_store import BrokerStore
 from kbroker.controller.controller_store import ControllerStore
+from kbroker.controller.handover import Handover, Reply
+from kbroker.controller.znode_access import ZooKeeperAccess, acl_of
 from kbroker.controller.znode_operations import (
     ANY_VERSION,
     BadVersion,
     NodeExists,
     NoNode,
+    NotAllowed,
     NotEmpty,
     Operation,
     Outcome,
@@ -62,6 +68,7 @@ from kbroker.controller.znode_operations import (
     ZooKeeperUnreachable,
 )
 from kbroker.protocol.distribution import Distribution
+from kbroker.security.digest_md5 import DigestError, DigestMd5
 
 log = logging.getLogger(__name__)
 
@@ -87,60 +94,8 @@ _ERRORS: dict[type[KazooException], type[ZnodeError]] = {
     NodeExistsError: NodeExists,
     BadVersionError: BadVersion,
     NotEmptyError: NotEmpty,
+    NoAuthError: NotAllowed,
 }
-
-
-class _Reply:
-    """What kazoo fills in on its thread, and the future on the loop that gets it."""
-
-    __slots__ = ("future", "session")
-
-    def __init__(self, session: _Handover, future: asyncio.Future[Any]) -> None:
-        self.session = session
-        self.future = future
-
-    def set(self, value: Any) -> None:
-        self.session.put(self._resolve, value)
-
-    def set_exception(self, error: BaseException) -> None:
-        self.session.put(self._reject, error)
-
-    def _resolve(self, value: Any) -> None:
-        if not self.future.done():
-            self.future.set_result(value)
-
-    def _reject(self, error: BaseException) -> None:
-        if not self.future.done():
-            self.future.set_exception(error)
-
-
-class _Handover:
-    """Calls from kazoo's threads to the loop, in order; one wake-up for all that wait."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._calls: deque[tuple[Callable[[Any], None], Any]] = deque()
-        self._lock = threading.Lock()
-        self._is_scheduled = False
-
-    def put(self, function: Callable[[Any], None], argument: Any) -> None:
-        with self._lock:
-            self._calls.append((function, argument))
-            if self._is_scheduled:
-                return
-            self._is_scheduled = True
-        try:
-            self._loop.call_soon_threadsafe(self._run)
-        except RuntimeError:  # the loop is closed: nobody is left to hear it
-            self._calls.clear()
-
-    def _run(self) -> None:
-        with self._lock:
-            calls = list(self._calls)
-            self._calls.clear()
-            self._is_scheduled = False
-        for function, argument in calls:
-            function(argument)
 
 
 class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
@@ -193,6 +148,36 @@ class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
         return found
 
 
+class _SaslConnection(ConnectionHandler):  # type: ignore[misc]
+    """A connection of kazoo's that logs in by DIGEST-MD5; refused, it tries again like one that was lost."""
+
+    def __init__(self, kazoo: KazooClient, retry: KazooRetry, login: tuple[str, str]) -> None:
+        super().__init__(kazoo, retry, logger=kazoo.logger, sasl_options={})
+        self._login = login
+        self.problem = ""
+        """Why ZooKeeper did not let us in the last time."""
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """On kazoo's thread, before anything else is sent."""
+        user, password = self._login
+        exchange = DigestMd5(user, password, secrets.token_hex(16), "zookeeper", "zk-sasl-md5")
+        try:
+            answer = exchange.answer(self._sent(b"", 1, timeout))
+            exchange.check(self._sent(answer, 2, timeout))
+        except (ConnectionDropped, DigestError) as error:
+            self.problem = f"user {user} is not let in: {error}"
+            log.warning("ZooKeeper at %s: %s", host, self.problem)
+            raise ConnectionDropped(self.problem) from error
+        self.problem = ""
+
+    def _sent(self, token: bytes, number: int, timeout: float) -> bytes:
+        self._submit(serialization.SASL(token), timeout, number)
+        header, buffer, offset = self._read_header(timeout)
+        if header.err:
+            raise DigestError(f"error {header.err}")
+        return serialization.SASL.deserialize(buffer, offset)[0] or b""
+
+
 class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     """Everything the broker and its controller ask of ZooKeeper.
 
@@ -205,17 +190,17 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         session_timeout_ms: int = 18_000,
         connection_timeout_ms: int = 18_000,
         reads_in_flight: int | None = None,
-        tls: ssl.SSLContext | None = None,
+        access: ZooKeeperAccess | None = None,
     ) -> None:
         super().__init__()
-        self._tls = tls
+        self._access = access or ZooKeeperAccess()
         self._servers, slash, chroot = connect.partition("/")
         self._chroot = ("/" + chroot.rstrip("/")) if slash and chroot.strip("/") else ""
         self._reads_in_flight = reads_in_flight or _READS_PER_REQUEST
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
         self._kazoo: KazooClient | None = None
-        self._handover: _Handover | None = None
+        self._handover: Handover | None = None
         self._watches: dict[str, Callable[[str], None]] = {}
         self._on_watch = self._watch_fired  # one object: kazoo keeps watchers in sets
         self._established = asyncio.Event()
@@ -246,16 +231,21 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     async def connect(self) -> None:
         """Open the session and make the chroot. Raises ZooKeeperUnreachable after the connection timeout."""
         loop = asyncio.get_running_loop()
-        self._handover = _Handover(loop)
+        self._handover = Handover(loop)
         retry = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, ignore_expire=False)
-        handler = _Connections(max(1.0, self._session_timeout_ms / _ATTEMPTS_PER_SESSION / 1000), self._tls)
+        access = self._access
+        handler = _Connections(max(1.0, self._session_timeout_ms / _ATTEMPTS_PER_SESSION / 1000), access.tls)
         self._kazoo = KazooClient(
             hosts=self._servers,
             timeout=self._session_timeout_ms / 1000,
             connection_retry=retry,
             logger=_quiet_logger(),
             handler=handler,
+            auth_data=None if access.digest is None else [("digest", access.digest)],
         )
+        login = None if access.sasl is None else _SaslConnection(self._kazoo, retry.copy(), access.sasl)
+        if login is not None:
+            self._kazoo._connection = login
         self._kazoo.add_listener(self._state_changed)
         self._kazoo.start_async()
         try:
@@ -266,6 +256,8 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
             await self.close()
             if handler.problem:
                 raise ZooKeeperUnreachable(f"no TLS with ZooKeeper at {self._servers}: {handler.problem}") from None
+            if login is not None and login.problem:
+                raise ZooKeeperUnreachable(f"no log-in at ZooKeeper at {self._servers}: {login.problem}") from None
             raise ZooKeeperUnreachable(
                 f"no ZooKeeper answers at {self._servers} (tried for {self._connection_timeout_ms / 1000:g} s): "
                 f"check that it runs and that zookeeper.connect is right, or raise "
@@ -275,7 +267,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     async def _make_chroot(self) -> None:
         chroot, self._chroot = self._chroot, ""
         try:
-            if chroot and await self.exists(chroot) is None:
+            if await self.exists(chroot or "/") is None:  # also the proof that the server has let us in
                 await self.create_recursive(chroot, None)
         except NodeExists:
             return
@@ -367,7 +359,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
             assert self._handover is not None
             future = loop.create_future()
             begun = monotonic()
-            kazoo._call(request, _Reply(self._handover, future))
+            kazoo._call(request, Reply(self._handover, future))
             # kazoo does not see that a server has hung up while it writes what that server does not read any more.
             patience = loop.call_later(self._session_timeout_ms / 4000, _hang_up, kazoo) if is_large else None
             try:
@@ -475,7 +467,8 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
     async def create(self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False) -> str:
         """See Znodes."""
         flags = (_EPHEMERAL if ephemeral else 0) | (_SEQUENTIAL if sequential else 0)
-        created = await self._call(serialization.Create(self._path(path), data, OPEN_ACL_UNSAFE, flags))
+        acl = [ACL(each.permissions, Id(each.scheme, each.id)) for each in acl_of(path, self._access.is_protected)]
+        created = await self._call(serialization.Create(self._path(path), data, acl, flags))
         return str(created)[len(self._chroot) :]
 
     async def create_recursive(self, path: str, data: bytes | None) -> None:
@@ -498,7 +491,9 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
 
     async def multi(self, operations: Sequence[Operation]) -> list[Outcome]:
         """See Znodes."""
-        outcomes: list[Outcome] = await self._call(multi_codec.Multi(operations, self._chroot))
+        outcomes: list[Outcome] = await self._call(
+            multi_codec.Multi(operations, self._chroot, self._access.is_protected)
+        )
         return outcomes
 
     # --- watches ---

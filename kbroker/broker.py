@@ -35,7 +35,7 @@ from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
-from kbroker.config.shares import controller_settings, settings_of, zookeeper_tls
+from kbroker.config.shares import controller_settings, settings_of, zookeeper_access
 from kbroker.controller.features import SUPPORTED
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
@@ -169,7 +169,7 @@ class Broker:
         connect = config.zookeeper_connect or ""
         in_flight = config.zookeeper_max_in_flight_requests if IN_FLIGHT_KEY in config.properties else None
         self.zookeeper = ZooKeeper(
-            connect, config.zookeeper_session_timeout_ms, timeout_ms, in_flight, zookeeper_tls(config)
+            connect, config.zookeeper_session_timeout_ms, timeout_ms, in_flight, zookeeper_access(config)
         )
         loop = asyncio.get_running_loop()
         text = "ZooKeeper at %s does not answer yet, retrying for up to %g s"

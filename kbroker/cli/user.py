@@ -141,10 +141,15 @@ def _credential(mechanism: str, password: str, iterations: int) -> str:
 def _in_zookeeper(connect: str, work: "Callable[[ScramUsers], Awaitable[T]]") -> T:
     """Run the work on what stands in ZooKeeper."""
     from kbroker.cluster.scram_users import ScramUsers
+    from kbroker.config.jaas_file import zookeeper_login
+    from kbroker.controller.znode_access import ZooKeeperAccess
     from kbroker.controller.zookeeper import ZooKeeper as Store
 
+    login = zookeeper_login()
+    access = ZooKeeperAccess(sasl=login, is_protected=login is not None)  # as Kafka's tools do
+
     async def run() -> T:
-        store = Store(connect, SESSION_MS, SESSION_MS, None)
+        store = Store(connect, SESSION_MS, SESSION_MS, None, access)
         try:
             await store.connect()
             await store.ensure_top_level_paths()

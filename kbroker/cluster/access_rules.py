@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 
 from kbroker.config.broker_config import BrokerConfig
-from kbroker.config.shares import zookeeper_tls
+from kbroker.config.shares import zookeeper_access
 from kbroker.controller.znodes import MalformedZnode
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.security.acls import Entry, Pattern, RuleFilter
@@ -29,7 +29,7 @@ async def open_access_rules(config: BrokerConfig, zookeeper: ZooKeeper) -> Acces
         session_ms = config.authorizer_zookeeper_session_timeout_ms or config.zookeeper_session_timeout_ms
         connection_ms = config.authorizer_zookeeper_connection_timeout_ms or session_ms
         in_flight = config.authorizer_zookeeper_max_in_flight_requests
-        zookeeper = ZooKeeper(url, session_ms, connection_ms, in_flight, zookeeper_tls(config))
+        zookeeper = ZooKeeper(url, session_ms, connection_ms, in_flight, zookeeper_access(config))
         await zookeeper.connect()
     rules = AccessRules(zookeeper, authorizer, owns_zookeeper=bool(url))
     try:

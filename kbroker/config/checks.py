@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from kbroker.config.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, BrokerConfig
+from kbroker.config.jaas_file import zookeeper_login
 from kbroker.config.keys_authorizer import ACL_AUTHORIZER
 from kbroker.config.sasl import inter_broker_login, sasl_listeners
 from kbroker.protocol.config_def import ConfigError
@@ -40,8 +41,7 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
         yield "zookeeper.ssl.crl.enable=true is not supported: lists of revoked certificates are not looked at"
     if config.zookeeper_ssl_ocsp_enable:
         yield "zookeeper.ssl.ocsp.enable=true is not supported: nobody is asked whether certificates are revoked"
-    if config.zookeeper_set_acl:
-        yield "zookeeper.set.acl=true is not supported yet: znodes are made without ACLs"
+    yield from _zookeeper_access(config)
     for key, value in (
         ("create.topic.policy.class.name", config.create_topic_policy_class_name),
         ("alter.config.policy.class.name", config.alter_config_policy_class_name),
@@ -56,6 +56,18 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
     release = tuple(int(part) for part in config.inter_broker_protocol_version.split("-")[0].split(".")[:2])
     if not OLDEST_INTER_BROKER_PROTOCOL <= release <= NEWEST_INTER_BROKER_PROTOCOL:
         yield f"inter.broker.protocol.version={config.inter_broker_protocol_version}: 3.4 to 3.9 are supported"
+
+
+def _zookeeper_access(config: BrokerConfig) -> Iterator[str]:
+    digest = config.kbroker_zookeeper_digest
+    if digest is not None and not all(digest.partition(":")):
+        yield "kbroker.zookeeper.digest is not user:password"
+    has_certificate = config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location
+    if config.zookeeper_set_acl and not (has_certificate or digest or zookeeper_login()):
+        yield (
+            "zookeeper.set.acl=true needs a log-in at ZooKeeper: a context Client in the JAAS file that $KAFKA_OPTS "
+            "names, zookeeper.ssl.client.enable with zookeeper.ssl.keystore.location, or kbroker.zookeeper.digest"
+        )
 
 
 def check_broker_config(config: BrokerConfig) -> None:

@@ -307,7 +307,18 @@ class ZooKeeperKeys:
         default=None,
         doc="How long the broker tries to reach ZooKeeper at its start; unset: the session time-out.",
     )
-    zookeeper_set_acl: bool = key("zookeeper.set.acl", default=False, doc="Protect the znodes with ACLs.")
+    zookeeper_set_acl: bool = key(
+        "zookeeper.set.acl",
+        default=False,
+        doc="Whether only those who log in at ZooKeeper as this broker does may change what it makes there, and read "
+        "credentials. What exists already keeps the ACL it has.",
+    )
+    kbroker_zookeeper_digest: Password | None = key(
+        "kbroker.zookeeper.digest",
+        default=None,
+        doc="`user:password`, shown to ZooKeeper as its scheme digest; for servers without SASL. Kafka's brokers know "
+        "only SASL and certificates. Not one of Kafka's keys.",
+    )
     zookeeper_max_in_flight_requests: Int = key(
         "zookeeper.max.in.flight.requests",
         default=10,

@@ -8,14 +8,12 @@ context `<listener>.KafkaServer`, else `KafkaServer`.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
+from kbroker.config.jaas_file import jaas_contexts
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security import exchange
 from kbroker.security.jaas import (
@@ -25,7 +23,6 @@ from kbroker.security.jaas import (
     JaasError,
     LoginModule,
     parse_jaas,
-    parse_jaas_file,
 )
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.signed_tokens import SignedValidator
@@ -50,7 +47,6 @@ TOKEN_ENDPOINT_LOGINS = (
     f"{_OAUTH}OAuthBearerLoginCallbackHandler",
     f"{_OAUTH}secured.OAuthBearerLoginCallbackHandler",
 )
-_IN_KAFKA_OPTS = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,14 +209,7 @@ def _module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule:
 
 def _from_file(listener: str, mechanism: str) -> LoginModule | None:
     """Return the entry in the JAAS file, if there is one."""
-    found = _IN_KAFKA_OPTS.search(os.environ.get("KAFKA_OPTS", ""))
-    if found is None:
-        return None
-    file = Path(found[1].strip("\"'"))
-    try:
-        contexts = parse_jaas_file(file.read_text(encoding="utf-8"))
-    except (OSError, JaasError, UnicodeDecodeError) as error:
-        raise JaasError(f"the JAAS file {file} in $KAFKA_OPTS cannot be read: {error}") from None
+    contexts = jaas_contexts()
     entries = contexts.get(f"{listener.lower()}.KafkaServer") or contexts.get("KafkaServer") or []
     return next((module for module in entries if module.name == MODULES[mechanism]), None)
 

@@ -6,8 +6,10 @@ import ssl
 from typing import Any, TypeVar
 
 from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
+from kbroker.config.jaas_file import zookeeper_login
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.features import TRANSACTION_VERSION
+from kbroker.controller.znode_access import ZooKeeperAccess
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.stores import JKS, PEM, KeyStore, StoreError, TrustStore
@@ -84,6 +86,12 @@ def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
         client_auth=client_auth,
         checks_hostname=value("ssl.endpoint.identification.algorithm").lower() == "https",
     )
+
+
+def zookeeper_access(config: BrokerConfig) -> ZooKeeperAccess:
+    """Return how ZooKeeper is spoken to, and whether what is made there is protected; raises ConfigError."""
+    digest = config.kbroker_zookeeper_digest
+    return ZooKeeperAccess(zookeeper_tls(config), zookeeper_login(), digest, config.zookeeper_set_acl)
 
 
 def zookeeper_tls(config: BrokerConfig) -> ssl.SSLContext | None:

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kbroker.config.broker_config import read_broker_config
-from kbroker.config.shares import zookeeper_tls
+from kbroker.config.shares import zookeeper_access
+from kbroker.controller.znode_access import ZooKeeperAccess
 from kbroker.controller.znode_operations import ZooKeeperUnreachable
 from kbroker.controller.zookeeper import ZooKeeper
 from tests.fixtures.certificates import Authority, Identity
@@ -55,7 +56,7 @@ async def encrypted(zookeeper: ZooKeeperAddress, identity: Identity, authority: 
         await asyncio.gather(*relays, return_exceptions=True)
 
 
-def context_for(identity: Identity, authority: Authority, **more: str) -> ssl.SSLContext | None:
+def access_for(identity: Identity, authority: Authority, **more: str) -> ZooKeeperAccess:
     properties = {
         "broker.id": "1",
         "zookeeper.connect": "127.0.0.1:2181",
@@ -64,14 +65,14 @@ def context_for(identity: Identity, authority: Authority, **more: str) -> ssl.SS
         "zookeeper.ssl.truststore.location": str(authority.file),
         **more,
     }
-    return zookeeper_tls(read_broker_config(properties))
+    return zookeeper_access(read_broker_config(properties))
 
 
 async def test_a_session_lives_over_tls_and_reads_what_comes_together(
     zookeeper: ZooKeeperAddress, authority: Authority, broker_identity: Identity, client_identity: Identity
 ) -> None:
     async with encrypted(zookeeper, broker_identity, authority) as connect:
-        session = ZooKeeper(connect, 10_000, 20_000, tls=context_for(client_identity, authority))
+        session = ZooKeeper(connect, 10_000, 20_000, access=access_for(client_identity, authority))
         await session.connect()
         try:
             for path, size in (("/small", 10), ("/large", 100_000)):
@@ -88,10 +89,10 @@ async def test_a_zookeeper_that_is_not_trusted_is_told(
 ) -> None:
     elsewhere = authority.issue("zookeeper elsewhere", names=["elsewhere.example"])
     async with encrypted(zookeeper, elsewhere, authority) as connect:
-        session = ZooKeeper(connect, 10_000, 500, tls=context_for(client_identity, authority))
+        session = ZooKeeper(connect, 10_000, 500, access=access_for(client_identity, authority))
         with pytest.raises(ZooKeeperUnreachable, match=r"no TLS with ZooKeeper at .* mismatch"):
             await session.connect()
         unnamed = {"zookeeper.ssl.endpoint.identification.algorithm": ""}
-        session = ZooKeeper(connect, 10_000, 20_000, tls=context_for(client_identity, authority, **unnamed))
+        session = ZooKeeper(connect, 10_000, 20_000, access=access_for(client_identity, authority, **unnamed))
         await session.connect()
         await session.close()

@@ -78,3 +78,15 @@ def test_what_must_not_be_ignored_is_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigError) as raised:
         read_broker_config({**MINIMAL, key: value})
     assert key.rpartition(".")[0] in str(raised.value)
+
+
+def test_nodes_are_protected_only_by_who_logs_in_at_zookeeper() -> None:
+    protected = {**MINIMAL, "zookeeper.set.acl": "true"}
+    with pytest.raises(ConfigError, match="needs a log-in at ZooKeeper"):
+        read_broker_config({**protected, "zookeeper.ssl.keystore.location": "/mine.pem"})  # and no TLS to show it
+    read_broker_config({**protected, "kbroker.zookeeper.digest": "kafka:secret"})
+    over_tls = {"zookeeper.ssl.client.enable": "true", "zookeeper.ssl.keystore.location": "/mine.pem"}
+    read_broker_config({**protected, **over_tls})
+    with pytest.raises(ConfigError, match="not user:password") as raised:
+        read_broker_config({**protected, "kbroker.zookeeper.digest": "secret"})
+    assert "secret" not in str(raised.value).replace("not user:password", "")
