@@ -38,7 +38,7 @@ class Accumulator:
         self.used = 0
         """Bytes of records not acknowledged yet."""
         self.topics: dict[str, TopicQueues] = {}
-        self.active: set[PartitionQueue] = set()
+        self.active: dict[PartitionQueue, None] = {}
         """Queues that hold anything."""
         self.sleeping_until = NEVER
         """When the sender wakes by itself; 0 while it is awake or has been woken."""
@@ -161,7 +161,7 @@ class Accumulator:
         batch.count = 1
         self.used += builder.size
         queue.open = batch
-        self.active.add(queue)
+        self.active[queue] = None
         self._wake(now + self._linger)
         return batch
 
@@ -192,7 +192,7 @@ class Accumulator:
                 queue = self.topics[batch.topic].queues[batch.partition]
                 self.seal(queue)
                 queue.ready.append(batch)
-                self.active.add(queue)
+                self.active[queue] = None
                 self.used += batch.size
             self._wake(0)
 

@@ -41,13 +41,13 @@ class Assignment:
         """What an iterator gave last."""
         self.calls = 0
         """Counts how often the application has asked for records."""
-        self.unplaced: set[PartitionState] = set()
+        self.unplaced: dict[PartitionState, None] = {}
         """Those whose position is not known."""
         self.hungry: OrderedDict[PartitionState, None] = OrderedDict()
         """Those that more could be asked for."""
-        self.full: set[PartitionState] = set()
+        self.full: dict[PartitionState, None] = {}
         """Those for which first must be delivered what is there."""
-        self.paused: set[PartitionState] = set()
+        self.paused: dict[PartitionState, None] = {}
         self.buffered_bytes = 0
         """What is in memory: an answer counts as a whole as long as any of it waits to be decoded."""
         self._ready: OrderedDict[PartitionState, None] = OrderedDict()
@@ -79,28 +79,23 @@ class Assignment:
             if state is not None:
                 self._forget_ahead(state)
                 state.retire()
-                for found in (self._ready, self.hungry):
+                for found in (self._ready, self.hungry, self.unplaced, self.full, self.paused):
                     found.pop(state, None)
-                for kept in (self.unplaced, self.full, self.paused):
-                    kept.discard(state)
 
     def sort(self, state: PartitionState) -> None:
         """Note what is to be done with a partition now."""
         is_hungry = state.is_readable and not state.is_full
-        for found, belongs in ((self._ready, state.is_ready), (self.hungry, is_hungry)):
-            if belongs:
-                found.setdefault(state, None)
-            else:
-                found.pop(state, None)
-        for kept, belongs in (
+        for found, belongs in (
+            (self._ready, state.is_ready),
+            (self.hungry, is_hungry),
             (self.unplaced, state.offset < 0),
             (self.full, state.is_readable and not is_hungry),
             (self.paused, state.paused),
         ):
             if belongs:
-                kept.add(state)
+                found.setdefault(state, None)
             else:
-                kept.discard(state)
+                found.pop(state, None)
 
     # --- what is to be delivered ------------------------------------------------------------------------------
 

@@ -203,7 +203,7 @@ class Sender:
                     else:
                         oldest = min(oldest, queue.open.created)
                 if queue.is_idle:
-                    self.accumulator.active.discard(queue)
+                    self.accumulator.active.pop(queue, None)
         return oldest
 
     def _expire(self, now: float) -> float:

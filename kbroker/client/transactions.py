@@ -101,7 +101,7 @@ class Transactions:
         self._turn = asyncio.Lock()
         """One of begin, commit, abort, send_offsets at a time."""
         self._added: set[PartitionQueue] = set()
-        self._wanted: set[PartitionQueue] = set()
+        self._wanted: dict[PartitionQueue, None] = {}
         self._groups: dict[str, Coordinator] = {}
         """Those in the transaction."""
         self._adding: asyncio.Task[None] | None = None
@@ -152,7 +152,7 @@ class Transactions:
             self._is_heard_of()
             return True
         if self.state is State.OPEN:
-            self._wanted.add(queue)
+            self._wanted[queue] = None
             if self._adding is None:
                 self._adding = self._loop.create_task(self._add())
         return False
@@ -240,12 +240,13 @@ class Transactions:
         """Add the wanted partitions, and those wanted meanwhile."""
         try:
             while self._wanted and self.state is State.OPEN:
-                wanted = set(self._wanted)
+                wanted = list(self._wanted)
                 keys = [TopicPartition(queue.topic, queue.partition) for queue in wanted]
                 request = requests.add_partitions(self.transactional_id, self.current, keys)
                 await self._register(request, requests.refused_partitions, requests.NEWEST_ADD_PARTITIONS)
-                self._added |= wanted
-                self._wanted -= wanted
+                self._added.update(wanted)
+                for queue in wanted:
+                    self._wanted.pop(queue, None)
                 self._deliveries.look()
         except (OSError, KafkaError) as error:
             self.doom(error)

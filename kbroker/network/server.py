@@ -73,7 +73,8 @@ class Server:
         self.limits = limits or ServerLimits()
         self.buffers = BufferPool()
         self.scratch = Scratch()
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """In the order in which they came."""
         self.tls: dict[str, TlsListener] = {}
         """What the listeners with TLS shake hands with, by their names; others may take their places at any time."""
         self._handshakes: Handshakes | None = None
@@ -196,7 +197,7 @@ class Server:
     def _connect(self, channel: Channel, listener: Listener, host: str, port: int) -> Connection:
         """Serve whoever it is, after a login where the listener wants one."""
         connection = Connection(self, channel, listener, host, port)
-        self.connections.add(connection)
+        self.connections[connection] = None
         sasl = self.sasl.get(listener.name)
         if sasl is not None:
             connection.log_in_first(Authentication(sasl, self.dispatch), sasl.limits(self.limits))
@@ -236,7 +237,7 @@ class Server:
 
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed itself."""
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         self._leave(connection.listener, connection.host)
 
     def _leave(self, listener: str, host: str) -> None:

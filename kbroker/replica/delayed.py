@@ -211,7 +211,7 @@ class DelayedFetch:
         """The answer; given by what the loop calls."""
         self.reply.add_done_callback(self._leave)
         for partition in self._hosted:
-            (partition.followers if fetch.by_log_end else partition.consumers).add(self)
+            (partition.followers if fetch.by_log_end else partition.consumers)[self] = None
         self._read_what_is_cold()
 
     def touch(self, hosted: HostedPartition) -> None:
@@ -299,5 +299,5 @@ class DelayedFetch:
             self._scheduled.cancel()
             self._scheduled = None
         for partition in self._hosted:
-            (partition.followers if self._fetch.by_log_end else partition.consumers).discard(self)
+            (partition.followers if self._fetch.by_log_end else partition.consumers).pop(self, None)
         self._hosted = []

@@ -48,8 +48,8 @@ class HostedPartition:
         self.flush_acks: list[Ack] = []
         self.deletions: list[Ack] = []
         """DeleteRecords requests that wait for the followers' log starts."""
-        self.consumers: set[DelayedFetch] = set()
-        self.followers: set[DelayedFetch] = set()
+        self.consumers: dict[DelayedFetch, None] = {}
+        self.followers: dict[DelayedFetch, None] = {}
         self.changes = 0
         """Grows with everything a fetch could see: high watermark, log start, leadership, removal."""
         self.log_start_offset = log.log_start_offset

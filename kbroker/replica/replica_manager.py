@@ -145,7 +145,7 @@ class ReplicaManager:
         self.traffic: dict[str, Traffic] = {}
         """What was counted, by topic."""
         self.totals = Totals()
-        self._waiting_followers: set[DelayedFetch] = set()
+        self._waiting_followers: dict[DelayedFetch, None] = {}
         self._followers_expected_until_ms = 0
         self._read_ahead = ReadAhead(self.workers)
         self._appender = Appender(metadata, self.find, self.workers, clock, steady)
@@ -403,8 +403,8 @@ class ReplicaManager:
         if self.steady() < self._followers_expected_until_ms:
             patience_ms = min(patience_ms, EXPECTED_FOLLOWER_WAIT_MS)
         delayed = DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead)
-        self._waiting_followers.add(delayed)
-        delayed.reply.add_done_callback(lambda _: self._waiting_followers.discard(delayed))
+        self._waiting_followers[delayed] = None
+        delayed.reply.add_done_callback(lambda _: self._waiting_followers.pop(delayed, None))
         return delayed.reply
 
     def expect_followers(self) -> None:

@@ -49,21 +49,22 @@ def test_a_partition_that_goes_and_comes_back_is_another_one() -> None:
 def test_what_is_to_be_done_with_a_partition_follows_from_how_it_stands() -> None:
     assignment = Assignment()
     state = assignment.begin(A, EARLIEST)
-    assert (assignment.unplaced, list(assignment.hungry)) == ({state}, [])
+    assert (list(assignment.unplaced), list(assignment.hungry)) == ([state], [])
     state.move(0)
-    assert (assignment.unplaced, list(assignment.hungry)) == (set(), [state])
+    assert (list(assignment.unplaced), list(assignment.hungry)) == ([], [state])
     state.fetching(True)
     assert not assignment.hungry
     state.fetching(False)
     state.add(Chunk(batch(0, 2)))
     assert (assignment.next_ready(with_problems=False), list(assignment.hungry)) == (state, [state])
     state.add(Chunk(batch(2, 2)))
-    assert (list(assignment.hungry), assignment.full) == ([], {state})
+    assert (list(assignment.hungry), list(assignment.full)) == ([], [state])
     state.pause(True)
-    assert (assignment.next_ready(with_problems=True), assignment.full, assignment.paused) == (None, set(), {state})
+    assert assignment.next_ready(with_problems=True) is None
+    assert (list(assignment.full), list(assignment.paused)) == ([], [state])
     state.pause(False)
     state.chunk_done()
-    assert (list(assignment.hungry), assignment.full) == ([state], set())
+    assert (list(assignment.hungry), list(assignment.full)) == ([state], [])
     state.stop(ValueError())
     assert not assignment.hungry
     assignment.drop([A])

@@ -124,8 +124,8 @@ def reading(cold: list[Any]) -> Any:
 
 class Watched:
     def __init__(self) -> None:
-        self.consumers: set[Any] = set()
-        self.followers: set[Any] = set()
+        self.consumers: dict[Any, None] = {}
+        self.followers: dict[Any, None] = {}
 
 
 async def test_many_events_of_one_turn_are_one_look_at_what_has_changed() -> None:
