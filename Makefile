@@ -16,8 +16,11 @@ JOBS ?= 3
 MINUTES ?= 10
 SEED ?=
 ROUND ?= 0
+# Of `make simulate`: virtual time; how many seeds, from SEED (a new one) on.
+SECONDS ?= 60
+SEEDS ?= 1
 
-.PHONY: help setup compile run test quick soak mutants lies compat compat-spark test-pure lint format docs bench clean
+.PHONY: help setup compile run test quick soak mutants lies compat compat-spark test-pure lint format docs bench clean simulate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,13 +58,17 @@ test: lint setup  ## lint, types and all tests
 quick: setup  ## the tests that need no processes of their own, no cluster of others and no Spark
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not compat'
 
-soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), then a broker killed 50 times and the power of all cut 200 times (half an hour)
+soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), a broker killed 50 times, the power of all cut 200 times (half an hour), new simulations
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
 	@KBROKER_CUTS=200 KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/test_power_loss.py
+	@$(BIN)/python -m tests.simulation --seeds 1000000 --jobs 2 --within $$($(BIN)/python -c 'print(20 * $(MINUTES))')
 
 mutants: setup  ## break each line that keeps a promise, one at a time: some test must notice (ten minutes)
 	@$(BIN)/python -m tests.promises
+
+simulate: setup  ## a whole cluster in one process, SECONDS (60) of virtual time of bad luck from SEED (a new one)
+	@$(BIN)/python -m tests.simulation --seconds $(SECONDS) --seeds $(SEEDS) --jobs 2 $(if $(SEED),--seed $(SEED))
 
 lies: setup  ## a proxy that lies: the checker must find each kind of lie with each of 20 seeds (a quarter of an hour)
 	@KBROKER_LIES=20 $(BIN)/python -m pytest -n $(JOBS) tests/kbroker/verify/test_lies_are_found.py

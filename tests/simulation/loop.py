@@ -1,0 +1,274 @@
+"""Virtual time: one event loop per machine, driven turn by turn in an order that a seed draws.
+
+    simulation = Simulation(seed=7)
+    machine = simulation.machine("broker-1")
+    machine.create_task(serve())
+    simulation.run(60)                       # seconds of virtual time; what is idle costs nothing
+
+A machine's own callbacks run in the order in which asyncio promises to run them. Which machine comes next is drawn, and
+so is how long an executor's job waits, and how long its result. A machine that was killed never runs again: its tasks
+stay where they are, and no `finally` of theirs is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import random
+import threading
+from asyncio import events
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+TURN_S = 0.00002
+"""What a turn of a loop takes."""
+LOOK_S = 0.000001
+"""What it takes to look at the clock: whoever works until a time is up comes to an end."""
+STARTED_AT_S = 1000.0
+"""What the steady clock says at the beginning; the one on the wall counts from 1970."""
+EPOCH_S = 1_700_000_000.0 - STARTED_AT_S
+CANCELLED_TIMERS = 100
+"""So many are worth a new heap, when they are most of it."""
+NEVER = float("inf")
+
+
+class StandsStill(Exception):
+    """Nothing is left that could ever happen; the text says what everybody waits for."""
+
+
+class Descriptor(Protocol):
+    """What a loop waits on: a socket of the simulated network. It says itself when it can be read (`readable`)."""
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether writing would not block."""
+
+
+class Simulation:
+    """Time, chance and all machines."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.rng = random.Random(seed)
+        self.now = STARTED_AT_S
+        self.machines: list[Machine] = []
+        self.turns = 0
+        self.after_turn: Callable[[Machine], None] = lambda machine: None
+        """Looks at the machine whose turn is over."""
+        self.connect: Callable[..., Any] | None = None
+        """The network's way to open a connection."""
+        self._graves: list[Machine] = []
+        """What was killed is kept: a task that is collected would run its `finally`."""
+
+    def look_at_clock(self) -> float:
+        """Return the steady clock's time; looking takes a little."""
+        self.now += LOOK_S
+        return self.now
+
+    def machine(self, host: str) -> Machine:
+        """Switch a machine on."""
+        machine = Machine(self, host)
+        self.machines.append(machine)
+        return machine
+
+    def kill(self, machine: Machine) -> None:
+        """Nothing of the machine runs any more."""
+        self.machines.remove(machine)
+        machine.is_dead = True
+        self._graves.append(machine)
+
+    def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
+        """Let so much time pass; returns whether `until` held before, which ends it. Raises StandsStill."""
+        end = self.now + seconds
+        while not until():
+            if self.now >= end or not self._step(end):
+                return until()
+        return True
+
+    def _step(self, end: float) -> bool:
+        """One turn of one machine, or the time until somebody has something to do; False at the end."""
+        ready = [each for each in self.machines if each.has_work()]
+        if not ready:
+            due = min([each.next_time() for each in self.machines], default=NEVER)
+            if due == NEVER:
+                raise StandsStill(self._who_waits())
+            self.now = max(self.now, min(due, end))
+            return due < end
+        machine = ready[0] if len(ready) == 1 else self.rng.choice(ready)
+        machine.turn()
+        self.now += TURN_S
+        self.turns += 1
+        self.after_turn(machine)
+        return True
+
+    def _who_waits(self) -> str:
+        return "\n".join(
+            f"{each.host}: {task.get_coro()}"
+            for each in self.machines
+            for task in sorted(asyncio.all_tasks(each), key=asyncio.Task.get_name)
+        )
+
+
+class Machine(asyncio.BaseEventLoop):
+    """The event loop of a simulated machine."""
+
+    def __init__(self, simulation: Simulation, host: str) -> None:
+        super().__init__()
+        self.simulation = simulation
+        self.host = host
+        self.is_dead = False
+        self.stands_still_until = 0.0
+        """A stopped process: time goes on without it."""
+        self._readers: dict[int, asyncio.Handle] = {}
+        self._writers: dict[int, asyncio.Handle] = {}
+        self.descriptors: dict[int, Descriptor] = {}
+        """What may be waited on here, by number."""
+        self.readable: dict[int, None] = {}
+        """The numbers of those from which reading would not block."""
+        self._thread_id = threading.get_ident()
+        self._scheduled: list[asyncio.TimerHandle]
+        self._ready: Any
+
+    def __del__(self, *names: object) -> None:
+        """It holds nothing of the real system: nobody has to close it."""
+
+    # --- turns ---
+
+    def has_work(self) -> bool:
+        """Whether a turn would do something."""
+        if self.stands_still_until > self.simulation.now:
+            return False
+        if self._ready:
+            return True
+        scheduled = self._scheduled
+        if scheduled and scheduled[0]._when <= self.simulation.now:
+            return True
+        return (bool(self.readable) and any(number in self._readers for number in self.readable)) or (
+            bool(self._writers) and any(self.descriptors[number].is_writable for number in self._writers)
+        )
+
+    def next_time(self) -> float:
+        """When there will be something to do."""
+        while self._scheduled and self._scheduled[0].cancelled():
+            heapq.heappop(self._scheduled)
+        if self.stands_still_until > self.simulation.now:
+            return self.stands_still_until
+        return self._scheduled[0]._when if self._scheduled else NEVER
+
+    def turn(self) -> None:
+        """Run what is ready now, in order."""
+        self._take_due()
+        self._take_ready()
+        events._set_running_loop(self)
+        try:
+            for _ in range(len(self._ready)):
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+        finally:
+            events._set_running_loop(None)
+
+    def _take_due(self) -> None:
+        if self._timer_cancelled_count > max(CANCELLED_TIMERS, len(self._scheduled) // 2):
+            self._scheduled = [each for each in self._scheduled if not each.cancelled()]
+            heapq.heapify(self._scheduled)
+            self._timer_cancelled_count = 0
+        while self._scheduled and self._scheduled[0]._when <= self.simulation.now:
+            handle = heapq.heappop(self._scheduled)
+            handle._scheduled = False
+            self._ready.append(handle)
+
+    def _take_ready(self) -> None:
+        readers = self._readers
+        self._ready.extend(readers[number] for number in self.readable if number in readers)
+        for number, handle in self._writers.items():
+            if self.descriptors[number].is_writable:
+                self._ready.append(handle)
+
+    # --- what asyncio asks of a loop ---
+
+    def time(self) -> float:
+        """The steady clock."""
+        return self.simulation.now
+
+    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+        """There are no threads."""
+        return self.call_soon(callback, *args, context=context)
+
+    def add_reader(self, number: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Call back whenever reading would not block."""
+        self.remove_reader(number)
+        self._readers[number] = asyncio.Handle(callback, args, self, None)
+
+    def remove_reader(self, number: int) -> bool:
+        """Call back no more."""
+        return _removed(self._readers, number)
+
+    def add_writer(self, number: int, callback: Callable[..., Any], *args: Any) -> None:
+        """Call back whenever writing would not block."""
+        self.remove_writer(number)
+        self._writers[number] = asyncio.Handle(callback, args, self, None)
+
+    def remove_writer(self, number: int) -> bool:
+        """Call back no more."""
+        return _removed(self._writers, number)
+
+    async def create_connection(self, make: Callable[[], Any], host: str, port: int, **tls: Any) -> Any:  # type: ignore[override]
+        """Open a connection through the simulated network."""
+        assert not tls, "the simulated network knows no TLS"
+        assert self.simulation.connect is not None
+        return await self.simulation.connect(self, make, host, port)
+
+    def run_in_executor(self, executor: Any, function: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        """Do the job here, all at once, after a drawn delay; what comes of it is known after another one."""
+        if executor is not None and executor._shutdown:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future = self.create_future()
+        self.call_later(self._delay(), self._work, executor, future, function, args)
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+    # --- jobs ---
+
+    def _delay(self) -> float:
+        """Mostly short, now and then as long as a busy disk makes it."""
+        rng = self.simulation.rng
+        longest = 0.0005 if (kind := rng.random()) < 0.95 else 0.02 if kind < 0.997 else 0.5
+        return rng.random() * longest
+
+    def _work(self, executor: Any, future: asyncio.Future[Any], function: Callable[..., Any], args: Any) -> None:
+        if future.cancelled():
+            return
+        if executor is not None and executor._shutdown:
+            future.cancel()
+            return
+        try:
+            result = function(*args)
+        except BaseException as error:
+            self.call_later(self._delay(), _fail, future, error)
+        else:
+            self.call_later(self._delay(), _succeed, future, result)
+
+    def call_exception_handler(self, context: Mapping[str, Any]) -> None:  # type: ignore[override]
+        """What nobody caught is told of by the machine's name."""
+        super().call_exception_handler({**context, "machine": self.host})
+
+
+def _removed(handles: dict[int, asyncio.Handle], number: int) -> bool:
+    handle = handles.pop(number, None)
+    if handle is None:
+        return False
+    handle.cancel()
+    return True
+
+
+def _succeed(future: asyncio.Future[Any], result: Any) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)

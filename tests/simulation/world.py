@@ -1,0 +1,353 @@
+"""The world of one seed: ZooKeeper, brokers, clients, what breaks, and the verdict.
+
+    verdict = play(seed=7, seconds=60, folder=Path("build/simulation"))
+
+FOLDER/history.jsonl   what clients saw, as of `kbroker verify`
+FOLDER/test.json       what the checker has to know of it
+FOLDER/trace.txt       what happened when, brokers' log lines too: the same for the same seed, byte for byte
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from kbroker.broker import Broker, StartError
+from kbroker.config.broker_config import read_broker_config
+from kbroker.verify.checker import COMPLETE, VALID, judge_folder
+from kbroker.verify.history import HISTORY_FILE, INFO, NEMESIS, SETTINGS_FILE, Recorder
+from kbroker.verify.workers import Trial
+from tests.simulation import clients, outside
+from tests.simulation.events import EVENTS, Undo
+from tests.simulation.loop import STARTED_AT_S, Machine, Simulation, StandsStill
+from tests.simulation.network import Network
+from tests.simulation.promises import PromiseBroken, Promises
+from tests.simulation.zookeeper import HOST, PORT, ZooKeeperServer
+
+TRACE_FILE = "trace.txt"
+BROKERS = 3
+TOPIC, PARTITIONS = "things", 2
+SENDERS, READERS = 2, 2
+SESSION_MS = 6000
+START_AGAIN_S = 1.0
+READY_S, END_S, FINAL_S = 120.0, 60.0, 300.0
+"""Limits of what must happen without faults: the start, the clients' end, the last phase."""
+SETTLED_S = 20.0
+"""So long after all is healed everybody knows of everybody."""
+FAULT_S, HEALTHY_S = 3.0, 3.0
+"""On the average, how long a fault lasts, and the time between two."""
+CLIENT_LIFE_S = 15.0
+"""On the average, until a client is killed."""
+
+log = logging.getLogger(__name__)
+
+
+class SimulatedBroker:
+    """A broker's place: its host and its disk stay, the broker itself may be killed and started anew."""
+
+    def __init__(self, world: World, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.host = f"broker-{broker_id}"
+        self.machine: Machine | None = None
+        self.is_serving = False
+        self._world = world
+        self._folder = world.folder / f"disk-{broker_id}"
+        self._broker: Broker | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def runs(self) -> bool:
+        """Whether there is a process."""
+        return self._task is not None and not self._task.done()
+
+    def start(self) -> None:
+        """Begin to be, unless it is."""
+        if not self.runs:
+            self.kill()
+            self.machine = self._world.simulation.machine(self.host)
+            self._world.machines[self.machine] = self
+            self._task = self.machine.create_task(self._live(), name=f"{self.host}-life")
+            self._task.add_done_callback(asyncio.Task.result)  # what ended it is told of
+
+    def kill(self) -> None:
+        """End at once; the disk keeps what was written."""
+        machine, self.machine = self.machine, None
+        self._task, self.is_serving = None, False
+        if machine is not None:
+            del self._world.machines[machine]
+            self._world.simulation.kill(machine)
+            self._world.network.died(machine)
+        broker, self._broker = self._broker, None
+        if broker is not None and hasattr(broker, "logs"):
+            for log_dir in broker.logs.table.dirs.values():
+                log_dir.unlock()
+
+    def stop(self) -> None:
+        """End in order."""
+        if self.runs and self.machine is not None and self._broker is not None:
+            self.machine.create_task(self._end(self._broker), name=f"{self.host}-end")
+
+    async def _end(self, broker: Broker) -> None:
+        if self.is_serving:
+            self.is_serving = False
+            await broker.stop()
+            broker.fatal.set()
+
+    async def _live(self) -> None:
+        """As kbroker/process.py does: start again when the session ends meanwhile; here whatever it was."""
+        while True:
+            self._broker = broker = Broker(read_broker_config(self._properties()))
+            try:
+                await broker.start()
+                break
+            except StartError as error:
+                log.warning("not started: %s", error)
+                await asyncio.sleep(START_AGAIN_S)
+        self.is_serving = True
+        await broker.fatal.wait()
+        if self.is_serving:
+            self.is_serving = False
+            await broker.stop(controlled=False)
+
+    def _properties(self) -> dict[str, str]:
+        return {
+            "broker.id": str(self.broker_id),
+            "listeners": f"PLAINTEXT://{self.host}:9092",
+            "log.dirs": str(self._folder),
+            "zookeeper.connect": f"{HOST}:{PORT}",
+            "zookeeper.session.timeout.ms": str(SESSION_MS),
+            "zookeeper.connection.timeout.ms": str(2 * SESSION_MS),
+            "log.cleaner.enable": "false",
+            "log.scrub.interval.ms": "0",
+            "auto.create.topics.enable": "false",
+            "replica.lag.time.max.ms": "4000",
+            "controller.socket.timeout.ms": "5000",
+            "request.timeout.ms": "5000",
+            "log.segment.bytes": "16384",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.num.partitions": "1",
+        }
+
+    def hosted(self) -> Iterable[Any]:
+        """Return the partitions it has."""
+        replicas = None if self._broker is None else self._broker._replicas
+        return () if replicas is None else replicas.hosted.values()
+
+    def log(self, topic: str, partition: int) -> Any:
+        """Return a partition's log while it serves."""
+        return self._broker.logs.get(topic, partition) if self.is_serving and self._broker is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a seed ended."""
+
+    seed: int
+    reason: str
+    """Empty: nothing was found."""
+    virtual_s: float
+    turns: int
+    faults: int
+
+
+class World:
+    """Everything there is."""
+
+    def __init__(self, seed: int, folder: Path, trace: IO[str]) -> None:
+        self.simulation = Simulation(seed)
+        self.rng = random.Random(f"{seed}-events")
+        self.folder = folder
+        self.network = Network(self.simulation)
+        outside.begin(self.simulation, self.network)
+        self.zookeeper = ZooKeeperServer(self.network, self.simulation.machine(HOST))
+        self.brokers = {number: SimulatedBroker(self, number) for number in range(1, BROKERS + 1)}
+        self.bootstrap = ",".join(f"{each.host}:9092" for each in self.brokers.values())
+        self.promises = Promises(self)
+        self.simulation.after_turn = self.promises.after_turn
+        self.events = 0
+        self._trace = trace
+        self._history = (folder / HISTORY_FILE).open("w")
+        recorder = Recorder(self._history, lambda: int(self.simulation.now * 1e9))
+        keys = [f"{TOPIC}:{number}" for number in range(PARTITIONS)]
+        self.trial = Trial(None, recorder, "simulation", keys, [TOPIC])  # type: ignore[arg-type]
+        self._undo: list[Undo] = []
+        self.machines: dict[Machine, SimulatedBroker] = {}
+        """Those of brokers that run."""
+
+    def tell(self, text: str) -> None:
+        """Write a line of the trace."""
+        self._trace.write(f"{self.simulation.now - STARTED_AT_S:10.6f} {text}\n")
+
+    # --- brokers ---
+
+    def start(self, broker_id: int) -> None:
+        """Start a broker unless it runs."""
+        self.tell(f"world: broker {broker_id} is started")
+        self.brokers[broker_id].start()
+
+    def kill(self, broker_id: int) -> None:
+        """Kill a broker."""
+        self.brokers[broker_id].kill()
+
+    def stop(self, broker_id: int) -> None:
+        """Stop a broker in order."""
+        self.brokers[broker_id].stop()
+
+    def on_machine(self, machine: Machine) -> SimulatedBroker | None:
+        """Return the broker of a machine."""
+        return self.machines.get(machine)
+
+    def controller_id(self) -> int | None:
+        """Return who is the controller, as ZooKeeper has it."""
+        return self.zookeeper.controller_id()
+
+    # --- the course of things ---
+
+    def play(self, seconds: float) -> str:
+        """Live through all phases; returns why it is not as it must be, or nothing."""
+        try:
+            self._begin()
+            self._work(seconds)
+            return self._heal_and_read()
+        except (PromiseBroken, AssertionError) as error:
+            return f"{type(error).__name__}: {error}"
+        except StandsStill as error:
+            return f"all stands still; they wait for\n{error}"
+        finally:
+            self._history.close()
+
+    def _begin(self) -> None:
+        for broker_id in self.brokers:
+            self.start(broker_id)
+        if not self.simulation.run(READY_S, lambda: all(each.is_serving for each in self.brokers.values())):
+            raise PromiseBroken(f"not every broker serves after {READY_S:g} s")
+        admin = self.simulation.machine("admin")
+        made = admin.create_task(clients.create_topic(self.bootstrap, TOPIC, PARTITIONS, BROKERS))
+        if not self.simulation.run(READY_S, made.done):
+            raise PromiseBroken(f"no topic could be created within {READY_S:g} s")
+
+    def _work(self, seconds: float) -> None:
+        driver = self.simulation.machine("driver")
+        tasks = [
+            driver.create_task(self._keep_alive(kind, f"{kind.__name__.lower()}-{number}"))
+            for kind, count in ((clients.Sending, SENDERS), (clients.Reading, READERS))
+            for number in range(count)
+        ]
+        nemesis = driver.create_task(self._break(seconds))
+        self.simulation.run(seconds + FAULT_S * 20, nemesis.done)
+        nemesis.result()
+        self.trial.stop.set()
+        self.heal()
+        if not self.simulation.run(END_S, lambda: all(task.done() for task in tasks)):
+            raise PromiseBroken(f"a client does not end within {END_S:g} s")
+        for task in tasks:
+            task.result()
+
+    async def _keep_alive(self, kind: type[clients.Process], host: str) -> None:
+        """One process after the other."""
+        stop = self.trial.stop
+        while not stop.is_set():
+            machine = self.simulation.machine(host)
+            process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()))
+            if isinstance(process, clients.Sending):
+                process.on_acknowledged = self._acknowledged  # type: ignore[method-assign]
+            task = clients.begin(machine, process)
+            dies_at = self.simulation.now + self.rng.expovariate(1 / CLIENT_LIFE_S) + 1
+            while not task.done() and (stop.is_set() or self.simulation.now < dies_at):  # noqa: ASYNC110
+                await asyncio.sleep(clients.PAUSE_S)
+            self.simulation.kill(machine)
+            self.network.died(machine)
+
+    def _acknowledged(self, key: str, offset: int) -> None:
+        topic, _, partition = key.rpartition(":")
+        known = self.promises.acknowledged
+        known[topic, int(partition)] = max(offset, known.get((topic, int(partition)), -1))
+
+    async def _break(self, seconds: float) -> None:
+        end = self.simulation.now + seconds
+        while self.simulation.now < end:
+            await asyncio.sleep(self.rng.expovariate(1 / HEALTHY_S))
+            for _ in range(self.rng.choice((1, 1, 2))):
+                (event,) = self.rng.choices(list(EVENTS), list(EVENTS.values()))
+                text, undo = event(self)
+                self.events += 1
+                self.tell(f"world: {text}")
+                self.trial.recorder.record(NEMESIS, INFO, event.__name__, [text])
+                self._undo.append(undo)
+                await asyncio.sleep(self.rng.expovariate(2 / FAULT_S))
+            self.heal()
+
+    def heal(self) -> None:
+        """Undo all faults."""
+        undo, self._undo = self._undo, []
+        for each in reversed(undo):
+            each()
+        self.network.mend()
+        for machine in self.simulation.machines:
+            machine.stands_still_until = 0.0
+        for broker_id, broker in self.brokers.items():
+            if not broker.runs:
+                self.start(broker_id)
+        self.tell("world: healed")
+
+    def _heal_and_read(self) -> str:
+        """Read all once it is known everywhere who leads: until then a former leader may answer in good faith."""
+        self.heal()
+        self.simulation.run(SETTLED_S)
+        if not self.simulation.run(READY_S, lambda: all(each.is_serving for each in self.brokers.values())):
+            raise PromiseBroken(f"not every broker serves {READY_S:g} s after all was healed")
+        reader = clients.FinalReading(self.trial, self.bootstrap, self.rng)
+        task = clients.begin(self.simulation.machine("final-reader"), reader)
+        self.simulation.run(FINAL_S, task.done)
+        self._history.flush()
+        ended = reader.ended if task.done() else f"the last phase takes more than {FINAL_S:g} s: {reader.ended}"
+        settings = {"workload": "append", "isolation": "read_committed", "final_phase": ended}
+        (self.folder / SETTINGS_FILE).write_text(json.dumps(settings))
+        if ended != COMPLETE:
+            return ended
+        judgement = judge_folder(self.folder)
+        return "" if judgement.verdict == VALID else f"{judgement.verdict}: {judgement.reason}"
+
+
+class _Lines(logging.Handler):
+    """Log lines go into the trace, in virtual time."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(logging.INFO)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        try:
+            machine = asyncio.get_running_loop()
+        except RuntimeError:
+            host = "-"
+        else:
+            host = machine.host if isinstance(machine, Machine) else "-"
+        text = record.getMessage().replace(str(self._world.folder), "")
+        if record.exc_info and record.exc_info[1] is not None:
+            text += f" ({record.exc_info[1]!r})"
+        self._world.tell(f"{host}: {record.levelname} {text}")
+
+
+def play(seed: int, seconds: float, folder: Path) -> Verdict:
+    """Play one seed in an empty folder; for a process in which `outside.take_over` was called."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / TRACE_FILE).open("w") as trace:
+        world = World(seed, folder, trace)
+        handler = _Lines(world)
+        root = logging.getLogger()
+        root.setLevel(logging.INFO)
+        root.addHandler(handler)
+        try:
+            reason = world.play(seconds)
+        finally:
+            root.removeHandler(handler)
+        world.tell(f"world: {reason or 'all promises held'}")
+    return Verdict(seed, reason, world.simulation.now - STARTED_AT_S, world.simulation.turns, world.events)
