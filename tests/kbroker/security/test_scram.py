@@ -1,6 +1,8 @@
 """SCRAM: the RFCs' own examples, each step that can be refused, and a library of others as the peer."""
 
 import base64
+import hashlib
+import hmac
 import random
 from typing import Any
 
@@ -162,6 +164,19 @@ def test_a_proof_that_does_not_hold_is_refused(final: bytes) -> None:
         step(server, final)
     assert server.identity is None
     assert caught.value.told is None
+
+
+def test_a_client_may_say_its_own_nonce_twice_in_its_proof_as_old_librdkafka_does() -> None:
+    server = server_of(credential())
+    step(server, RFC_7677[0])
+    unproved = RFC_7677[2].partition(b",p=")[0].replace(b"r=", f"r={CLIENT_NONCE}".encode())
+    salted = salted_password(SCRAM_SHA_256, "pencil", SALT, 4096)
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    signed = b",".join([RFC_7677[0].removeprefix(b"n,,"), RFC_7677[1], unproved])
+    signature = hmac.digest(hashlib.sha256(key).digest(), signed, "sha256")
+    proof = base64.b64encode(bytes(a ^ b for a, b in zip(key, signature, strict=True)))
+    assert step(server, unproved + b",p=" + proof).startswith(b"v=")
+    assert server.identity == Identity("user")
 
 
 def test_messages_that_were_overheard_do_not_log_in_again() -> None:
