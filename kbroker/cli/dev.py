@@ -27,6 +27,13 @@ def dev(
         bool,
         typer.Option("--metrics", help="Serve metrics to Prometheus, on ports from 9404 on (free ones with --port 0)."),
     ] = False,
+    secure: Annotated[
+        bool,
+        typer.Option(
+            "--secure",
+            help="With TLS, users with passwords and access rules; says how clients of all kinds get in.",
+        ),
+    ] = False,
     setting: Setting = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that the start may take.")] = 60,
 ) -> None:
@@ -43,5 +50,6 @@ def dev(
         properties=properties,
         timeout=timeout,
         metrics=metrics,
+        secure=secure,
     )
     raise typer.Exit(run(cluster, ready_file.absolute() if ready_file else None))

@@ -11,6 +11,9 @@ Profiles stand in $XDG_CONFIG_HOME/kbroker/profiles.toml (~/.config without the 
     sasl.username = "alice"
     sasl.password = "…"                 # the file is refused when others can read it and it holds a secret
 
+A name with a slash, or one that ends in .toml, is a file that holds one profile and no header: `kbroker dev --secure`
+writes such.
+
 Both options may stand anywhere on the command line; so they are taken out of it before a command sees it.
 """
 
@@ -95,14 +98,15 @@ def profiles_file() -> Path:
 
 def read_profile(name: str) -> dict[str, str]:
     """Return a profile's settings by their dotted names; a usage error names the file and what is wrong."""
-    file = profiles_file()
+    is_file = "/" in name or name.endswith(".toml")
+    file = Path(name) if is_file else profiles_file()
     try:
         profiles = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise _wrong(f"{file} cannot be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         raise _wrong(f'{file} is no TOML: it has [profile] headers and key = "value" lines') from None
-    profile = profiles.get(name)
+    profile = profiles if is_file else profiles.get(name)
     if not isinstance(profile, dict):
         known = ", ".join(sorted(key for key, value in profiles.items() if isinstance(value, dict)))
         raise _wrong(f"{file} has no profile {name!r}, only {known or 'none'}")

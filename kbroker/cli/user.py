@@ -1,6 +1,5 @@
 """`kbroker user`: who may log in by SCRAM, also before the first broker starts (`--zookeeper`)."""
 
-import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -16,7 +15,6 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 T = TypeVar("T")
 COLUMNS = ("user", "mechanism", "iterations")
-SESSION_MS = 10_000
 
 Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 Mechanism = Annotated[
@@ -79,7 +77,9 @@ def add(
     if zookeeper is None:
         with_admin(bootstrap, lambda admin: admin.set_user(user, secret, mechanisms=mechanisms, iterations=iterations))
     else:
-        wanted = {name: _credential(name, secret, iterations) for name in mechanisms}
+        from kbroker.cluster.without_brokers import new_credential
+
+        wanted = {name: new_credential(name, secret, iterations) for name in mechanisms}
         _in_zookeeper(zookeeper, lambda users: users.change(user, wanted, without_controller=True))
     typer.echo(f"{user} may log in by {' or '.join(mechanisms)}", err=True)
 
@@ -128,33 +128,13 @@ def _password() -> str:
     return sys.stdin.readline().rstrip("\r\n")
 
 
-def _credential(mechanism: str, password: str, iterations: int) -> str:
-    import secrets
-
-    from kbroker.security.scram import credential_of, encode_credential, salted_password
-
-    salt = secrets.token_bytes(24)
-    salted = salted_password(mechanism, password, salt, iterations)
-    return encode_credential(credential_of(mechanism, salted, salt, iterations))
-
-
 def _in_zookeeper(connect: str, work: "Callable[[ScramUsers], Awaitable[T]]") -> T:
     """Run the work on what stands in ZooKeeper."""
     from kbroker.cluster.scram_users import ScramUsers
+    from kbroker.cluster.without_brokers import in_zookeeper
     from kbroker.config.jaas_file import zookeeper_login
     from kbroker.controller.znode_access import ZooKeeperAccess
-    from kbroker.controller.zookeeper import ZooKeeper as Store
 
     login = zookeeper_login()
     access = ZooKeeperAccess(sasl=login, is_protected=login is not None)  # as Kafka's tools do
-
-    async def run() -> T:
-        store = Store(connect, SESSION_MS, SESSION_MS, None, access)
-        try:
-            await store.connect()
-            await store.ensure_top_level_paths()
-            return await work(ScramUsers(store))
-        finally:
-            await store.close()
-
-    return asyncio.run(run())
+    return in_zookeeper(connect, lambda zookeeper: work(ScramUsers(zookeeper)), access=access)

@@ -2,7 +2,7 @@
 
 Its directory holds what a broker needs and leaves behind:
 
-    server.properties   written anew at each start
+    server.properties   written anew at each start; mode 0600, it may hold passwords
     data/               the log directory, unless `log.dirs` says otherwise
     broker.log          what the broker wrote to stdout and stderr, all starts
     ready.json          there while the broker serves (its pid tells this start's from an earlier one's)
@@ -22,6 +22,7 @@ from typing import Any
 
 from kbroker.dev.child_process import ChildProcess, start_child
 from kbroker.dev.free_ports import is_port_free
+from kbroker.dev.private_files import write_private
 
 POLL_SECONDS = 0.01
 MAX_LOG_BYTES = 100 << 20
@@ -98,7 +99,7 @@ class BrokerProcess:
         """Start the process and return at once; `wait_until_ready` waits."""
         assert not self.is_running, f"broker {self.broker_id} runs already"
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.properties_file.write_text(properties_text(self.properties), encoding="ascii")
+        write_private(self.properties_file, properties_text(self.properties))
         self.forget_readiness()
         self._begin_log()
         command = [*self.launcher, *self.command(self.properties_file)]

@@ -2,6 +2,7 @@
 
     DIR/.lock                            held while the cluster runs
     DIR/zookeeper/                       see zookeepers.py; absent with a ZooKeeper of the user's
+    DIR/secure/                          see secured.py; only of a secured cluster
     DIR/broker-1/ … DIR/broker-N/        see broker_process.py
 
 `DevCluster` is the cluster as an object; run.py lives as `kbroker dev`.
@@ -12,12 +13,16 @@ import socket
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from kbroker.dev.broker_process import BrokerFailed, BrokerProcess
 from kbroker.dev.free_ports import free_ports, is_port_free
+from kbroker.dev.secured import Secured
 from kbroker.dev.stand_in_zookeeper import StandInZooKeeper
 from kbroker.dev.zookeepers import EMBEDDED, KINDS, STAND_IN, OwnZooKeeper, own_zookeeper
+
+if TYPE_CHECKING:
+    from kbroker.client.security import Security
 
 FIRST_BROKER_ID = 1
 FIRST_METRICS_PORT = 9404
@@ -49,13 +54,15 @@ class DevCluster:
         properties: Mapping[str, str] | None = None,
         timeout: float = 60.0,
         metrics: bool = False,
+        secure: bool = False,
     ) -> None:
         """Describe the cluster; nothing runs yet.
 
         `port` is the first broker's, the others follow it; 0 picks free ones. `zookeeper` is the connect string of one
         that runs, or which to run: "stand-in", "embedded"; None: the one that suits (zookeepers.py). `properties` go to
         each broker and overrule what the cluster sets. `timeout`: for the start.
-        `metrics` are served on ports from 9404 on, or on free ones as the brokers are.
+        `metrics` are served on ports from 9404 on, or on free ones as the brokers are. `secure`: with TLS, logins and
+        access rules; needs cryptography.
         """
         self.data_dir = Path(data_dir).absolute()
         self.timeout = timeout
@@ -64,6 +71,8 @@ class DevCluster:
         self._requested_port = port
         self._with_metrics = metrics
         self._broker_count = brokers
+        self.secured = Secured(self.data_dir / "secure") if secure else None
+        """Certificates and users; None: everybody may do everything."""
         self._properties = dict(properties or {})
         self._stop_requested = False
         self._lock: IO[bytes] | None = None
@@ -115,12 +124,16 @@ class DevCluster:
             if self._external_zookeeper is None:
                 self.zookeeper = own_zookeeper(self.data_dir / "zookeeper", self._wanted_zookeeper)
                 self._begin_zookeeper(self.zookeeper)
+            if self.secured is not None:
+                self._prepare(self.secured, deadline)
             self.brokers = [self._make_broker(index, port) for index, port in enumerate(ports)]
             for broker in self.brokers:
                 broker.start()
             if isinstance(self.zookeeper, StandInZooKeeper):
                 self.zookeeper.wait_until_serving(self.timeout)
             self._wait_until_ready(deadline)
+            if self.secured is not None:
+                self.secured.write_settings(self.bootstrap)
         except BaseException:
             self.kill()
             raise
@@ -157,6 +170,7 @@ class DevCluster:
             "bootstrap": self.bootstrap,
             "zookeeper": self.zookeeper_connect,
             "zookeeper_kind": self.zookeeper_kind,
+            "secure": None if self.secured is None else str(self.secured.folder),
             "brokers": [
                 {
                     "id": broker.broker_id,
@@ -194,6 +208,18 @@ class DevCluster:
         else:
             zookeeper.start(self.timeout)
 
+    def _prepare(self, secured: Secured, deadline: float) -> None:
+        """Certificates, users and rules are there before the first broker is."""
+        from kbroker.controller.znode_operations import ZooKeeperError
+        from kbroker.security.stores import StoreError
+
+        try:
+            secured.prepare(self.zookeeper_connect, max(1, int(1000 * (deadline - time.monotonic()))))
+        except (StoreError, ZooKeeperError) as error:
+            raise DevClusterError(f"the cluster cannot be secured: {error}") from error
+        except (OSError, ValueError) as error:
+            raise DevClusterError(f"the files in {secured.folder} cannot be used: {error}") from error
+
     def _choose_ports(self) -> list[int]:
         if self._requested_port == 0:
             return free_ports(self._broker_count)
@@ -227,6 +253,8 @@ class DevCluster:
         if self._with_metrics:
             port_of_metrics = FIRST_METRICS_PORT + index if self._requested_port else 0
             properties["metrics.listeners"] = f"HTTP://127.0.0.1:{port_of_metrics}"
+        if self.secured is not None:
+            properties |= self.secured.broker_properties(port)
         properties.update(self._properties)
         return BrokerProcess(broker_id, self.data_dir / f"broker-{broker_id}", port, properties)
 
@@ -246,7 +274,10 @@ class DevCluster:
 
     def _knows(self, broker: BrokerProcess, everybody: set[int]) -> bool:
         # A broker's ready file says that it knows itself; with one broker that is all there is to know.
-        return len(everybody) == 1 or everybody <= known_brokers("127.0.0.1", broker.port)
+        if len(everybody) == 1:
+            return True
+        security = None if self.secured is None else self.secured.client_security()
+        return everybody <= known_brokers("127.0.0.1", broker.port, security=security)
 
     def _end_zookeeper(self) -> None:
         if self.zookeeper is not None:
@@ -256,8 +287,10 @@ class DevCluster:
             self._lock = None
 
 
-def known_brokers(host: str, port: int, timeout: float = 5.0) -> set[int]:
+def known_brokers(host: str, port: int, timeout: float = 5.0, security: "Security | None" = None) -> set[int]:
     """Ask a broker which brokers it knows; empty when it doesn't answer."""
+    if security is not None:
+        return _known_to_a_client(host, port, timeout, security)
     from kbroker.protocol.headers import decode_response, encode_request
     from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -275,6 +308,24 @@ def known_brokers(host: str, port: int, timeout: float = 5.0) -> set[int]:
     except OSError:
         return set()
     return {broker.node_id for broker in response.brokers}
+
+
+def _known_to_a_client(host: str, port: int, timeout: float, security: "Security") -> set[int]:
+    """As a client that logs in is told; clients take a while to load, and others need none."""
+    from kbroker.client.plain_connection import PlainConnection
+    from kbroker.protocol.messages.metadata import MetadataRequest
+
+    try:
+        connection = PlainConnection(host, port, client_id="kbroker-dev", timeout=timeout, security=security)
+    except OSError:
+        return set()
+    try:
+        answer = connection.request(MetadataRequest(topics=[], allow_auto_topic_creation=False))
+        return {broker.node_id for broker in answer.brokers}
+    except OSError:
+        return set()
+    finally:
+        connection.close()
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:

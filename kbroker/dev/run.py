@@ -51,6 +51,8 @@ def run(cluster: DevCluster, ready_file: Path | None = None) -> int:
         )
         if cluster.metrics_addresses:
             print(f"metrics at {', '.join(cluster.metrics_addresses)}", flush=True)
+        if cluster.secured is not None:
+            print(f"\n{cluster.secured.description(cluster.bootstrap)}", end="", flush=True)
         watch = Watch(cluster)
         failure = None
         while not signals and failure is None:

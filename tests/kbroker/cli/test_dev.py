@@ -20,12 +20,13 @@ def test_every_argument_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setattr(dev, "run", run)
     done = kbroker(
         *("dev", "--brokers", "3", "--port", "0", "--data", str(tmp_path), "--zookeeper", "zk:2181/kafka"),
-        *("--metrics", "--set", "num.partitions=7", "--ready-file", str(tmp_path / "ready.json")),
+        *("--metrics", "--secure", "--set", "num.partitions=7", "--ready-file", str(tmp_path / "ready.json")),
     )
     assert done.returncode == 0, done.stderr
     assert (seen["_broker_count"], seen["_requested_port"], seen["data_dir"]) == (3, 0, tmp_path)
     assert seen["_external_zookeeper"] == "zk:2181/kafka"
     assert seen["_with_metrics"]
+    assert seen["secured"].folder == tmp_path / "secure"
     assert seen["_properties"] == {"num.partitions": "7"}
     assert seen["ready_file"] == tmp_path / "ready.json"
 

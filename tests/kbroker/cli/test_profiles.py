@@ -58,6 +58,17 @@ def test_a_profile_may_be_called_like_a_command(file: Path) -> None:
     assert client_settings() == {}
 
 
+def test_a_file_may_be_one_profile_and_is_named_by_its_path(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    own.write_text('bootstrap = "b9:9093"\nsasl.password = "hunter2"\n')
+    with pytest.raises(typer.BadParameter, match="chmod 600"):
+        take_settings(["topic", "list", "--profile", str(own)])
+    own.chmod(0o600)
+    assert take_settings(["topic", "list", "--profile", str(own)]) == ["topic", "list"]
+    assert client_settings() == {"sasl.password": "hunter2"}
+    assert chosen_bootstrap("127.0.0.1:9092") == "b9:9093"
+
+
 def test_commands_that_reach_no_cluster_are_left_alone() -> None:
     assert take_settings(["dev", "-X", "a"]) == ["dev", "-X", "a"]
 

@@ -1,0 +1,159 @@
+"""A development cluster with TLS, logins and access rules: clients of all kinds get in by the files it writes.
+
+None of the passwords is in anything that is written or shown, but for those files.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer as ConfluentProducer
+
+import kbroker
+from kbroker.dev.cluster import DevCluster
+from kbroker.dev.secured import APP, READER, Secured
+from tests.fixtures.brokers import forget
+from tests.fixtures.java import JavaTool
+from tests.kbroker.cli.commands import Done
+from tests.kbroker.cli.commands import kbroker as run
+
+pytestmark = pytest.mark.slow
+
+KCAT = shutil.which("kcat") or shutil.which("kafkacat")
+START_S = 90.0
+PASSWORD = "sasl_password"
+
+
+class SecuredCluster:
+    """A cluster, and all that its users have seen of it."""
+
+    def __init__(self, cluster: DevCluster) -> None:
+        assert cluster.secured is not None
+        self.cluster = cluster
+        self.secured: Secured = cluster.secured
+        self.seen: list[str] = [self.secured.description(cluster.bootstrap), json.dumps(cluster.description())]
+
+    def file(self, user: str, name: str) -> Path:
+        return self.secured.folder / user / name
+
+    def run(self, user: str, *words: str, given: bytes = b"") -> Done:
+        done = run("--profile", str(self.file(user, "profile.toml")), *words, given=given)
+        self.seen += [done.stdout, done.stderr]
+        return done
+
+    @property
+    def passwords(self) -> list[str]:
+        found = json.loads((self.secured.folder / "passwords.json").read_text())
+        return list(found.values())
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
+    folder = tmp_path_factory.mktemp("secured")
+    cluster = DevCluster(folder, brokers=3, zookeeper="stand-in", secure=True, timeout=START_S)
+    try:
+        yield SecuredCluster(cluster.start())
+    finally:
+        for broker in cluster.brokers:
+            forget(broker)
+        cluster.kill()
+
+
+@pytest.fixture
+def topic(secured: SecuredCluster, topic_name: str) -> str:
+    done = secured.run(APP, "topic", "create", topic_name, "--replicas", "3")
+    assert done.returncode == 0, done.stderr
+    return topic_name
+
+
+def test_clients_of_python_and_librdkafka_and_the_command_line_get_in(secured: SecuredCluster, topic: str) -> None:
+    with kbroker.Producer(**json.loads(secured.file(APP, "python.json").read_text())) as producer:
+        producer.send(topic, b"of ours").result(60)
+    other = ConfluentProducer(json.loads(secured.file(APP, "librdkafka.json").read_text()))
+    errors: list[object] = []
+    other.produce(topic, b"of librdkafka", on_delivery=lambda error, _: errors.append(error))
+    assert other.flush(60) == 0
+    assert errors == [None]
+    assert secured.run(APP, "topic", "produce", topic, given=b"of the command line\n").returncode == 0
+    with kbroker.Consumer(
+        **json.loads(secured.file(READER, "python.json").read_text()), group_id="readers", auto_offset_reset="earliest"
+    ) as consumer:
+        consumer.subscribe([topic])
+        read: set[bytes] = set()
+        while len(read) < 3:
+            read |= {bytes(record.value or b"") for record in consumer.poll(30)}
+    assert read == {b"of ours", b"of librdkafka", b"of the command line"}
+
+
+@pytest.mark.skipif(KCAT is None, reason="kcat is not installed")
+def test_kcat_gets_in(secured: SecuredCluster, topic: str) -> None:
+    done = subprocess.run(
+        [str(KCAT), "-F", str(secured.file(APP, "kcat.conf")), "-L", "-J", "-m", "30"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    secured.seen += [done.stdout, done.stderr]
+    assert done.returncode == 0, done.stderr
+    assert topic in {each["topic"] for each in json.loads(done.stdout)["topics"]}
+
+
+def test_javas_tools_get_in(secured: SecuredCluster, topic: str, java_tool: JavaTool) -> None:
+    listed = java_tool(
+        "org.apache.kafka.tools.TopicCommand",
+        *("--bootstrap-server", secured.cluster.bootstrap, "--list"),
+        *("--command-config", str(secured.file(APP, "java.properties"))),
+    )
+    secured.seen.append(listed)
+    assert topic in listed.split()
+
+
+def test_who_may_only_read_is_refused_in_one_line_and_nobody_gets_in_without_a_login(
+    secured: SecuredCluster, topic: str
+) -> None:
+    done = secured.run(READER, "topic", "produce", topic, given=b"no\n")
+    assert done.returncode == 1
+    assert "AUTHORIZATION_FAILED" in done.stderr
+    assert secured.run(READER, "topic", "create", f"{topic}-2").returncode == 1
+    assert secured.run(APP, "acl", "list").returncode == 1
+    assert secured.run("admin", "acl", "list").returncode == 0
+    assert run("topic", "list", "-b", secured.cluster.bootstrap, "-X", "request.timeout.ms=2000").returncode == 1
+
+
+def test_no_password_is_in_any_log_or_answer(
+    secured: SecuredCluster, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = json.loads(secured.file(APP, "python.json").read_text())
+    with caplog.at_level(logging.DEBUG):
+        for wrong in ("", *secured.passwords):
+            if wrong != settings[PASSWORD]:
+                with (
+                    pytest.raises(kbroker.ClientError) as caught,
+                    kbroker.Admin(**settings | {PASSWORD: wrong}) as admin,
+                ):
+                    admin.describe_cluster()
+                secured.seen += [str(caught.value), repr(caught.value), repr(caught.value.__cause__)]
+        assert secured.run("admin", "-X", "sasl.password=wrong", "topic", "list").returncode == 1
+        for broker_id in "123":
+            shown = secured.run("admin", "config", "describe", "broker", broker_id, "--all")
+            assert shown.returncode == 0, shown.stderr
+            assert "sasl.jaas.config" in shown.stdout
+        secured.run("admin", "user", "list")
+    secured.seen.append(caplog.text)
+    logs = [*secured.cluster.data_dir.rglob("*.log*")]
+    texts = {file.name for file in logs}
+    assert {"broker.log", "zookeeper.log"} <= texts
+    kept = {str(file): file.read_bytes().decode(errors="replace") for file in logs if file.is_file()}
+    kept |= {f"output {number}": text for number, text in enumerate(secured.seen)}
+    assert not [place for place, text in kept.items() if any(password in text for password in secured.passwords)]
+    others = [*secured.cluster.data_dir.rglob("*")]
+    readable = [file for file in others if file.is_file() and file.stat().st_mode & 0o077]
+    told = [str(file) for file in readable if any(each.encode() in file.read_bytes() for each in secured.passwords)]
+    assert not told
