@@ -270,9 +270,9 @@ class Connection:
         Returns the buffer of a frame that is to be filled.
         """
         start = 0
-        limits = self._login_limits or self._server.limits
-        limited = limits.queued_max_bytes > 0
+        limited = self._server.limits.queued_max_bytes > 0
         while end - start >= 4:
+            limits = self._login_limits or self._server.limits  # others once the frame before has logged in
             (size,) = _read_size(buffer, start)
             if not 0 <= size <= limits.small_request_max_bytes:
                 if 0 <= size <= limits.request_max_bytes and end - start < 6:

@@ -296,9 +296,9 @@ class Dispatcher:
 
     def _encode(self, ctx: RequestContext, request: Message, answer: Message) -> Any:
         """Return the parts of the answer, or an awaitable of them when there is much to encode."""
-        if self.quotas.is_used:
-            answer = self.meter.count(ctx, request, answer)
         try:
+            if self.quotas.is_used:
+                answer = self.meter.count(ctx, request, answer)
             return encode_response(answer, ctx.api_version, ctx.correlation_id, MOST_AT_ONCE)
         except TooManyElements:
             return in_turns(self._encode_in_steps(ctx, request, answer))

@@ -81,6 +81,7 @@ class _Handshake:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = listener.context.wrap_bio(self._incoming, self._outgoing, server_side=True)
         self._received = 0
+        self._unsent = b""
         self._is_over = False
         self._timer = all_of_them._loop.call_later(LONGEST_S, self._fail, f"not over after {LONGEST_S:g} s")
         all_of_them._loop.add_reader(sock.fileno(), self._on_readable)
@@ -121,25 +122,48 @@ class _Handshake:
             return
         error = step.exception()
         try:
-            self._send()
+            is_sent = self._send()
         except OSError as lost:
             error = error or lost
         if error is not None:
             self._fail(_reason(error))
-        elif (principal := step.result()) is None:
-            self._all._loop.add_reader(self._socket.fileno(), self._on_readable)
+        elif is_sent:
+            self._go_on(step.result())
         else:
-            self._forget()
-            all_of_them = self._all
-            channel = TlsChannel(
-                self._socket, self._tls, self._incoming, self._outgoing, all_of_them._buffers, all_of_them._loop
-            )
-            self._done(channel, principal)
+            self._all._loop.add_writer(self._socket.fileno(), self._on_writable, step.result())
 
-    def _send(self) -> None:
-        """Hand over what OpenSSL has to say: a few kilobytes, which fit into a new socket's buffer."""
-        while self._outgoing.pending:
-            self._socket.send(self._outgoing.read(PIECE))
+    def _on_writable(self, principal: str | None) -> None:
+        try:
+            is_sent = self._send()
+        except OSError as lost:
+            self._fail(_reason(lost))
+            return
+        if is_sent:
+            self._all._loop.remove_writer(self._socket.fileno())
+            self._go_on(principal)
+
+    def _go_on(self, principal: str | None) -> None:
+        """All is sent: wait for the client's next word, or hand it on."""
+        all_of_them = self._all
+        if principal is None:
+            all_of_them._loop.add_reader(self._socket.fileno(), self._on_readable)
+            return
+        self._forget()
+        channel = TlsChannel(
+            self._socket, self._tls, self._incoming, self._outgoing, all_of_them._buffers, all_of_them._loop
+        )
+        self._done(channel, principal)
+
+    def _send(self) -> bool:
+        """Hand over what OpenSSL has to say; False while the socket takes no more: many authorities' names are long."""
+        while self._unsent or self._outgoing.pending:
+            data = self._unsent or self._outgoing.read(PIECE)
+            try:
+                self._unsent = data[self._socket.send(data) :]
+            except (BlockingIOError, InterruptedError):
+                self._unsent = data
+                return False
+        return True
 
     def _fail(self, reason: str, level: int = logging.INFO) -> None:
         if reason:
@@ -156,6 +180,7 @@ class _Handshake:
         """Close the socket."""
         self._forget()
         self._all._loop.remove_reader(self._socket.fileno())
+        self._all._loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ALLOCATE_PRODUCER_IDS = 67
 EXEMPT = BROKER_REQUESTS - {ALLOCATE_PRODUCER_IDS}
+NOT_A_BROKER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+"""The answer to whoever sends what only brokers send: that is counted as anybody's."""
 
 
 class Meter:
@@ -40,7 +42,9 @@ class Meter:
         emptied, and mutes the connection of a client that has used too much.
         """
         is_fetch = ctx.api_key == FETCH
-        if ctx.api_key in EXEMPT or (is_fetch and is_follower(request)):
+        if is_fetch and is_follower(request):
+            return answer
+        if ctx.api_key in EXEMPT and getattr(answer, "error_code", None) is not NOT_A_BROKER:
             return answer
         now_ms = monotonic() * 1000
         user, client = ctx.user, ctx.client_id or ""

@@ -101,7 +101,8 @@ class TlsChannel:
         self._loop.remove_reader(self._fd)
 
     def _has_rest(self) -> bool:
-        return bool(self._peeked or self._incoming.pending or self._tls.pending())
+        """Whether the socket need not be asked: something is left here, or it was the end, which is to be told."""
+        return bool(self._peeked or self._incoming.pending or self._tls.pending() or self._is_ended)
 
     def _read_on(self) -> None:
         if self._on_readable is not None and self._has_rest():
@@ -124,7 +125,7 @@ class TlsChannel:
             if not more:
                 break
             received += more
-        if filled == wanted and self._on_readable is not None and self._has_rest():
+        if filled and (filled == wanted or self._is_ended) and self._on_readable is not None and self._has_rest():
             self._loop.call_soon(self._read_on)
         self._answer_peer()
         if not filled and not self._is_ended and wanted:

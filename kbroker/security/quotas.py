@@ -11,6 +11,7 @@ So a limit for any user holds for each of them, not for all together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -138,6 +139,8 @@ def valid_limit(kinds: Mapping[str, type], key: str, value: float) -> str | None
     kind = kinds.get(key)
     if kind is None:
         return f"Invalid configuration key {key}"
+    if not math.isfinite(value):
+        return f"{key} must be a number, and not without end"
     if kind is int and abs(value - round(value)) > 1e-6:
         return (
             f"Configuration {key} must be a Long value" if kinds is CLIENT_KEYS else f"{key} must be an Integer value"
@@ -146,14 +149,16 @@ def valid_limit(kinds: Mapping[str, type], key: str, value: float) -> str | None
 
 
 def parsed(kinds: Mapping[str, type], config: Mapping[str, str]) -> dict[str, float]:
-    """Read an entity's limits as they are stored; what is none (credentials, say) is left out."""
+    """Read an entity's limits as they are stored; what is none (credentials, say, or infinity) is left out."""
     limits = {}
     for key, text in config.items():
         if key in kinds:
             try:
-                limits[key] = float(text)
+                limit = float(text)
             except ValueError:
                 continue
+            if math.isfinite(limit):
+                limits[key] = limit
     return limits
 
 

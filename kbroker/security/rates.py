@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+LONGEST_MS = (1 << 31) - 1
+"""Of a delay: what answers have room for."""
+
 
 class Rate:
     """What is counted per second, over the last `samples` samples of `sample_ms` each."""
@@ -38,7 +41,7 @@ class Rate:
         rate = total * 1000 / window_ms
         if rate <= limit:
             return 0
-        return round((rate - limit) / limit * window_ms) if limit > 0 else round(window_ms)
+        return round(min((rate - limit) / limit * window_ms, LONGEST_MS)) if limit > 0 else round(window_ms)
 
 
 class _Sample:
@@ -75,4 +78,4 @@ class TokenBucket:
     def delay_ms(self, limit: float, now_ms: float) -> int:
         """Return for how long to wait until nothing is owed."""
         owed = -self.tokens(limit, now_ms)
-        return round(owed / limit * 1000) if owed > 0 and limit > 0 else 0
+        return round(min(owed / limit * 1000, LONGEST_MS)) if owed > 0 and limit > 0 else 0

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kbroker.controller.change_notifications import EXPIRY_MS, ChangeNotifications
+from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import MalformedZnode
 from tests.controller.conftest import Connect, until
 
@@ -36,6 +37,43 @@ async def test_changes_are_told_once_and_in_order_without_those_that_nobody_can_
         await writer.create(f"{PATH}/c_", data, sequential=True)
     await until(lambda: len(told) == 11)
     assert told[1:] == [str(number) for number in range(10)]
+
+
+async def test_a_change_whose_reading_the_sessions_end_interrupted_is_read_again(connect: Connect) -> None:
+    session = await connect()
+    await session.create(PATH, None)
+    told: list[str] = []
+
+    async def take(change: str) -> None:
+        told.append(change)
+        if told == ["revoked"]:
+            raise ZooKeeperError("the session has ended")
+
+    notifications = ChangeNotifications(session, PATH, decode, take)
+    await notifications.watch()
+    await session.create(f"{PATH}/c_", b"revoked", sequential=True)
+    await until(lambda: told == ["revoked"])
+    await notifications.watch()  # as when a new session stands
+    assert told == ["revoked", "revoked"]
+
+
+async def test_a_change_that_nobody_can_follow_does_not_hold_up_those_behind_it(
+    connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    session = await connect()
+    await session.create(PATH, None)
+    told: list[str] = []
+
+    async def take(change: str) -> None:
+        told.append(change)
+        if change == "bad":
+            raise ValueError("a bug")
+
+    for data in (b"bad", b"good"):
+        await session.create(f"{PATH}/c_", data, sequential=True)
+    await ChangeNotifications(session, PATH, decode, take).watch()
+    assert told == ["bad", "good"]
+    assert sum("could not be followed" in line for line in caplog.messages) == 1
 
 
 async def test_old_changes_are_removed(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

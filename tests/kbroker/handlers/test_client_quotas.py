@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -106,9 +107,12 @@ async def test_what_makes_no_limit_is_refused_by_itself(limited: Any) -> None:
         entry({"user": "a"}, producer_byte_rate=-1),
         entry({"ip": "10.0.0.1", "user": "a"}, connection_creation_rate=1),
         entry({"ip": "nowhere"}, connection_creation_rate=1),
+        entry({"user": "a"}, producer_byte_rate=math.nan),
+        entry({"user": "a"}, request_percentage=math.inf),
+        entry({"user": "a"}, request_percentage=math.nan),
         entry({"user": "a"}, producer_byte_rate=1),
     )
-    assert codes == [INVALID] * 8 + [NONE]
+    assert codes == [INVALID] * 11 + [NONE]
     for components, said in (
         ({"ip": (SPECIFIED, None), "user": (SPECIFIED, None)}, "INVALID_REQUEST"),
         ({"sandwich": (SPECIFIED, None)}, "UNSUPPORTED_VERSION"),

@@ -19,6 +19,7 @@ from kbroker.client.errors import LoginFailed
 from kbroker.client.security import Security
 from kbroker.cluster.cluster_features import ClusterFeatures
 from kbroker.network.authentication import FailureLines, Mechanism, SaslListener
+from kbroker.network.connection import CLOSED, WORKING
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import ServerLimits
 from kbroker.network.server import Listener, Server
@@ -37,7 +38,7 @@ from kbroker.security.oauthbearer import OAuthBearerServer, ValidToken
 from kbroker.security.plain import PlainServer
 from kbroker.security.scram import KnownUser, ScramServer, credential_of, salted_password
 from kbroker.security.security_protocol import SecurityProtocol
-from tests.kbroker.network.serving import Client, frame
+from tests.kbroker.network.serving import Client, frame, until
 
 PASSWORDS = {"alice": "secret", "bob": "secret"}
 GOOD, WRONG = b"\0alice\0secret", b"\0alice\0wrong"
@@ -343,6 +344,18 @@ async def test_a_large_request_is_read_again_after_the_login() -> None:
         assert await client.receive()
 
 
+async def test_a_large_request_behind_the_last_token_is_judged_by_what_holds_after_the_login() -> None:
+    async with one_peer() as client:
+        await client.handshake()
+        pieces = [SaslAuthenticateRequest(auth_bytes=GOOD), 2]
+        large = [ApiVersionsRequest(client_software_name="a" * 5_000, client_software_version="1"), 3]
+        frames = [b"".join(bytes(part) for part in encode_request(*each, 7, "test")) for each in (pieces, large)]
+        client.send(b"".join(frames))
+        answer = decode_response(await client.receive(), SaslAuthenticateResponse, 2)[1]
+        assert answer.error_code is ErrorCode.NONE
+        assert decode_response(await client.receive(), ApiVersionsResponse, 3)[1].api_keys
+
+
 # -- logging in again (KIP-368) ---------------------------------------------------------------------------------------
 
 
@@ -393,6 +406,67 @@ async def test_a_wrong_password_the_second_time_says_so() -> None:
         await client.log_in()
         await client.handshake()
         assert "Invalid username" in ((await answered_and_closed(client, client.token(WRONG))).error_message or "")
+
+
+# -- what nobody thought of ----------------------------------------------------------------------------------------
+
+
+class Broken:
+    """A mechanism with a bug, at once or a little later."""
+
+    identity = None
+
+    def __init__(self, is_late: bool) -> None:
+        self._is_late = is_late
+
+    def step(self, token: bytes) -> Any:
+        if self._is_late:
+            return self._later()
+        raise OverflowError("integer is too large")
+
+    async def _later(self) -> bytes:
+        await asyncio.sleep(0)
+        raise OverflowError("integer is too large")
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_mechanism_that_fails_refuses_its_client_and_no_other(
+    is_late: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with sasl_server() as server:
+        broken: Any = Mechanism(lambda: Broken(is_late), 0)  # type: ignore[arg-type,return-value]
+        server.sasl["CLIENTS"].mechanisms["SCRAM-SHA-512"] = broken  # type: ignore[index]
+        async with peer(server) as client:
+            await client.handshake("SCRAM-SHA-512")
+            answer = await answered_and_closed(client, client.token(b"\0alice\0hunter2"))
+            assert answer.error_code is ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert "OverflowError" not in (answer.error_message or "")
+        async with peer(server) as honest:
+            await honest.log_in()
+    assert sum("could not be checked" in line for line in caplog.messages) >= 1
+    assert "hunter2" not in caplog.text
+
+
+async def test_a_login_that_ends_after_its_connection_touches_nobody_elses() -> None:
+    """A token is looked at while its connection is closed: the descriptor may be another client's by then."""
+    found: asyncio.Future[KnownUser | None] = asyncio.get_running_loop().create_future()
+    async with sasl_server() as server:
+        server.sasl["CLIENTS"].failure_delay_s = 0
+        slow = Mechanism(lambda: ScramServer(SCRAM_SHA_256, lambda name, is_token: found, "nonce"), 0)
+        server.sasl["CLIENTS"].mechanisms["SCRAM-SHA-512"] = slow  # type: ignore[index]
+        async with peer(server) as client:
+            await client.handshake("SCRAM-SHA-512")
+            client.request(SaslAuthenticateRequest(auth_bytes=b"n,,n=nobody,r=x"), 2)
+            await until(lambda: any(each.state == WORKING for each in server.connections), 20)
+            (connection,) = server.connections
+            connection.close("the server needs the room")
+            found.set_result(None)
+            async with peer(server) as honest:
+                await honest.log_in()
+                await asyncio.sleep(0)
+                assert connection.state == CLOSED
+                assert (await honest.versions()).error_code is ErrorCode.NONE
+                assert len(server.connections) == 1
 
 
 # -- hostile peers ----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import struct
+import time
 from collections import Counter
 from collections.abc import Awaitable, Generator
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, StopReplicaRequest
 from kbroker.protocol.schema import schema_of
 from kbroker.security.authorizer import EVERYTHING
+from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
 
 
 async def exchange(broker: BrokerProcess, frame: bytes) -> bytes:
@@ -383,6 +385,78 @@ def test_an_error_with_acks_zero_ends_the_connection(handlers: dict[int, Any]) -
     frame = memoryview(b"".join(bytes(part) for part in encode_request(request, 9, 1, "x"))[4:])
     with pytest.raises(CloseConnection, match="KAFKA_STORAGE_ERROR"):
         dispatcher()(Peer(), frame)  # type: ignore[arg-type]
+
+
+class Muted(Peer):
+    """A peer that clients' limits may slow down."""
+
+    client_id = "test"
+
+    def mute(self, seconds: float) -> None:
+        """Nothing waits in this test."""
+
+
+@pytest.fixture
+def counting(handlers: dict[int, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Dispatcher, list[RequestContext]]:
+    """A dispatcher that counts, and what it has counted."""
+    contexts: list[RequestContext] = []
+
+    @handles(DescribeClusterRequest, nothing("a test"))
+    def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        return cluster()
+
+    quotas = ClientQuotas(11, 1000, 11)
+    quotas.replace(Entity(ANY, None), {REQUESTED: 1000.0})
+    counts = Dispatcher(SimpleNamespace(), quotas=quotas)  # type: ignore[arg-type]
+    count = counts.meter.count
+
+    def noted(ctx: RequestContext, request: Any, answer: Any) -> Any:
+        contexts.append(ctx)
+        return count(ctx, request, answer)
+
+    monkeypatch.setattr(counts.meter, "count", noted)
+    return counts, contexts
+
+
+def test_all_requests_together_are_counted_for_no_more_than_the_time_that_passed(
+    counting: tuple[Dispatcher, list[RequestContext]],
+) -> None:
+    counts, contexts = counting
+    began = time.monotonic()
+    for _ in range(500):
+        counts(Muted(), describe_cluster_frame())  # type: ignore[arg-type]
+    passed_ms = 1000 * (time.monotonic() - began)
+    assert 0 < sum(ctx.busy_ms for ctx in contexts) <= passed_ms
+    assert len(contexts) == 500
+    assert {ctx.request_bytes for ctx in contexts} == {len(describe_cluster_frame())}
+
+
+async def test_large_requests_are_counted_too(
+    counting: tuple[Dispatcher, list[RequestContext]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, contexts = counting
+    peer = Muted()
+    monkeypatch.setattr(dispatch, "MOST_AT_ONCE", -1)
+    assert counts(peer, describe_cluster_frame()) is PENDING  # type: ignore[arg-type]
+    async with asyncio.timeout(30):
+        await peer.answers.get()
+    (ctx,) = contexts
+    assert ctx.is_large
+    assert ctx.request_bytes == len(describe_cluster_frame())
+    assert ctx.busy_ms > 0
+
+
+def test_counting_that_fails_is_a_refusal_and_no_silence(
+    counting: tuple[Dispatcher, list[RequestContext]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts, _ = counting
+
+    def fail(*_: Any) -> None:
+        raise OverflowError("too much")
+
+    monkeypatch.setattr(counts.meter, "count", fail)
+    answer = read(counts(Muted(), describe_cluster_frame()))  # type: ignore[arg-type]
+    assert answer.error_code is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 def test_an_api_without_a_handler_is_unknown(handlers: dict[int, Any]) -> None:

@@ -7,6 +7,8 @@ import os
 import socket
 import ssl
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,6 +166,53 @@ async def test_others_are_served_while_many_shake_hands(authority: Authority, br
 async def come_in(server: Server, authority: Authority) -> None:
     async with tls_client(server, authority) as client:
         assert await client.ask(b"who?")
+
+
+async def test_what_does_not_fit_into_the_sockets_buffer_is_sent_when_it_does(
+    authority: Authority, broker_identity: Identity, client_identity: Identity, tmp_path: Path
+) -> None:
+    """The names of many authorities, from whom clients may have their certificates."""
+    listener = tls_listener(broker_identity, authority, client_auth=ssl.CERT_REQUIRED)
+    for number in range(40):
+        listener.context.load_verify_locations(Authority(tmp_path / str(number), f"{number} {'x' * 40}").file)
+    taken: list[int] = []
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)  # the least there is: some kilobytes
+    sock = Slow(ours, taken)
+    for each in (ours, theirs):
+        each.setblocking(False)
+    done: asyncio.Future[str] = loop.create_future()
+    all_of_them = handshakes.Handshakes(loop)
+    all_of_them.begin(sock, listener, "somebody", lambda channel, name: done.set_result(name), lambda: None)  # type: ignore[arg-type]
+    context = ssl.create_default_context(cafile=str(authority.file))
+    context.load_cert_chain(client_identity.file)
+    async with asyncio.timeout(ENOUGH_S):
+        _, writer = await asyncio.open_connection(sock=theirs, ssl=context, server_hostname="localhost")
+        assert await done == "User:CN=client"
+    assert len(taken) > 3
+    writer.transport.abort()
+    all_of_them.close()
+    ours.close()
+
+
+class Slow:
+    """A socket that takes a thousand bytes at a time, and then wants a rest."""
+
+    def __init__(self, sock: socket.socket, taken: list[int]) -> None:
+        self._socket = sock
+        self._taken = taken
+        self._is_tired = False
+
+    def send(self, data: bytes) -> int:
+        self._is_tired = not self._is_tired
+        if not self._is_tired:
+            raise BlockingIOError
+        self._taken.append(self._socket.send(data[:1000]))
+        return self._taken[-1]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
 
 
 async def test_a_server_that_stops_ends_its_handshakes(authority: Authority, broker_identity: Identity) -> None:

@@ -116,6 +116,13 @@ def test_what_only_brokers_send_is_exempt_but_for_producer_ids() -> None:
     assert peer.muted
 
 
+def test_who_sends_what_only_brokers_send_and_is_refused_is_counted() -> None:
+    peer, counted = Peer(), meter(**{REQUESTED: 0.001})
+    refused = blank(StopReplicaResponse, error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    counted.count(asked(peer, STOP_REPLICA, 3, busy_ms=10_000), blank(StopReplicaRequest), refused)
+    assert peer.muted
+
+
 def test_a_wait_that_the_handler_asks_for_is_kept() -> None:
     peer = Peer()
     answer = HeartbeatResponse(error_code=ErrorCode.NONE, throttle_time_ms=1500)

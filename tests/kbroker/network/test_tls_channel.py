@@ -162,6 +162,91 @@ async def test_what_is_looked_at_for_the_clients_end_is_not_lost(
         assert [await client.read() for _ in range(3)] == [b"done", b"first", b"second"]
 
 
+async def test_an_end_that_comes_with_the_last_bytes_is_noticed_though_the_socket_stays_open(
+    authority: Authority, broker_identity: Identity
+) -> None:
+    """A client that says in TLS that this is its end, in one piece with its last request, and keeps the socket."""
+    waiting: list[Connection] = []
+
+    def answer(connection: Connection, frame: memoryview) -> Any:
+        if bytes(frame) == b"wait":
+            waiting.append(connection)
+            return PENDING
+        return echo(connection, frame)
+
+    listener = tls_listener(broker_identity, authority)
+    trusting = ssl.create_default_context(cafile=str(authority.file))
+    async with tls_serving(answer, listener) as server:
+        for last in (b"echo", b"wait"):
+            with socket.create_connection(("127.0.0.1", server.ports["SSL"])) as sock:
+                received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+                client = trusting.wrap_bio(received, sent, server_hostname="localhost")
+                await shake_hands(sock, client, received, sent)
+                client.write(framed(last))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    client.unwrap()
+                sock.sendall(sent.read())
+                if last == b"wait":
+                    await until(lambda: bool(waiting), ENOUGH_S)
+                    waiting[0].answer([framed(b"done")])
+                await until(lambda: not server.connections, ENOUGH_S)
+
+
+async def shake_hands(sock: socket.socket, client: ssl.SSLObject, received: ssl.MemoryBIO, sent: ssl.MemoryBIO) -> None:
+    sock.setblocking(False)
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            await loop.sock_sendall(sock, sent.read())
+            async with asyncio.timeout(ENOUGH_S):
+                received.write(await loop.sock_recv(sock, 1 << 16))
+        else:
+            await loop.sock_sendall(sock, sent.read())
+            return
+
+
+class Endless:
+    """A socket that always has something, and TLS that makes nothing of it: keys that are changed again and again."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.asked = 0
+
+    def fileno(self) -> int:
+        return 0
+
+    def recv_into(self, buffer: Any, most: int) -> int:
+        self.received += most
+        assert self.received < 100 * SLICE, "it never ends"
+        return most
+
+    def read(self, size: int, buffer: Any) -> int:
+        self.asked += 1
+        raise ssl.SSLWantReadError
+
+    def pending(self) -> int:
+        return 0
+
+
+def test_tls_that_yields_nothing_gets_a_bounded_piece_of_a_turn() -> None:
+    endless, loop = Endless(), asyncio.new_event_loop()
+    parts: list[Any] = [endless, endless, ssl.MemoryBIO(), ssl.MemoryBIO(), TlsBuffers(), loop]
+    channel = TlsChannel(*parts)
+    with pytest.raises(BlockingIOError):
+        channel.recv_into(bytearray(SLICE))
+    assert endless.received <= 3 * SLICE
+    endless.received = 0
+    with pytest.raises(BlockingIOError):
+        channel.recv_into(bytearray(10))
+    assert endless.received <= 3 * SLICE
+    endless.received = 0
+    assert not channel.is_at_end()
+    assert endless.received <= 3 * SLICE
+    loop.close()
+
+
 async def test_garbage_in_the_middle_ends_the_connection(authority: Authority, broker_identity: Identity) -> None:
     async with tls_serving(echo, tls_listener(broker_identity, authority)) as server:
         async with tls_client(server, authority) as client:

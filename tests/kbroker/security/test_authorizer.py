@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, RuleFilter
-from kbroker.security.authorizer import EVERYTHING, Authorizer, audit
+from kbroker.security.authorizer import EVERYTHING, LONGEST_REMEMBERED, Authorizer, audit
 
 READ, WRITE, ALL, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
@@ -105,6 +105,19 @@ def test_some_topic_is_one_whose_permission_no_denial_takes_back() -> None:
     assert some_topic(ruled(("t", PREFIXED, ALLOW, WRITE), ("tt", PREFIXED, DENY, WRITE)))
     assert some_topic(ruled(("*", LITERAL, ALLOW, WRITE), ("t", PREFIXED, DENY, WRITE)))
     assert not some_topic(ruled(("t", LITERAL, ALLOW, WRITE), ("*", LITERAL, DENY, WRITE), allow_without_rules=True))
+
+
+@pytest.mark.parametrize("is_allowed", [True, False])
+def test_names_that_are_no_topics_are_decided_and_not_remembered(is_allowed: bool) -> None:
+    """Whoever asks decides how long they are: what is remembered of thousands of them has to be bounded."""
+    authority = ruled(allow_without_rules=is_allowed).authority("User:a", "10.0.0.1")
+    longest = "n" * LONGEST_REMEMBERED
+    for name in (longest, *(f"{longest}{number}" for number in range(100))):
+        assert authority.may(READ, TOPIC, name) is is_allowed
+        assert authority.could(READ, TOPIC, name) is is_allowed
+    assert [name for _, _, name in authority._known] == [longest]  # type: ignore[attr-defined]
+    assert longest + "1" not in authority.granted(READ, TOPIC)
+    assert (longest in authority.granted(READ, TOPIC)) is is_allowed
 
 
 def test_the_bits_of_what_is_allowed_are_kafkas() -> None:

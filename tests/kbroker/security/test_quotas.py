@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from kbroker.security.quotas import (
@@ -9,6 +11,7 @@ from kbroker.security.quotas import (
     CLIENT_KEYS,
     FETCHED,
     IP_KEYS,
+    LONGEST_CLIENT_ID,
     PRODUCED,
     REQUESTED,
     ClientQuotas,
@@ -111,3 +114,20 @@ def test_counters_of_very_many_clients_do_not_pile_up(monkeypatch: pytest.Monkey
     for number in range(100):
         quotas.record(PRODUCED, "ann", f"app{number}", 1, 0)
     assert len(quotas._counters) == 10
+
+
+def test_of_a_long_client_id_only_the_beginning_is_remembered() -> None:
+    """Clients choose it before they log in."""
+    quotas = made(Entity(None, ANY))
+    counters = {id(quotas.counter(PRODUCED, "ann", "x" * 30_000 + str(number))) for number in range(50)}
+    quotas.counter(FETCHED, "ann", "x" * 30_000)
+    assert len(counters) == 1
+    assert {len(client) for _, _, client in quotas._found} == {LONGEST_CLIENT_ID}
+    assert all(len(who.client or "") <= LONGEST_CLIENT_ID for _, who in quotas._counters)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_limit_is_a_number_and_has_an_end(value: float) -> None:
+    for key in CLIENT_KEYS:
+        assert "must be a number" in (valid_limit(CLIENT_KEYS, key, value) or "")
+    assert parsed(CLIENT_KEYS, {REQUESTED: str(value), PRODUCED: "5"}) == {PRODUCED: 5.0}

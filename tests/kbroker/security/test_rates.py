@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker.security.rates import Rate, TokenBucket
+from kbroker.security.rates import LONGEST_MS, Rate, TokenBucket
 
 
 def test_a_rate_is_over_as_many_windows_as_asked_for_from_the_beginning() -> None:
@@ -43,6 +43,15 @@ def test_nothing_may_be_used_where_the_limit_is_zero() -> None:
     assert rate.delay_ms(0, 0) == 0
     rate.record(1, 0)
     assert rate.delay_ms(0, 0) == 10_000
+
+
+@pytest.mark.parametrize("limit", [1e-320, 1e-9, 1])
+def test_a_wait_is_no_longer_than_answers_can_say(limit: float) -> None:
+    rate, bucket = Rate(11, 1000), TokenBucket(11)
+    rate.record(1e9, 0)
+    assert rate.delay_ms(limit, 0) == LONGEST_MS
+    bucket.take(1e9, limit, 0)
+    assert 0 < bucket.delay_ms(limit, 0) <= LONGEST_MS
 
 
 def test_a_bucket_begins_full_may_be_overdrawn_once_and_fills_up() -> None:

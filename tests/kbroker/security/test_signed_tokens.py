@@ -9,7 +9,7 @@ from joserfc import jwt
 from joserfc.jwk import ECKey
 
 from kbroker.security.oauthbearer import TokenRefused, ValidToken
-from kbroker.security.signed_tokens import SignedValidator, UnknownKey, read_keys
+from kbroker.security.signed_tokens import LONGEST_KEY_ID, SignedValidator, UnknownKey, read_keys
 from kbroker.security.tokens import unsecured_token
 
 NOW_MS = 1_000_000
@@ -91,6 +91,14 @@ def test_a_key_that_is_not_published_is_named() -> None:
     with pytest.raises(UnknownKey) as caught:
         SignedValidator().validate(signed(claims(), OTHER), KEYS, NOW_MS)
     assert caught.value.key_id == "k2"
+
+
+def test_of_a_long_id_of_a_key_only_the_beginning_is_kept() -> None:
+    """It is remembered for a while, and whoever sends it has not logged in."""
+    with pytest.raises(UnknownKey) as caught:
+        SignedValidator().validate(signed(claims(), OTHER, kid="k" * 100_000), KEYS, NOW_MS)
+    assert caught.value.key_id == "k" * LONGEST_KEY_ID
+    assert len(str(caught.value)) < 300
 
 
 def test_a_token_without_a_key_id_is_tried_with_all_keys() -> None:
