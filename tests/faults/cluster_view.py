@@ -18,7 +18,7 @@ from tests.faults.checker import Replica, check_replicas
 from tests.system.wire import Peer, end_offset, fetch
 
 BROKERS = (1, 2, 3)
-TIMEOUT = 45.0
+TIMEOUT = 90.0
 """For anything that must come true by itself, on a busy machine."""
 
 

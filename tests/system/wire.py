@@ -100,10 +100,11 @@ class Peer:
             return False
 
     def ask(self, message: Message, version: int) -> Any:
-        """The answer to a request; fails when there is none."""
+        """The answer to a request; ConnectionError when there is none."""
         self.send(request_bytes(message, version))
         answer = self.receive()
-        assert answer is not None, "the broker closed the connection"
+        if answer is None:
+            raise ConnectionError("the broker closed the connection")
         response_type: Any = API_BY_KEY[schema_of(type(message)).api_key].response
         return decode_response(answer, response_type, version)[1]
 
