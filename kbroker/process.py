@@ -17,10 +17,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from kbroker.broker import Broker, StartError, StartInterrupted
 from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_properties
+from kbroker.config.shares import open_listeners
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.replica import turns
@@ -34,12 +35,31 @@ COLLECT_PAUSE_S = 60.0
 LONGEST_COLLECT_PAUSE_S = 600.0
 
 
+OPEN = (
+    "whoever reaches %s comes in without a login: set listeners to SASL_SSL, or to SSL with ssl.client.auth=required, "
+    "or to 127.0.0.1 (docs/security.md)"
+)
+
+
+class OneLine(logging.Formatter):
+    """Names that clients send may hold line ends and worse: an event stays one line, and nobody forges another."""
+
+    CONTROLS: ClassVar = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {
+        code: f"\\u{code:04x}" for code in (0x2028, 0x2029)
+    }
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Put together what is logged, without what a traceback adds."""
+        record.message = record.message.translate(self.CONTROLS)
+        return super().formatMessage(record)
+
+
 def set_up_logging() -> None:
     """Log to standard error, one line per event, unless the process has its own logging."""
     if not logging.getLogger().handlers:
-        logging.basicConfig(
-            level=logging.INFO, stream=sys.stderr, format="[%(asctime)s] %(levelname)s %(message)s (%(name)s)"
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(OneLine("[%(asctime)s] %(levelname)s %(message)s (%(name)s)"))
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def raise_descriptor_limit() -> None:
@@ -76,6 +96,8 @@ async def _live(config: BrokerConfig, ready_file: Path | None, watchdog: Watchdo
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
     stopping = asyncio.create_task(stop.wait())
+    if exposed := open_listeners(config):
+        log.warning(OPEN, ", ".join(exposed))
     broker = await _started(config, stopping, watchdog)
     if broker is None:
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
 from typing import Any, TypeVar
 
@@ -92,6 +93,26 @@ def zookeeper_access(config: BrokerConfig) -> ZooKeeperAccess:
     """Return how ZooKeeper is spoken to, and whether what is made there is protected; raises ConfigError."""
     digest = config.kbroker_zookeeper_digest
     return ZooKeeperAccess(zookeeper_tls(config), zookeeper_login(), digest, config.zookeeper_set_acl)
+
+
+def open_listeners(config: BrokerConfig) -> list[str]:
+    """Return the listeners on which others than this machine come in without a login; raises ConfigError."""
+    protocols = config.security_protocols
+    found = []
+    for name, host, port in config.parsed_listeners:
+        protocol = SecurityProtocol(protocols[name])
+        if protocol.has_sasl or _is_loopback(host):
+            continue
+        if not (protocol.has_tls and tls_settings(config, name).client_auth == "required"):
+            found.append(f"{name}://{f'[{host}]' if ':' in host else host}:{port}")
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def zookeeper_tls(config: BrokerConfig) -> ssl.SSLContext | None:

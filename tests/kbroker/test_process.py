@@ -7,7 +7,9 @@ import sys
 import pytest
 
 from kbroker import process
+from kbroker.dev.free_ports import free_ports
 from kbroker.replica import turns
+from tests.fixtures.brokers import MakeBroker
 
 
 def told_by(script: str, *launcher: str) -> str:
@@ -23,6 +25,28 @@ def test_events_are_lines_on_standard_error_with_time_level_and_place() -> None:
     assert line.startswith("[20")
     assert line.endswith("] INFO it began (a.b)")
     assert end == ""
+
+
+def test_a_name_that_a_client_chose_does_not_forge_a_line() -> None:
+    script = (
+        "set_up_logging(); import logging; log = logging.getLogger('a')\n"
+        "log.info('Denied on Topic:%s', 'x\\n[2026-01-01] INFO all is well\\r\\x1b[2Jü\\u2028')\n"
+        "try: 1 / 0\nexcept ZeroDivisionError: log.exception('it failed')"
+    )
+    first, second, *traceback, end = told_by(script).split("\n")
+    assert first.endswith(r"Denied on Topic:x\x0a[2026-01-01] INFO all is well\x0d\x1b[2Jü\u2028 (a)")
+    assert second.endswith("ERROR it failed (a)")
+    assert traceback[0] == "Traceback (most recent call last):"
+    assert end == ""
+
+
+def test_where_strangers_come_in_without_a_login_a_warning_says_what_to_set(make_broker: MakeBroker) -> None:
+    (port,) = free_ports(1)
+    listeners = {"listeners": f"PLAINTEXT://0.0.0.0:{port}", "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    log = make_broker(properties=listeners, port=port).log_file.read_text()
+    (line,) = [line for line in log.splitlines() if "comes in without a login" in line]
+    assert f"WARNING whoever reaches PLAINTEXT://0.0.0.0:{port} comes in without a login: set listeners to" in line
+    assert "without a login" not in make_broker(2).log_file.read_text()
 
 
 def test_a_process_that_has_its_own_logging_keeps_it() -> None:

@@ -60,11 +60,16 @@ class MixedCluster(ClusterView):
     def start_broker(self, broker_id: int, kind: str, *, wait: bool = True) -> BrokerProcess:
         """Start a broker as one of that kind, on what it has kept, and wait until it serves."""
         assert broker_id not in self.brokers or not self.brokers[broker_id].is_running
-        arguments = broker_id, self.folder / f"broker-{broker_id}", self.ports[broker_id], self.properties
+        properties = self.properties_of(broker_id)
+        arguments = broker_id, self.folder / f"broker-{broker_id}", self.ports[broker_id], properties
         broker = JavaBroker(*arguments, self.class_path) if kind == KAFKA else BrokerProcess(*arguments)
         self.brokers[broker_id] = broker
         broker.start()
         return broker.wait_until_ready(START_TIMEOUT) if wait else broker
+
+    def properties_of(self, broker_id: int) -> Mapping[str, str]:
+        """What a broker is set to when it starts next."""
+        return self.properties
 
     def become(self, broker_id: int, kind: str) -> None:
         """Stop a broker in order, and let one of the other kind take its place."""

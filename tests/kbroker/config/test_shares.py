@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.config.broker_config import read_broker_config, resolve_broker_config
-from kbroker.config.shares import controller_settings, settings_of, tls_settings, zookeeper_tls
+from kbroker.config.shares import controller_settings, open_listeners, settings_of, tls_settings, zookeeper_tls
 from kbroker.protocol.config_def import ConfigError
 from kbroker.segment.cleaner import LogCleanerSettings
 from kbroker.segment.log_manager import LogManagerSettings
@@ -26,6 +26,30 @@ def test_each_part_gets_its_share_under_its_own_names() -> None:
     assert settings_of(LogCleanerSettings, config).log_cleaner_threads == 3
     assert settings_of(LogManagerSettings, config).num_recovery_threads_per_data_dir == 4
     assert not controller_settings(config).delete_topic_enable
+
+
+@pytest.mark.parametrize(
+    ("listeners", "more", "exposed"),
+    [
+        ("PLAINTEXT://127.0.0.1:9092", {}, []),
+        ("PLAINTEXT://localhost:9092,SSL://[::1]:9093", {}, []),
+        ("PLAINTEXT://127.8.9.1:9092", {}, []),
+        ("PLAINTEXT://:9092", {}, ["PLAINTEXT://:9092"]),
+        ("PLAINTEXT://[::]:9092", {}, ["PLAINTEXT://[::]:9092"]),
+        (
+            "PLAINTEXT://127.0.0.1:9092,SSL://0.0.0.0:9093,SASL_PLAINTEXT://0.0.0.0:9094,SASL_SSL://b1:9095",
+            {},
+            ["SSL://0.0.0.0:9093"],
+        ),
+        ("PLAINTEXT://127.0.0.1:9092,SSL://b1:9093", {"ssl.client.auth": "required"}, []),
+        ("PLAINTEXT://127.0.0.1:9092,SSL://b1:9093", {"ssl.client.auth": "requested"}, ["SSL://b1:9093"]),
+        ("PLAINTEXT://127.0.0.1:9092,SSL://b1:9093", {"listener.name.ssl.ssl.client.auth": "required"}, []),
+    ],
+)
+def test_listeners_where_strangers_come_in_without_a_login_are_told(
+    listeners: str, more: dict[str, str], exposed: list[str]
+) -> None:
+    assert open_listeners(resolve_broker_config({**MINIMAL, "listeners": listeners, **more})) == exposed
 
 
 def test_without_its_switch_zookeeper_is_reached_in_clear() -> None:

@@ -16,7 +16,7 @@ from kbroker.network import handshakes
 from kbroker.network.connection import Connection
 from kbroker.network.limits import ServerLimits
 from kbroker.network.server import Server
-from tests.fixtures.certificates import Authority, Identity
+from tests.fixtures.certificates import HOUR, Authority, Identity
 from tests.kbroker.network.serving import until
 from tests.kbroker.network.tls_serving import tls_client, tls_listener, tls_serving
 
@@ -61,6 +61,27 @@ async def test_a_client_is_named_by_its_certificate_or_anonymous(
             assert await client.ask(b"who?") == b"User:TEAM-CLIENT SSL"
         async with tls_client(server, authority) as client:
             assert await client.ask(b"who?") == b"User:ANONYMOUS SSL"
+
+
+@pytest.mark.parametrize("whose", ["an expired one", "another authority's", "none"])
+async def test_a_certificate_that_does_not_hold_keeps_its_client_out_with_one_line(
+    whose: str, authority: Authority, broker_identity: Identity, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shown, said = None, "peer did not return a certificate"
+    if whose == "an expired one":
+        shown = authority.issue("late", expires_in=-HOUR)
+        said = "the client's certificate is refused: certificate has expired"
+    elif whose == "another authority's":
+        shown = Authority(tmp_path, "others").issue("strange")
+        said = "the client's certificate is refused: unable to get local issuer certificate"
+    listener = tls_listener(broker_identity, authority, client_auth=ssl.CERT_REQUIRED)
+    async with tls_serving(tell_principal, listener) as server:
+        with caplog.at_level(logging.INFO), pytest.raises((OSError, asyncio.IncompleteReadError)):
+            async with tls_client(server, authority, shown) as client:
+                await client.ask(b"who?")
+        await until(lambda: len(lines(caplog, "TLS handshake failed")()) == 1, ENOUGH_S)
+        assert said in caplog.text
+        assert not server.connections
 
 
 async def test_a_name_that_no_rule_fits_is_not_let_in(

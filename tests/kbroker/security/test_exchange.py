@@ -1,9 +1,71 @@
 """What all mechanisms share."""
 
-from kbroker.security.exchange import LONGEST_SHOWN, shown
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kbroker.security.exchange import SCRAM_SHA_256, AuthenticationFailure, Identity
+from kbroker.security.oauthbearer import OAuthBearerServer, TokenRefused
+from kbroker.security.plain import PlainServer
+from kbroker.security.scram import KnownUser, ScramServer, credential_of, salted_password
+from kbroker.security.signed_tokens import SignedValidator
+from kbroker.security.tokens import UnsecuredValidator, unsecured_token
+
+NOW_MS = 1_000_000
+CREDENTIAL = credential_of(SCRAM_SHA_256, salted_password(SCRAM_SHA_256, "secret", b"salt", 4096), b"salt", 4096)
+ALICE = KnownUser(CREDENTIAL, Identity("alice"))
+SERVERS: dict[str, Callable[[], Any]] = {
+    "PLAIN": lambda: PlainServer({"alice": "secret"}),
+    "SCRAM-SHA-256": lambda: ScramServer(SCRAM_SHA_256, lambda name, _: ALICE if name == "alice" else None, "servers"),
+    "OAUTHBEARER": lambda: OAuthBearerServer(lambda token: UnsecuredValidator().validate(token, NOW_MS)),
+    "OAUTHBEARER, signed": lambda: OAuthBearerServer(lambda token: SignedValidator().validate(token, [], NOW_MS)),
+}
+HONEST = (
+    b"\0alice\0guessed",
+    b"n,,n=alice,r=clients",
+    b"n,a=alice,n=alice,r=clients,tokenauth=true",
+    b"c=biws,r=clientsservers,p=AAAA",
+    b"n,,\x01auth=Bearer " + unsecured_token({"sub": "alice", "exp": 999, "iat": 900}).encode() + b"\x01\x01",
+    b"n,,\x01auth=Bearer eyJhbGciOiJFUzI1NiIsImtpZCI6ImsxIn0.eyJzdWIiOiJhIn0.AAAA\x01\x01",
+    b"\x01",
+)
 
 
-def test_a_name_from_a_peer_is_shown_on_one_short_line() -> None:
-    assert shown("alice") == "'alice'"
-    assert shown("a\nb") == r"'a\nb'"
-    assert len(shown("a" * 100_000)) < LONGEST_SHOWN + 5
+@st.composite
+def tokens(draw: st.DrawFn) -> bytes:
+    """Random bytes, or an honest message with some of them changed, doubled or cut off."""
+    if draw(st.booleans()):
+        return draw(st.binary(max_size=200))
+    token = bytearray(draw(st.sampled_from(HONEST)))
+    for place, value in draw(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 255)), max_size=4)):
+        token[place % len(token) : place % len(token) + draw(st.integers(0, 2))] = bytes([value])
+    return bytes(token[: draw(st.integers(0, 400))])
+
+
+@pytest.mark.parametrize("mechanism", SERVERS)
+@settings(max_examples=60, deadline=None)
+@given(st.lists(tokens(), min_size=1, max_size=4))
+def test_whatever_a_stranger_sends_is_refused_by_name_or_asked_on(mechanism: str, sent: list[bytes]) -> None:
+    server = SERVERS[mechanism]()
+    refused = ""
+    for token in sent:
+        try:
+            assert isinstance(server.step(token), bytes)
+        except AuthenticationFailure as failure:
+            refused = str(failure)
+            break
+    assert "\n" not in refused
+    assert "secret" not in refused
+    assert server.identity is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60) | st.lists(st.text("AZaz09-_=", max_size=40), min_size=2, max_size=4).map(".".join))
+def test_whatever_is_no_token_is_refused_as_one(text: str) -> None:
+    with pytest.raises(TokenRefused):
+        UnsecuredValidator().validate(text, NOW_MS)
+    with pytest.raises(TokenRefused):
+        SignedValidator().validate(text, [], NOW_MS)

@@ -1,0 +1,250 @@
+"""Strangers at a listener with TLS and logins: whatever they send, they stay out, disturb nobody, and leave a line."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import count
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kbroker import handlers
+from kbroker.cluster.cluster_features import ClusterFeatures
+from kbroker.network.authentication import LINES_PER_SECOND, Mechanism, SaslListener
+from kbroker.network.dispatch import Dispatcher
+from kbroker.network.limits import ServerLimits
+from kbroker.network.server import Listener, Server
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import encode_request
+from kbroker.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
+from kbroker.security.exchange import PLAIN, SCRAM_SHA_256, Identity
+from kbroker.security.plain import PlainServer
+from kbroker.security.scram import KnownUser, ScramClient, ScramServer, credential_of, salted_password
+from kbroker.security.security_protocol import SecurityProtocol
+from tests.fixtures.certificates import Authority
+from tests.fixtures.certificates import Identity as Certified
+from tests.kbroker.network.serving import until
+from tests.kbroker.network.test_authentication import Peer
+from tests.kbroker.network.tls_serving import tls_listener
+
+PASSWORD = "kept-very-secret"
+ENOUGH_S = 30.0
+SALT = b"salt"
+CREDENTIAL = credential_of(SCRAM_SHA_256, salted_password(SCRAM_SHA_256, PASSWORD, SALT, 4096), SALT, 4096)
+
+
+@asynccontextmanager
+async def secured(broker: Certified, authority: Authority) -> AsyncIterator[Server]:
+    """A listener SASL_SSL whose answers to strangers wait for nothing."""
+    handlers.load_all()
+    nowhere: Any = None
+    services: Any = SimpleNamespace(features=ClusterFeatures(nowhere))
+    server = Server(Dispatcher(services), ServerLimits())
+    server.tls = {"CLIENTS": tls_listener(broker, authority)}
+    server.bind([Listener("CLIENTS", "127.0.0.1", 0, SecurityProtocol.SASL_SSL)])
+    numbers = count()
+
+    def scram() -> ScramServer:
+        alice = KnownUser(CREDENTIAL, Identity("alice"))
+        return ScramServer(
+            SCRAM_SHA_256, lambda name, is_token: alice if name == "alice" else None, f"n{next(numbers)}"
+        )
+
+    mechanisms = {PLAIN: Mechanism(lambda: PlainServer({"alice": PASSWORD}), 0), SCRAM_SHA_256: Mechanism(scram, 0)}
+    server.sasl["CLIENTS"] = SaslListener(mechanisms, failure_delay_s=0)
+    server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(drain_timeout=0)
+
+
+@asynccontextmanager
+async def over_tls(server: Server, authority: Authority) -> AsyncIterator[Peer]:
+    context = ssl.create_default_context(cafile=str(authority.file))
+    async with asyncio.timeout(ENOUGH_S):
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", server.ports["CLIENTS"], ssl=context, server_hostname="localhost"
+        )
+    try:
+        yield Peer(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+async def comes_in(server: Server, authority: Authority) -> None:
+    """Somebody who knows the password."""
+    async with over_tls(server, authority) as client:
+        await client.log_in(b"\0alice\0" + PASSWORD.encode())
+        assert (await client.versions()).error_code is ErrorCode.NONE
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """What is logged holds no password, no traceback, and no two lines about one connection."""
+    with caplog.at_level(logging.INFO):
+        yield caplog
+    assert PASSWORD not in caplog.text
+    assert "Traceback" not in caplog.text
+    ends = Counter(line.split(" on ")[0].split(":")[0:2][-1] for line in caplog.messages if line.startswith("closing"))
+    assert not [port for port, lines in ends.items() if lines > 1]
+
+
+def spoiled(rng: random.Random, data: bytes) -> bytes:
+    """Cut, and with some bytes changed."""
+    changed = bytearray(data)
+    for _ in range(rng.randrange(6)):
+        changed[rng.randrange(len(changed))] = rng.randrange(256)
+    return bytes(changed[: rng.randrange(1, len(changed) + 1)])
+
+
+async def send_and_go(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, data: bytes) -> None:
+    """Send it and say that this is all; returns when the server has closed its side, too."""
+    writer.write(data)
+    writer.write_eof()
+    with contextlib.suppress(ConnectionError):
+        await asyncio.wait_for(reader.read(), ENOUGH_S)
+    writer.close()
+
+
+async def test_spoiled_first_flights_of_tls_let_nobody_in(
+    authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(5)
+    async with secured(broker_identity, authority) as server:
+        context = ssl.create_default_context(cafile=str(authority.file))
+        for _ in range(80):
+            sent = ssl.MemoryBIO()
+            client = context.wrap_bio(ssl.MemoryBIO(), sent, server_hostname="localhost")
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            streams = await asyncio.open_connection("127.0.0.1", server.ports["CLIENTS"])
+            await send_and_go(*streams, spoiled(rng, sent.read()))
+        await comes_in(server, authority)
+        await until(lambda: not server.connections and not handshakes_of(server), ENOUGH_S)
+
+
+async def test_spoiled_second_flights_of_tls_let_nobody_in(
+    authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(6)
+    async with secured(broker_identity, authority) as server:
+        for _ in range(40):
+            received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+            context = ssl.create_default_context(cafile=str(authority.file))
+            context.maximum_version = rng.choice([ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+            client = context.wrap_bio(received, sent, server_hostname="localhost")
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["CLIENTS"])
+            with contextlib.suppress(ssl.SSLWantReadError):
+                client.do_handshake()
+            writer.write(sent.read())
+            while not sent.pending:
+                received.write(await asyncio.wait_for(reader.read(1 << 16), ENOUGH_S))
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    client.do_handshake()
+            await send_and_go(reader, writer, spoiled(rng, sent.read()))
+            assert "User:alice" not in {connection.principal for connection in server.connections}
+        await comes_in(server, authority)
+        await until(lambda: not server.connections and not handshakes_of(server), ENOUGH_S)
+
+
+def handshakes_of(server: Server) -> int:
+    return 0 if server._handshakes is None else server._handshakes.count
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256])
+async def test_spoiled_frames_and_tokens_let_nobody_in(
+    mechanism: str, authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
+) -> None:
+    """In every state: before the handshake of SASL, with a first token, and with a second one."""
+    rng = random.Random(7)
+    first = b"\0alice\0guessed" if mechanism == PLAIN else b"n,,n=alice,r=clients"
+    frames = [
+        b"".join(bytes(part) for part in encode_request(request, version, 1, "x"))  # type: ignore[arg-type]
+        for request, version in (
+            (SaslHandshakeRequest(mechanism=mechanism), 1),
+            (SaslAuthenticateRequest(auth_bytes=first), 2),
+            (SaslAuthenticateRequest(auth_bytes=b"c=biws,r=clientsn1,p=" + b"A" * 43 + b"="), 2),
+        )
+    ]
+    async with secured(broker_identity, authority) as server:
+        served = server.dispatch
+        names: set[str] = set()
+
+        def noting(connection: Any, frame: memoryview) -> Any:
+            names.add(connection.principal)
+            return served(connection, frame)
+
+        server.dispatch = noting
+        for state in [number % 3 for number in range(45)]:
+            async with over_tls(server, authority) as client:
+                client.send(b"".join(frames[:state]) + spoiled(rng, frames[state]))
+                client.writer.close()
+                await until(lambda: not server.connections, ENOUGH_S)
+        assert "User:alice" not in names
+        await comes_in(server, authority)
+        assert "User:alice" in names
+        await until(lambda: not server.connections, ENOUGH_S)
+
+
+async def test_a_login_that_was_overheard_does_not_work_again(
+    authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
+) -> None:
+    async with secured(broker_identity, authority) as server:
+        alice = ScramClient(SCRAM_SHA_256, "alice", PASSWORD, "clients")
+        async with over_tls(server, authority) as client:
+            await client.handshake(SCRAM_SHA_256)
+            overheard = [alice.first()]
+            proof = alice.step((await client.token(overheard[0])).auth_bytes)
+            assert proof is not None
+            overheard.append(proof)
+            assert (await client.token(proof)).error_code is ErrorCode.NONE
+        async with over_tls(server, authority) as thief:
+            await thief.handshake(SCRAM_SHA_256)
+            assert (await thief.token(overheard[0])).error_code is ErrorCode.NONE
+            assert (await thief.token(overheard[1])).error_code is ErrorCode.SASL_AUTHENTICATION_FAILED
+            assert await thief.is_closed(ENOUGH_S)
+    assert sum("another nonce in the proof of user 'alice'" in line for line in quiet.messages) == 1
+
+
+async def test_hundreds_of_wrong_passwords_leave_few_lines_and_others_are_served_meanwhile(
+    authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
+) -> None:
+    async with secured(broker_identity, authority) as server:
+        server.bind([Listener("INSIDE", "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT)])
+        server.sasl["INSIDE"] = server.sasl["CLIENTS"]
+        server.start()
+
+        async def guess(times: int) -> None:
+            for _ in range(times):
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.ports["INSIDE"])
+                client = Peer(reader, writer)
+                await client.handshake()
+                assert (await client.token(b"\0alice\0wrong")).error_code is ErrorCode.SASL_AUTHENTICATION_FAILED
+                await client.close()
+
+        begun = monotonic()
+        guesses = asyncio.gather(*(guess(40) for _ in range(10)))
+        served = 0
+        while not guesses.done():
+            await comes_in(server, authority)
+            served += 1
+        await guesses
+        seconds = monotonic() - begun
+    lines = [line for line in quiet.messages if "login refused" in line and "alice" in line]
+    assert (
+        0
+        < len([each for each in quiet.records if each.levelno >= logging.WARNING])
+        <= (LINES_PER_SECOND + 1) * (seconds + 2)
+    )
+    assert len(lines) < 400
+    assert served > 0
