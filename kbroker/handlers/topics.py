@@ -172,21 +172,35 @@ def _created(services: Services, ctx: RequestContext, topic: NewTopic, code: Err
 
 
 def _may_delete(asked: Asked) -> None:
-    """Who asks by id and may not know the topic does not learn its name; an id nobody has is unknown to all."""
+    """Who asks by id learns the topic's name only where the topic may be known; an id nobody has is unknown to all."""
     by_name = asked.version < FIRST_ID_VERSION
     field = "topic_names" if by_name else "topics"
     cache = asked.services.metadata
     refused = []
+    known: dict[bytes, str] = {}
     for wanted in getattr(asked.request, field):
         if by_name or wanted.name is not None:
             if not asked.may(DELETE, TOPIC, wanted if by_name else wanted.name):
                 refused.append(wanted)
             continue
         topic = cache.topic_by_id(wanted.topic_id)
-        if topic is not None and not (asked.may(DESCRIBE, TOPIC, topic.name) and asked.may(DELETE, TOPIC, topic.name)):
+        if topic is None:
+            continue
+        if not asked.may(DESCRIBE, TOPIC, topic.name):
             refused.append(wanted)
+        elif not asked.may(DELETE, TOPIC, topic.name):
+            refused.append(wanted)
+            known[bytes(wanted.topic_id)] = topic.name
+
+    def name(answer: DeleteTopicsResponse) -> None:
+        for result in answer.responses:
+            if result.name is None:
+                result.name = known.get(bytes(result.topic_id))
+
     if refused:
         asked.take_out(field, refused, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if known:
+        asked.finish(name)
 
 
 @handles(DeleteTopicsRequest, controller_first, _may_delete)

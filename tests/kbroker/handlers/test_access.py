@@ -24,6 +24,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest
+from kbroker.protocol.messages.topics import DeleteTopicsRequest
 from kbroker.protocol.schema import Struct, schema_of
 from kbroker.security.acls import ANONYMOUS, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
@@ -186,6 +187,28 @@ def compare_what_is_seen(host: Talk, guest: Talk) -> None:
 
 def rule(operation: int) -> dict[str, Any]:
     return {"principal": ANONYMOUS, "host": GUEST, "operation": operation, "permission_type": AclPermission.ALLOW}
+
+
+def test_who_may_know_a_topic_but_not_delete_it_is_told_its_name(guarded: BrokerProcess) -> None:
+    by_name = MetadataRequest.MetadataRequestTopic
+    with (
+        contextlib.closing(Talk(guarded.port, "x", HOST)) as host,
+        contextlib.closing(Talk(guarded.port, "x", GUEST)) as guest,
+    ):
+        ids = {}
+        for name in ("known", "unknown"):
+            deadline = time.monotonic() + 30
+            while name not in ids:
+                (made,) = host.ask("make", MetadataRequest(topics=[by_name(name=name)]), 12).topics
+                if made.error_code is ErrorCode.NONE:
+                    ids[name] = bytes(made.topic_id)
+                assert time.monotonic() < deadline
+        creation = CreateAclsRequest.AclCreation(resource_type=2, resource_name="known", **rule(AclOperation.DESCRIBE))
+        host.ask("allow", CreateAclsRequest(creations=[creation]), 3)
+        topics = [DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic_id) for topic_id in ids.values()]
+        answer = guest.ask("delete", DeleteTopicsRequest(topics=topics, timeout_ms=1000), 6)
+        told = {bytes(each.topic_id): (each.name, each.error_code) for each in answer.responses}
+        assert told == {ids["known"]: ("known", TOPIC_REFUSED), ids["unknown"]: (None, TOPIC_REFUSED)}
 
 
 def test_a_session_that_reads_is_refused_once_it_may_read_no_more(guarded: BrokerProcess) -> None:
