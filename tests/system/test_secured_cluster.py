@@ -56,7 +56,8 @@ class SecuredCluster:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredCluster]:
     folder = tmp_path_factory.mktemp("secured")
-    cluster = DevCluster(folder, brokers=3, zookeeper="stand-in", secure=True, timeout=START_S)
+    patient = {"zookeeper.session.timeout.ms": "30000"}  # the machine may stand still for a while
+    cluster = DevCluster(folder, brokers=3, zookeeper="stand-in", secure=True, timeout=START_S, properties=patient)
     try:
         yield SecuredCluster(cluster.start())
     finally:
