@@ -38,6 +38,7 @@ ONLY_IMPORTED_IN = {
         "kbroker/client/typed_values.py",
         "kbroker/cli/table_input.py",
         "kbroker/cli/table_output.py",
+        "kbroker/page/parquet.py",
         "spark_connector/",
     ),
 }

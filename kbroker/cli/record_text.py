@@ -1,10 +1,11 @@
 """Whole records as text: JSON lines, YAML documents, lines of a table."""
 
-import base64
 import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
+
+from kbroker.client.record_objects import as_object, readable
 
 if TYPE_CHECKING:
     from kbroker.protocol.records.record import Record
@@ -13,29 +14,6 @@ TABLE_COLUMNS = ("partition", "offset", "timestamp", "key", "value")
 TABLE_LINE = "{:>9}  {:>12}  {:<24}  {:<20}  {}"
 
 Writer = Callable[[Sequence["Record"]], bytes]
-
-
-def as_object(record: "Record") -> dict[str, Any]:
-    """Return a record as JSON can hold it: bytes that are no UTF-8 text come as {"base64": …}."""
-    return {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "timestamp": record.timestamp,
-        "key": readable(record.key),
-        "value": readable(record.value),
-        "headers": [[name, readable(value)] for name, value in record.headers],
-    }
-
-
-def readable(value: bytes | None) -> Any:
-    """Return text, or {"base64": …} for bytes that are none."""
-    if value is None:
-        return None
-    try:
-        return bytes(value).decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode()}
 
 
 def json_lines(records: "Iterable[Record]") -> bytes:

@@ -20,8 +20,8 @@ import pyarrow.parquet
 
 from kbroker.cli.errors import CommandFailed
 from kbroker.cli.file_formats import FileFormat
-from kbroker.cli.record_text import readable
 from kbroker.client.arrow import SCHEMA_WITH_HEADERS, plain_texts
+from kbroker.client.record_objects import readable
 from kbroker.client.typed_values import TextColumn, TypedValues
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from kbroker.client.admin import Admin
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.errors import BrokerError, ConfigurationError, TimedOut
-from kbroker.page import overview_views, topic_views
+from kbroker.page import access_views, group_views, message_views, overview_views, topic_views
 from kbroker.page.facts import Facts, reason
 from kbroker.page.guard import Guard, form_of
 from kbroker.page.options import PageOptions
@@ -25,8 +25,9 @@ from kbroker.page.rendering import FOLDER, environment
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 View = Callable[[Page, Request], Awaitable[Response]]
-ROUTES: tuple[tuple[str, View], ...] = (*overview_views.ROUTES, *topic_views.ROUTES)
-FORMS: tuple[tuple[str, View], ...] = (*topic_views.FORMS, *overview_views.FORMS)
+ROOMS = (overview_views, topic_views, message_views, group_views, access_views)
+ROUTES: tuple[tuple[str, View], ...] = tuple(route for room in ROOMS for route in room.ROUTES)
+FORMS: tuple[tuple[str, View], ...] = tuple(form for room in ROOMS for form in room.FORMS)
 """What changes something: only by POST, and only where that is allowed."""
 UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.BROKER_NOT_AVAILABLE)
 

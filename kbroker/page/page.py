@@ -14,7 +14,13 @@ from kbroker.page.facts import Facts
 from kbroker.page.guard import FIELD, form_token
 from kbroker.page.options import PageOptions
 
-VIEWS = (("/", "Overview"), ("/topics", "Topics"))
+VIEWS = (
+    ("/", "Overview"),
+    ("/topics", "Topics"),
+    ("/groups", "Groups"),
+    ("/transactions", "Transactions"),
+    ("/access", "Access"),
+)
 """What the navigation has."""
 NOTICES = {"changed": "Changed.", "produced": "Written.", "reset": "The group was moved."}
 
@@ -42,6 +48,7 @@ class Page:
             values,
             views=VIEWS,
             path=request.url.path,
+            is_form=request.method == "POST",
             query_now=request.query_params.multi_items(),
             asked=dict(request.query_params),
             bootstrap=self.options.bootstrap,

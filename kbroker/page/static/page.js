@@ -87,3 +87,85 @@ document.addEventListener("click", async (event) => {
   button.textContent = "Copied";
   setTimeout(() => { button.textContent = text; }, 1200);
 });
+
+// --- messages: a search is a stream of events, whose rows the server has written (and escaped) ---
+const table = main.querySelector("table[data-stream]");
+const MOST_ROWS = 2000;
+
+function startSearch() {
+  const body = table.tBodies[0];
+  const status = main.querySelector("[data-status]");
+  const progress = main.querySelector("[data-progress]");
+  const stop = main.querySelector("[data-stop]");
+  const isLive = "live" in table.dataset;
+  const source = new EventSource(table.dataset.stream);
+  const number = (value) => value.toLocaleString("en").replaceAll(",", "\u202f");
+  let last = { found: 0, scanned: 0 };
+
+  function finish(text) {
+    source.close();
+    stop.hidden = true;
+    progress.hidden = true;
+    status.textContent = text;
+    table.dataset.state = "done";
+  }
+  const told = () => `${number(last.found)} found in ${number(last.scanned)} records`;
+
+  stop.hidden = false;
+  stop.onclick = () => finish(`Stopped: ${told()}`);
+  status.textContent = isLive ? "Waiting for what comes…" : "Searching…";
+  source.addEventListener("rows", (event) => {
+    last = JSON.parse(event.data);
+    if (last.html) {
+      const template = document.createElement("template");
+      template.innerHTML = last.html;
+      if (isLive) {
+        const pairs = [...template.content.querySelectorAll("tr.record")].map((row) => [row, row.nextElementSibling]);
+        for (const pair of pairs) body.prepend(...pair);
+      } else {
+        body.append(template.content);
+      }
+      while (body.rows.length > 2 * MOST_ROWS) (isLive ? body.lastElementChild : body.firstElementChild).remove();
+    }
+    if (last.total) {
+      progress.hidden = false;
+      progress.max = last.total;
+      progress.value = last.scanned;
+    }
+    status.textContent = isLive ? `Live: ${told()}` : `${told()}${last.total ? ` of ${number(last.total)}` : ""}…`;
+  });
+  source.addEventListener("end", (event) => {
+    const end = JSON.parse(event.data);
+    finish(end.found >= end.limit ? `${told()}; there may be more` : `${told()}; that is all`);
+  });
+  source.addEventListener("problem", (event) => finish(JSON.parse(event.data).text));
+  source.onerror = () => finish(`The connection has ended: ${told()}`);
+}
+
+if (table) {
+  if (table.dataset.stream) startSearch();
+  const from = main.querySelector("[data-from]");
+  const at = main.querySelector("[data-at]");
+  const showAt = () => { at.hidden = from.value !== "offset" && from.value !== "time"; };
+  from.addEventListener("change", () => { showAt(); if (!at.hidden) at.querySelector("input").focus(); });
+  showAt();
+  table.addEventListener("click", (event) => {
+    const row = event.target.closest("tr.record");
+    if (!row || (String(getSelection()) !== "" && event.target.tagName !== "BUTTON")) return;
+    const detail = row.nextElementSibling;
+    detail.hidden = !detail.hidden;
+    row.querySelector(".open").setAttribute("aria-expanded", String(!detail.hidden));
+  });
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy-next], [data-copy-rows]");
+    if (!button) return;
+    const rows = [...table.tBodies[0].querySelectorAll("tr.record")];
+    const text = "copyNext" in button.dataset
+      ? button.parentElement.nextElementSibling.textContent
+      : rows.map((row) => [...row.cells].map((cell) => cell.textContent.trim()).join("\t")).join("\n");
+    await navigator.clipboard.writeText(text);
+    const label = button.textContent;
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = label; }, 1200);
+  });
+}

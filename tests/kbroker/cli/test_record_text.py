@@ -4,17 +4,12 @@ import json
 
 import yaml
 
-from kbroker.cli.record_text import json_lines, readable, table_lines, yaml_documents
+from kbroker.cli.record_text import json_lines, table_lines, yaml_documents
 from kbroker.protocol.records.record import Record
 
 
 def record() -> Record:
     return Record(2, 3, 0, None, b"\xff\n", (("a", b"b"),), "t", 1)
-
-
-def test_bytes_that_are_no_text_are_given_in_base64() -> None:
-    assert readable(b"\xff\xfe") == {"base64": "//4="}
-    assert (readable("ü".encode()), readable(None)) == ("ü", None)
 
 
 def test_each_form_holds_the_whole_record() -> None:

@@ -1,0 +1,101 @@
+"""How far groups are behind: in records, and in time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kbroker.client.client_config import ConsumerConfig
+from kbroker.client.consumer import Consumer
+from kbroker.client.types import OffsetAndMetadata, TopicPartition
+from kbroker.page.facts import AT_ONCE, Facts, Told, led, told
+from kbroker.page.options import PageOptions
+
+MOST_TIMED = 200
+"""Partitions whose next record is looked at for its age."""
+TIMED_WITHIN_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """A partition as a group has read it; `end` and `lag` None where nobody leads it."""
+
+    partition: TopicPartition
+    committed: int
+    end: int | None
+    lag: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """A group's lag in a topic, or in all; None: not known, which is not 0."""
+
+    group: str
+    partitions: int
+    lag: int | None
+    problem: str = ""
+
+
+async def lags_of(facts: Facts, committed: Mapping[TopicPartition, OffsetAndMetadata]) -> list[Lag]:
+    """Hold commits against where the partitions end."""
+    topics = await facts.topics.get()
+    known = {key for name in {key.topic for key in committed} if name in topics for key in led(topics[name])}
+    offsets = await facts.offsets(sorted(known & committed.keys()))
+    found = []
+    for key in sorted(committed):
+        at = committed[key].offset
+        end = offsets[key][1] if key in offsets else None
+        found.append(Lag(key, at, end, None if end is None else max(end - at, 0)))
+    return found
+
+
+async def commits_of(facts: Facts, groups: Iterable[str]) -> dict[str, Told[dict[TopicPartition, OffsetAndMetadata]]]:
+    """Return the commits of groups, or why they are not told."""
+    slots = asyncio.Semaphore(AT_ONCE)
+    names = list(groups)
+
+    async def of_group(name: str) -> Told[dict[TopicPartition, OffsetAndMetadata]]:
+        async with slots:
+            return await told(facts.admin.list_group_offsets(name))
+
+    return dict(zip(names, await asyncio.gather(*map(of_group, names)), strict=True))
+
+
+async def sums(facts: Facts, groups: Iterable[str], topic: str | None = None) -> list[GroupLag]:
+    """Sum each group's lag (in one topic: groups that read it)."""
+    commits = await commits_of(facts, groups)
+    every = {key: value for each in commits.values() for key, value in (each.value or {}).items()}
+    chosen = {key: value for key, value in every.items() if topic is None or key.topic == topic}
+    ends = {each.partition: each.end for each in await lags_of(facts, chosen)}
+    found = []
+    for group, answer in commits.items():
+        mine = {key: value.offset for key, value in (answer.value or {}).items() if key in chosen}
+        known = [max(end - at, 0) for key, at in mine.items() if (end := ends.get(key)) is not None]
+        if mine or topic is None:
+            found.append(GroupLag(group, len(mine), sum(known) if known or not mine else None, answer.problem))
+    return found
+
+
+async def times_behind(options: PageOptions, lags: Iterable[Lag]) -> dict[TopicPartition, int]:
+    """Return how old the next record to read is, in ms, of partitions with lag; of those that answer in time."""
+    waiting = {lag.partition: lag.committed for lag in lags if lag.lag}
+    waiting = dict(list(waiting.items())[:MOST_TIMED])
+    found: dict[TopicPartition, int] = {}
+    if not waiting:
+        return found
+    arguments = options.for_client(ConsumerConfig, auto_offset_reset="earliest", max_partition_fetch_bytes=1)
+    arguments = {name: value for name, value in arguments.items() if "group" not in name}
+    deadline = time.monotonic() + TIMED_WITHIN_S
+    async with Consumer(options.bootstrap, **arguments) as consumer:
+        await consumer.assign(waiting)
+        for key, offset in waiting.items():
+            consumer.seek(key, offset)
+        while waiting and time.monotonic() < deadline:
+            for record in await consumer.poll(0.25, 500):
+                key = TopicPartition(record.topic, record.partition)
+                if waiting.pop(key, None) is not None:
+                    found[key] = max(0, int(time.time() * 1000) - record.timestamp)
+                    consumer.pause(key)
+    return found

@@ -1,0 +1,140 @@
+"""Records as a reader sees them: bytes as JSON, text or hexadecimal, and rows of a download. Pure."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kbroker.client.record_objects import as_object
+from kbroker.protocol.records.record import Record
+
+LONGEST_PREVIEW = 240
+LONGEST_SHOWN = 32 << 10
+"""Bytes of a key or a value that are shown; a download has all."""
+HEX_WIDTH = 16
+FORMATS = ("auto", "json", "text", "hex")
+CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """Bytes, written out: in a line, in full, and in which form; `size` is None for null."""
+
+    preview: str
+    full: str
+    form: str
+    size: int | None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether there is more than is shown."""
+        return self.size is not None and self.size > LONGEST_SHOWN
+
+
+@dataclass(frozen=True, slots=True)
+class RecordView:
+    """A record, written out."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: Content
+    value: Content
+    headers: tuple[tuple[str, Content], ...]
+
+
+def view_of(record: Record, form: str) -> RecordView:
+    """Write a record out."""
+    return RecordView(
+        record.partition,
+        record.offset,
+        record.timestamp,
+        content_of(record.key, "auto" if form == "json" else form),
+        content_of(record.value, form),
+        tuple((name, content_of(value, "hex" if form == "hex" else "auto")) for name, value in record.headers),
+    )
+
+
+def content_of(data: bytes | None, form: str) -> Content:
+    """Write bytes out as one of FORMATS; what is no JSON or no text becomes text or hexadecimal."""
+    if data is None:
+        return Content("null", "null", "null", None)
+    shown = bytes(data[:LONGEST_SHOWN])
+    if form in ("auto", "json") and len(data) <= LONGEST_SHOWN:
+        text = _pretty(shown)
+        if text is not None:
+            return Content(_line(shown.decode()), text, "json", len(data))
+    if form != "hex":
+        is_whole = len(data) == len(shown)
+        plain = _text(shown, is_whole=is_whole, insist=form == "text")
+        if plain is not None:
+            return Content(_line(plain), plain, "text", len(data))
+    return Content(shown[: LONGEST_PREVIEW // 3].hex(" "), _hex_lines(shown), "hex", len(data))
+
+
+def _pretty(data: bytes) -> str | None:
+    """Return JSON objects and lists with line breaks, other JSON as it stands; None where it is none."""
+    try:
+        value = json.loads(data)
+        return json.dumps(value, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _text(data: bytes, *, is_whole: bool, insist: bool) -> str | None:
+    if insist:
+        return data.decode("utf-8", "replace")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        if is_whole or error.start < len(data) - 4:  # a character that was cut through is no reason
+            return None
+        text = data[: error.start].decode()
+    return text if all(char.isprintable() or char in "\n\r\t" for char in text[:LONGEST_PREVIEW]) else None
+
+
+def _line(text: str) -> str:
+    return " ".join(text[: LONGEST_PREVIEW * 2].split())[:LONGEST_PREVIEW]
+
+
+def _hex_lines(data: bytes) -> str:
+    lines = []
+    for start in range(0, len(data), HEX_WIDTH):
+        row = data[start : start + HEX_WIDTH]
+        readable = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{start:08x}  {row.hex(' '):<{3 * HEX_WIDTH}} {readable}")
+    return "\n".join(lines)
+
+
+def csv_lines(records: Iterable[Record], *, heading: bool) -> bytes:
+    """Records as lines of CSV: keys and values that are no text, and headers, as JSON."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\r\n")
+    if heading:
+        writer.writerow(CSV_COLUMNS)
+    for record in records:
+        found = as_object(record)
+        writer.writerow([_cell(found[column]) for column in CSV_COLUMNS])
+    return stream.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
+
+
+def spark_snippet(bootstrap: str, topic: str, places: Sequence[tuple[int, int]] | None, at_ms: int | None) -> str:
+    """Return Python that reads the topic in Spark from partitions' offsets, a time, or the beginning."""
+    options = [("kafka.bootstrap.servers", bootstrap), ("subscribe", topic)]
+    if at_ms is not None:
+        options.append(("startingTimestamp", str(at_ms)))
+    elif places is not None:
+        offsets = json.dumps({topic: {str(partition): offset for partition, offset in places}})
+        options.append(("startingOffsets", offsets))
+    else:
+        options.append(("startingOffsets", "earliest"))
+    lines = "".join(f"    .option({key!r}, {value!r})\n" for key, value in options)
+    return f'frame = (\n    spark.read.format("kbroker")  # "kafka" takes the same options\n{lines}    .load()\n)'

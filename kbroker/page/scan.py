@@ -1,0 +1,135 @@
+"""Looking for records in a topic, without keeping those that nobody asked for.
+
+Forwards, each partition is read from its place to where it ended when the search began. For the newest, partitions are
+read in windows from their ends towards their beginnings; a window grows as long as nothing is found. A live tail has no
+end. Each step tells what was found and how far the search is, so that whoever shows it can stop between two steps.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterator, Iterable, Mapping
+from dataclasses import dataclass
+
+from kbroker.client.consumer import Consumer
+from kbroker.client.types import TopicPartition
+from kbroker.page.record_query import RecordQuery
+from kbroker.protocol.records.record import Record
+
+POLL_S = 0.25
+POLL_RECORDS = 2_000
+SMALLEST_SEARCH = 1_000
+LARGEST_WINDOW = 100_000
+"""Records of a partition that are read before those older than them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a part of the search has found; `total` is None where there is no end."""
+
+    records: list[Record]
+    scanned: int
+    total: int | None
+
+
+async def scan(consumer: Consumer, topic: str, query: RecordQuery) -> AsyncIterator[Step]:
+    """Search; ends when all is read or as much is found as is wanted."""
+    count = len(await consumer.partitions_for(topic))
+    keys = [TopicPartition(topic, index) for index in query.partitions(count)]
+    if query.start == "live":
+        steps = _live(consumer, keys, query)
+    elif query.start == "end":
+        steps = _backwards(consumer, keys, query)
+    else:
+        steps = _forwards(consumer, keys, query)
+    left = query.limit
+    async for step in steps:
+        if left is None:
+            yield step
+            continue
+        yield Step(step.records[:left], step.scanned, step.total)
+        left -= len(step.records)
+        if left <= 0:
+            return
+
+
+async def _live(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncIterator[Step]:
+    await consumer.assign(keys)
+    await consumer.seek_to_end()
+    matches = query.matcher()
+    scanned = 0
+    yield Step([], 0, None)
+    while True:
+        records = await consumer.poll(2 * POLL_S, POLL_RECORDS)
+        scanned += len(records)
+        yield Step([record for record in records if matches is None or matches(record)], scanned, None)
+
+
+async def _forwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncIterator[Step]:
+    first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
+    starts = dict(first)
+    if query.start == "offset":
+        starts = {key: max(query.at, first[key]) for key in keys}
+    elif query.start == "time":
+        found = await consumer.offsets_for_times(dict.fromkeys(keys, query.at))
+        starts = {key: ends[key] if (place := found[key]) is None else place.offset for key in keys}
+    ranges = {key: (starts[key], ends[key]) for key in keys if starts[key] < ends[key]}
+    total = sum(end - start for start, end in ranges.values())
+    matches = query.matcher()
+    yield Step([], 0, total)
+    async for records, scanned in _read(consumer, ranges):
+        yield Step([record for record in records if matches is None or matches(record)], scanned, total)
+
+
+async def _backwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncIterator[Step]:
+    first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
+    total = sum(ends[key] - first[key] for key in keys)
+    wanted = query.limit or LARGEST_WINDOW
+    matches = query.matcher()
+    window, before = wanted if matches is None else max(wanted, SMALLEST_SEARCH), 0
+    upper = dict(ends)
+    yield Step([], 0, total)
+    while any(upper[key] > first[key] for key in keys):
+        ranges = {key: (max(first[key], upper[key] - window), upper[key]) for key in keys if upper[key] > first[key]}
+        newest: list[tuple[int, int, int, Record]] = []
+        scanned = 0
+        async for records, scanned in _read(consumer, ranges):
+            for record in records:
+                if matches is None or matches(record):
+                    entry = (record.timestamp, record.offset, record.partition, record)
+                    (heapq.heappushpop if len(newest) >= wanted else heapq.heappush)(newest, entry)
+            yield Step([], before + scanned, total)
+        before += sum(end - start for start, end in ranges.values())
+        yield Step([entry[3] for entry in sorted(newest, key=lambda entry: entry[:3], reverse=True)], before, total)
+        upper |= {key: start for key, (start, _) in ranges.items()}
+        window = min(window * 4, LARGEST_WINDOW)
+
+
+async def _read(
+    consumer: Consumer, ranges: Mapping[TopicPartition, tuple[int, int]]
+) -> AsyncIterator[tuple[list[Record], int]]:
+    """Give the records of ranges of offsets, with how many offsets are behind; no records where none came in time."""
+    if not ranges:
+        return
+    await consumer.assign(ranges)
+    for key, (start, _) in ranges.items():
+        consumer.seek(key, start)
+    consumer.resume(*ranges)
+    left = set(ranges)
+    while left:
+        records = await consumer.poll(POLL_S, POLL_RECORDS)
+        wanted = [record for record in records if record.offset < ranges[_key(record)][1]]
+        positions = consumer.positions
+        done = [key for key in left if positions[key] >= ranges[key][1]]
+        consumer.pause(*done)
+        left.difference_update(done)
+        yield wanted, _behind(ranges, positions)
+
+
+def _behind(ranges: Mapping[TopicPartition, tuple[int, int]], positions: Mapping[TopicPartition, int]) -> int:
+    places: Iterable[int] = (min(max(positions[key], start), end) - start for key, (start, end) in ranges.items())
+    return sum(places)
+
+
+def _key(record: Record) -> TopicPartition:
+    return TopicPartition(record.topic, record.partition)

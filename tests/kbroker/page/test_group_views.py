@@ -1,0 +1,60 @@
+from urllib.parse import quote
+
+from kbroker.client.admin import Admin
+from kbroker.client.consumer import Consumer
+from kbroker.client.types import TopicPartition
+from kbroker.dev.broker_process import BrokerProcess
+from tests.kbroker.page.test_scan import fill
+from tests.kbroker.page.visiting import visiting
+
+HOSTILE = "<b>/a group&x=1</b>"
+
+
+async def test_a_group_is_listed_shown_and_moved(broker: BrokerProcess, topic_name: str) -> None:
+    await fill(broker.bootstrap, topic_name, (1_234,))
+    group = f"{HOSTILE} {topic_name}"
+    key = TopicPartition(topic_name, 0)
+    address = f"/group?id={quote(group)}"
+    reset = {"id": group, "topic": topic_name, "to": "earliest"}
+    shown = f"/group/reset?id={quote(group)}&topic={topic_name}&to=earliest"
+    async with Admin(broker.bootstrap) as admin:
+        await admin.alter_group_offsets(group, {key: 1_000})
+        async with visiting(broker.bootstrap) as visitor:
+            listed = await visitor.see(f"/groups?q={topic_name}")
+            assert "<b>/a" not in listed
+            assert ">234<" in listed
+            text = await visitor.see(address)
+            assert "<b>/a" not in text
+            assert "1\u202f234" in text
+            assert "Nobody is in it now" in text
+            assert ">234<" in await visitor.see(f"/topics/{topic_name}/groups")
+            preview = await visitor.see(shown)
+            assert "-1\u202f000" in preview
+            assert 'method="post"' not in preview
+            assert (await visitor.submit("/group/reset", reset, "/login")).status == 403
+        assert (await admin.list_group_offsets(group))[key].offset == 1_000
+        async with visiting(broker.bootstrap, allow_writes=True) as visitor:
+            done = await visitor.submit("/group/reset", reset, shown)
+            assert (done.status, done.header("location").endswith("done=reset")) == (303, True)
+            assert (await admin.list_group_offsets(group))[key].offset == 0
+            for wrong in ({"to": "time", "at": "x"}, {"to": "there"}, {"topic": "no-such-topic"}):
+                answer = await visitor.submit("/group/reset", {**reset, **wrong}, shown)
+                assert answer.status == 400, wrong
+            assert (await visitor.get("/group?id=no-such-group")).status == 404
+
+
+async def test_members_and_the_story_of_a_rebalance_are_told(broker: BrokerProcess, topic_name: str) -> None:
+    await fill(broker.bootstrap, topic_name, (3,))
+    group = f"group-{topic_name}"
+    arguments = {"group_id": group, "auto_offset_reset": "earliest", "client_id": "<i>me</i>"}
+    async with Consumer(broker.bootstrap, **arguments) as consumer:
+        await consumer.subscribe([topic_name])
+        while not await consumer.poll(5.0):
+            pass
+        async with visiting(broker.bootstrap) as visitor:
+            text = await visitor.see(f"/group?id={group}")
+        assert "<i>me" not in text
+        assert "&lt;i&gt;me&lt;/i&gt;" in text
+        assert f"{topic_name}-0" in text
+        assert 'class="story"' in text
+        assert "Stable" in text

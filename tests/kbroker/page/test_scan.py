@@ -1,0 +1,90 @@
+import asyncio
+from collections.abc import Iterable
+
+from kbroker.client.admin import Admin
+from kbroker.client.consumer import Consumer
+from kbroker.client.producer import Producer
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.page.record_query import RecordQuery
+from kbroker.page.scan import scan
+
+
+async def fill(bootstrap: str, topic: str, counts: Iterable[int]) -> None:
+    """Make partitions of so many records; value: partition and number, timestamps rise over all."""
+    counts = list(counts)
+    async with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
+        await admin.create_topic(topic, len(counts))
+        moment = 1_000_000
+        for number in range(max(counts)):
+            for partition, count in enumerate(counts):
+                if number < count:
+                    moment += 1
+                    value = b"%d/%d" % (partition, number)
+                    await producer.send(topic, value, partition=partition, timestamp_ms=moment)
+        await producer.flush()
+
+
+async def found(bootstrap: str, topic: str, query: RecordQuery) -> list[bytes]:
+    async with Consumer(bootstrap) as consumer, asyncio.timeout(60):
+        values = []
+        scanned = 0
+        async for step in scan(consumer, topic, query):
+            values += [bytes(record.value or b"") for record in step.records]
+            assert step.scanned >= scanned
+            assert step.total is not None
+            assert step.scanned <= step.total
+            scanned = step.scanned
+        return values
+
+
+async def test_records_are_found_forwards_and_from_the_newest(broker: BrokerProcess, topic_name: str) -> None:
+    await fill(broker.bootstrap, topic_name, (3_000, 10, 0))
+
+    async def of(**wishes: object) -> list[bytes]:
+        return await found(broker.bootstrap, topic_name, RecordQuery(**wishes))  # type: ignore[arg-type]
+
+    assert await of(limit=3) == [b"0/2999", b"0/2998", b"0/2997"]
+    assert await of(limit=2, partition=1) == [b"1/9", b"1/8"]
+    assert await of(limit=2, partition=2) == []
+    # Far from the end: the windows grow until it is found, and no record is looked at twice.
+    assert await of(text=b"1/3", limit=5) == [b"1/3"]
+    assert await of(where='value == "0/7"', limit=5) == [b"0/7"]
+    assert len(await of(text=b"/", limit=None)) == 3_010
+    assert len(await of(start="start", limit=None)) == 3_010
+    assert await of(start="start", partition=0, limit=2) == [b"0/0", b"0/1"]
+    assert await of(start="offset", at=2_998, limit=None) == [b"0/2998", b"0/2999"]
+    assert await of(start="time", at=1_000_000 + 3_009, limit=None) == [b"0/2998", b"0/2999"]
+    assert await of(start="time", at=9_000_000, limit=None) == []
+
+
+async def test_a_live_tail_tells_what_comes_from_now_on(broker: BrokerProcess, topic_name: str) -> None:
+    await fill(broker.bootstrap, topic_name, (5,))
+    async with (
+        Consumer(broker.bootstrap) as consumer,
+        Producer(broker.bootstrap) as producer,
+        asyncio.timeout(60),
+    ):
+        values: list[bytes] = []
+        is_told = False
+        async for step in scan(consumer, topic_name, RecordQuery("live", limit=None)):
+            if not is_told:
+                is_told = True
+                await producer.send_and_wait(topic_name, b"new")
+            values += [bytes(record.value or b"") for record in step.records]
+            if values:
+                break
+        assert values == [b"new"]
+
+
+async def test_what_is_written_during_a_search_is_not_waited_for(broker: BrokerProcess, topic_name: str) -> None:
+    await fill(broker.bootstrap, topic_name, (5,))
+    async with (
+        Consumer(broker.bootstrap) as consumer,
+        Producer(broker.bootstrap) as producer,
+        asyncio.timeout(60),
+    ):
+        values = []
+        async for step in scan(consumer, topic_name, RecordQuery("start", limit=None)):
+            await producer.send_and_wait(topic_name, b"late")
+            values += [bytes(record.value or b"") for record in step.records]
+        assert values == [b"0/%d" % number for number in range(5)]
