@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -38,8 +39,9 @@ def build_app(options: PageOptions) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with Admin(options.bootstrap, **options.for_client(AdminConfig)) as admin:
-            app.state.page = Page(options, admin, Facts(admin), environment())
+            page = app.state.page = Page(options, admin, Facts(admin), environment())
             yield
+            await asyncio.gather(*page.closing, return_exceptions=True)
 
     guard: list[Guard] = []
 

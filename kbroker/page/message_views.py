@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -109,12 +111,20 @@ def _query(request: Request) -> RecordQuery:
     return read_query(request.query_params, int(time.time() * 1000))
 
 
-def _consumer(page: Page) -> Consumer:
-    """Return a consumer that is in no group."""
+@contextlib.asynccontextmanager
+async def _reading(page: Page) -> AsyncIterator[Consumer]:
+    """Give a consumer that is in no group; it is closed even when whoever listened has gone, which cancels all here."""
     arguments = page.options.for_client(ConsumerConfig)
     for name in ("group.id", "group_id", "group.instance.id", "group_instance_id"):
         arguments.pop(name, None)
-    return Consumer(page.options.bootstrap, **arguments)
+    consumer = Consumer(page.options.bootstrap, **arguments)
+    try:
+        yield consumer
+    finally:
+        closing = asyncio.ensure_future(consumer.close())
+        page.closing.add(closing)
+        closing.add_done_callback(page.closing.discard)
+        await asyncio.shield(closing)
 
 
 async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str]:
@@ -126,8 +136,8 @@ async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str
         form = request.query_params.get("show", "auto")
         template = page.templates.get_template("rows.html")
         found, told_at = 0, 0.0
-        async with _consumer(page) as consumer:
-            async for step in scan(consumer, topic, query):
+        async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query)) as steps:
+            async for step in steps:
                 found += len(step.records)
                 now = time.monotonic()
                 if not step.records and now < told_at + PROGRESS_S:
@@ -150,8 +160,8 @@ Encoder = Callable[[list[Record] | None], bytes]
 
 
 async def _pieces(page: Page, topic: str, query: RecordQuery, encode: Encoder) -> AsyncIterator[bytes]:
-    async with _consumer(page) as consumer:
-        async for step in scan(consumer, topic, query):
+    async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query)) as steps:
+        async for step in steps:
             piece = encode(step.records)
             if piece:
                 yield piece

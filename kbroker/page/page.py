@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 from jinja2 import Environment
@@ -41,6 +42,8 @@ class Page:
     admin: Admin
     facts: Facts
     templates: Environment
+    closing: set[asyncio.Future[None]] = field(default_factory=set)
+    """Clients that are being closed."""
 
     def show(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """Render a view."""

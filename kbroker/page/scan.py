@@ -8,7 +8,8 @@ end. Each step tells what was found and how far the search is, so that whoever s
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from kbroker.client.consumer import Consumer
@@ -32,7 +33,7 @@ class Step:
     total: int | None
 
 
-async def scan(consumer: Consumer, topic: str, query: RecordQuery) -> AsyncIterator[Step]:
+async def scan(consumer: Consumer, topic: str, query: RecordQuery) -> AsyncGenerator[Step, None]:
     """Search; ends when all is read or as much is found as is wanted."""
     count = len(await consumer.partitions_for(topic))
     keys = [TopicPartition(topic, index) for index in query.partitions(count)]
@@ -43,17 +44,18 @@ async def scan(consumer: Consumer, topic: str, query: RecordQuery) -> AsyncItera
     else:
         steps = _forwards(consumer, keys, query)
     left = query.limit
-    async for step in steps:
-        if left is None:
-            yield step
-            continue
-        yield Step(step.records[:left], step.scanned, step.total)
-        left -= len(step.records)
-        if left <= 0:
-            return
+    async with aclosing(steps):
+        async for step in steps:
+            if left is None:
+                yield step
+                continue
+            yield Step(step.records[:left], step.scanned, step.total)
+            left -= len(step.records)
+            if left <= 0:
+                return
 
 
-async def _live(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncIterator[Step]:
+async def _live(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncGenerator[Step, None]:
     await consumer.assign(keys)
     await consumer.seek_to_end()
     matches = query.matcher()
@@ -65,7 +67,7 @@ async def _live(consumer: Consumer, keys: list[TopicPartition], query: RecordQue
         yield Step([record for record in records if matches is None or matches(record)], scanned, None)
 
 
-async def _forwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncIterator[Step]:
+async def _forwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncGenerator[Step, None]:
     first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
     starts = dict(first)
     if query.start == "offset":
@@ -81,7 +83,7 @@ async def _forwards(consumer: Consumer, keys: list[TopicPartition], query: Recor
         yield Step([record for record in records if matches is None or matches(record)], scanned, total)
 
 
-async def _backwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncIterator[Step]:
+async def _backwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncGenerator[Step, None]:
     first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
     total = sum(ends[key] - first[key] for key in keys)
     wanted = query.limit or LARGEST_WINDOW
@@ -107,7 +109,7 @@ async def _backwards(consumer: Consumer, keys: list[TopicPartition], query: Reco
 
 async def _read(
     consumer: Consumer, ranges: Mapping[TopicPartition, tuple[int, int]]
-) -> AsyncIterator[tuple[list[Record], int]]:
+) -> AsyncGenerator[tuple[list[Record], int], None]:
     """Give the records of ranges of offsets, with how many offsets are behind; no records where none came in time."""
     if not ranges:
         return
