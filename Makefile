@@ -20,7 +20,7 @@ ROUND ?= 0
 SECONDS ?= 60
 SEEDS ?= 1
 
-.PHONY: help setup compile run test quick soak mutants lies compat compat-spark test-pure lint format docs bench clean simulate
+.PHONY: help setup compile run demo test quick soak mutants lies compat compat-spark test-pure lint format docs bench clean simulate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,9 @@ setup: $(COMPILED)  ## a virtual environment in .venv with everything, modules c
 
 run: setup  ## the main job: real flights through ZooKeeper, three brokers, clients and Spark
 	@$(BIN)/python -m examples.flights
+
+demo: setup  ## a cluster to look at: flights without end, brokers killed now and then, the web page; Ctrl-C ends it
+	@$(BIN)/python -m examples.demo --open
 
 test: lint setup  ## lint, types and all tests
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup

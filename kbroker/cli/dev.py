@@ -1,5 +1,6 @@
 """`kbroker dev`: ZooKeeper and brokers on this machine until Ctrl-C."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -34,11 +35,16 @@ def dev(
             help="With TLS, users with passwords and access rules; says how clients of all kinds get in.",
         ),
     ] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve the web page on it at http://127.0.0.1:8080, with --allow-writes.")
+    ] = False,
     setting: Setting = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that the start may take.")] = 60,
 ) -> None:
     """Run ZooKeeper and brokers on this machine, for development; Ctrl-C ends them in order."""
     properties = parse_settings(setting)
+    if page and secure:
+        raise typer.BadParameter("with --secure, start `kbroker page` with one of its users", param_hint="--page")
     from kbroker.dev.cluster import DevCluster
     from kbroker.dev.run import run
 
@@ -52,4 +58,5 @@ def dev(
         metrics=metrics,
         secure=secure,
     )
-    raise typer.Exit(run(cluster, ready_file.absolute() if ready_file else None))
+    companion = [sys.executable, "-m", "kbroker", "page", "--allow-writes"] if page else []
+    raise typer.Exit(run(cluster, ready_file.absolute() if ready_file else None, companion))

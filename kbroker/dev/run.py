@@ -10,11 +10,12 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
 from kbroker.dev.broker_process import BrokerFailed, BrokerProcess
+from kbroker.dev.child_process import ChildProcess, start_child
 from kbroker.dev.cluster import DevCluster, DevClusterError, StopRequested
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
 from kbroker.dev.stand_in_zookeeper import StandInError
@@ -25,8 +26,11 @@ WATCH_SECONDS = 0.2
 STOP_LIMIT_S = 20.0
 
 
-def run(cluster: DevCluster, ready_file: Path | None = None) -> int:
-    """Run the cluster until SIGINT or SIGTERM (0), or until a part of it fails (1). Must run in the main thread."""
+def run(cluster: DevCluster, ready_file: Path | None = None, companion: Sequence[str] = ()) -> int:
+    """Run the cluster until SIGINT or SIGTERM (0), or until a part of it fails (1). Must run in the main thread.
+
+    `companion`: a command that runs beside it, told the brokers in $KBROKER_BOOTSTRAP; nothing waits for it.
+    """
     with _stop_signals(cluster) as signals:
         started_at = time.monotonic()
         try:
@@ -53,14 +57,25 @@ def run(cluster: DevCluster, ready_file: Path | None = None) -> int:
             print(f"metrics at {', '.join(cluster.metrics_addresses)}", flush=True)
         if cluster.secured is not None:
             print(f"\n{cluster.secured.description(cluster.bootstrap)}", end="", flush=True)
+        beside = None
+        if companion and not signals:
+            beside = _start_beside(companion, cluster.bootstrap)
         watch = Watch(cluster)
         failure = None
         while not signals and failure is None:
             time.sleep(WATCH_SECONDS)  # a signal cuts it short only on the next round: that is soon enough
             failure = watch.look()
+        if beside is not None:
+            beside.stop(STOP_LIMIT_S)
         watch.stop_what_was_started_by_hand()
         cluster.stop()
         return 0 if failure is None or signals else fail(failure)
+
+
+def _start_beside(command: Sequence[str], bootstrap: str) -> ChildProcess:
+    """Start a command that shall reach this cluster, whatever the user's own settings say."""
+    environment = {name: value for name, value in os.environ.items() if name != "KBROKER_PROFILE"}
+    return start_child(command, output=sys.stdout.fileno(), environment={**environment, "KBROKER_BOOTSTRAP": bootstrap})
 
 
 class Watch:

@@ -108,6 +108,16 @@ def test_the_source_distribution_has_every_module_once(tmp_path: Path) -> None:
     assert packaged == sources_of_the_rooms()
 
 
+def test_the_package_has_what_the_page_shows(tmp_path: Path, wheel: Path) -> None:
+    page = ROOT / "kbroker" / "page"
+    shown = {str(path.relative_to(ROOT)) for folder in ("static", "templates") for path in (page / folder).iterdir()}
+    assert shown
+    with zipfile.ZipFile(wheel) as archive:
+        assert shown <= set(archive.namelist())
+    with tarfile.open(build_sdist(tmp_path)) as archive:
+        assert shown <= {name.partition("/")[2] for name in archive.getnames()}
+
+
 def test_what_pip_installs_without_extras_runs_a_cluster_without_a_jvm(tmp_path: Path, wheel: Path) -> None:
     installed = tmp_path / "site-packages"
     with zipfile.ZipFile(wheel) as archive:

@@ -13,8 +13,8 @@ from tests.kbroker.cli.commands import kbroker
 def test_every_argument_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     seen: dict[str, Any] = {}
 
-    def run(cluster: DevCluster, ready_file: Path | None) -> int:
-        seen.update(vars(cluster), ready_file=ready_file)
+    def run(cluster: DevCluster, ready_file: Path | None, companion: list[str]) -> int:
+        seen.update(vars(cluster), ready_file=ready_file, companion=companion)
         return 0
 
     monkeypatch.setattr(dev, "run", run)
@@ -29,16 +29,21 @@ def test_every_argument_reaches_the_cluster(monkeypatch: pytest.MonkeyPatch, tmp
     assert seen["secured"].folder == tmp_path / "secure"
     assert seen["_properties"] == {"num.partitions": "7"}
     assert seen["ready_file"] == tmp_path / "ready.json"
+    assert seen["companion"] == []
+    assert kbroker("dev", "--data", str(tmp_path), "--page").returncode == 0
+    assert seen["companion"][1:] == ["-m", "kbroker", "page", "--allow-writes"]
 
 
 @pytest.mark.parametrize("kind", ["stand-in", "embedded"])
 def test_the_kind_of_zookeeper_is_no_connect_string(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr(dev, "run", lambda cluster, ready_file: seen.update(vars(cluster)) or 0)
+    monkeypatch.setattr(dev, "run", lambda cluster, *more: seen.update(vars(cluster)) or 0)
     assert kbroker("dev", "--data", str(tmp_path), "--zookeeper", kind).returncode == 0
     assert (seen["_wanted_zookeeper"], seen["_external_zookeeper"]) == (kind, None)
 
 
-@pytest.mark.parametrize("arguments", [("--brokers", "0"), ("--port", "70000"), ("--set", "x"), ("unexpected",)])
+@pytest.mark.parametrize(
+    "arguments", [("--brokers", "0"), ("--port", "70000"), ("--set", "x"), ("unexpected",), ("--page", "--secure")]
+)
 def test_wrong_usage_exits_with_2(arguments: tuple[str, ...]) -> None:
     assert kbroker("dev", *arguments).returncode == 2

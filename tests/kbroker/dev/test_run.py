@@ -205,3 +205,29 @@ def test_without_any_broker_the_cluster_ends_with_1(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 1
         assert errors.endswith("kbroker dev: all brokers have ended\n")
+
+
+COMPANION = """
+import os, sys
+from kbroker.dev.cluster import DevCluster
+from kbroker.dev.run import run
+
+beside = "import os, time; print('beside', os.getpid(), os.environ['KBROKER_BOOTSTRAP'], flush=True); time.sleep(600)"
+sys.exit(run(DevCluster(sys.argv[1], zookeeper="stand-in"), None, [sys.executable, "-c", beside]))
+"""
+
+
+def test_what_runs_beside_it_is_told_the_brokers_and_ends_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COMPANION, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline(), process.stdout.readline()]
+            serves, beside = sorted(lines, key=lambda line: line.startswith("beside"))
+            _, pid, bootstrap = beside.split()
+            assert f"kbroker serves at {bootstrap} " in serves
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+            assert wait_until_gone([int(pid)])
+        finally:
+            process.kill()
