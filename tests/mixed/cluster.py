@@ -12,6 +12,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from kbroker.protocol.errors import ErrorCode
 from tests.faults.cluster_view import BROKERS, TIMEOUT, ClusterView, until
+from tests.fixtures.brokers import kill_and_expire
 from tests.fixtures.java import compiled
 from tests.fixtures.kafka import KAFKA, JavaBroker
 from tests.system.writers import Bootstrap, Writer
@@ -20,7 +21,7 @@ START_TIMEOUT = 60.0
 STOP_TIMEOUT = 60.0
 JAVA_WRITER_TIMEOUT = 120.0
 PROPERTIES = {
-    "zookeeper.session.timeout.ms": "2000",
+    "zookeeper.session.timeout.ms": "12000",
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
@@ -70,6 +71,10 @@ class MixedCluster(ClusterView):
     def properties_of(self, broker_id: int) -> Mapping[str, str]:
         """What a broker is set to when it starts next."""
         return self.properties
+
+    def kill(self, broker_id: int) -> None:
+        """End a broker at once, and its session."""
+        kill_and_expire(self.brokers[broker_id])
 
     def become(self, broker_id: int, kind: str) -> None:
         """Stop a broker in order, and let one of the other kind take its place."""

@@ -74,7 +74,7 @@ def test_a_topic_is_deleted_while_a_broker_is_away(mixed_cluster: MixedCluster, 
     cluster.start({controller: KINDS[controller], **KINDS})
     cluster.create_topic("t")
     until(lambda: len(folders(cluster, "t")) == 9, "no nine replicas")
-    cluster.brokers[away].kill()
+    cluster.kill(away)
     cluster.until_led_by_another("t", away, range(3))
     cluster.until_controller(1 if away == 3 else controller)
     with Admin(cluster.running_bootstrap) as admin:

@@ -19,7 +19,7 @@ def start_with_controller(cluster: MixedCluster, controller: int) -> None:
 
 def kill_and_bring_back(cluster: MixedCluster, load: Load, broker_id: int) -> None:
     """Kill a broker; the others must take over, and it must find its way back into every ISR."""
-    cluster.brokers[broker_id].kill()
+    cluster.kill(broker_id)
     cluster.until_led_by_another(load.topic, broker_id, range(load.partitions))
     load.until_progress()
     cluster.start_broker(broker_id, KINDS[broker_id])

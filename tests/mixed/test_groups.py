@@ -100,7 +100,7 @@ def test_groups_keep_their_offsets_when_their_coordinator_moves_between_the_kind
         cluster.until_whole(OFFSETS)
         assert set(coordinators(cluster).values()) == {1, 2, 3}
         for broker_id in (3, 1, 2):
-            cluster.brokers[broker_id].kill()
+            cluster.kill(broker_id)
             cluster.until_led_by_another(OFFSETS, broker_id, cluster.partitions(OFFSETS))
             for group in groups:
                 group.read_some("t")

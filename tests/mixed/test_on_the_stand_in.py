@@ -13,7 +13,7 @@ from tests.faults.load import Load, OurPatientWriter
 from tests.fixtures.kafka import KAFKA, KBROKER
 from tests.mixed.cluster import JavaWriter, MixedCluster
 
-ALLOWED = {"kbroker.allow.stand.in.zookeeper": "true"}
+ALLOWED = {"kbroker.allow.stand.in.zookeeper": "true", "zookeeper.session.timeout.ms": "6000"}
 
 
 @contextlib.contextmanager

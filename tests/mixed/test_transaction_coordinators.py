@@ -43,7 +43,6 @@ def check(cluster: MixedCluster, writers: list[TransactionalWriter]) -> None:
 
 def test_each_kind_coordinates_transactions_on_partitions_of_the_other(mixed_cluster: MixedCluster) -> None:
     cluster = mixed_cluster
-    cluster.properties["zookeeper.session.timeout.ms"] = "6000"
     cluster.start({1: KAFKA, 2: KBROKER, 3: KAFKA})
     cluster.create_topic("t", leaders=(1, 2, 3, 1, 2, 3))
     with writing(cluster) as writers:
@@ -60,7 +59,6 @@ def test_coordinators_move_between_the_kinds_in_the_middle_of_transactions(
 ) -> None:
     cluster = mixed_cluster
     kinds = {1: first, 2: OTHER[first], 3: first}
-    cluster.properties["zookeeper.session.timeout.ms"] = "6000"  # a JVM that starts beside others takes its time
     cluster.start(kinds)
     cluster.create_topic("t", leaders=(1, 2, 3, 1, 2, 3))
     with writing(cluster) as writers:
@@ -71,7 +69,7 @@ def test_coordinators_move_between_the_kinds_in_the_middle_of_transactions(
                 cluster.balance(topic)
             until_progress(writers)
         for broker_id, kind in kinds.items():
-            cluster.brokers[broker_id].kill()
+            cluster.kill(broker_id)
             cluster.until_led_by_another(STATE, broker_id, cluster.partitions(STATE))
             until_progress(writers)
             cluster.start_broker(broker_id, OTHER[kind])

@@ -39,6 +39,7 @@ from kbroker.protocol.messages.replication import (
 )
 from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from tests.controller.fake_channels import FakeChannels
+from tests.fixtures.brokers import kill_and_expire
 from tests.fixtures.kafka import PROPERTIES, START_TIMEOUT, STOP_TIMEOUT, JavaBroker
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
@@ -135,7 +136,7 @@ class JavaBrokers:
         properties = {
             **PROPERTIES,
             "zookeeper.connect": zookeeper,
-            "zookeeper.session.timeout.ms": "2000",
+            "zookeeper.session.timeout.ms": "12000",
             "num.partitions": "4",
             "offsets.topic.replication.factor": "2",
             "replica.lag.time.max.ms": "3000",
@@ -156,7 +157,7 @@ class JavaBrokers:
 
     def kill(self, *broker_ids: int) -> None:
         for broker_id in broker_ids:
-            self.brokers[broker_id].kill()
+            kill_and_expire(self.brokers[broker_id])
 
     def bootstrap(self, *broker_ids: int) -> str:
         return ",".join(self.brokers[each].bootstrap for each in broker_ids)
@@ -169,7 +170,8 @@ class JavaBrokers:
 def java(tmp_path: Path, zookeeper: ZooKeeperAddress, kafka_class_path: str) -> Iterator[JavaBrokers]:
     brokers = JavaBrokers(tmp_path, zookeeper.connect_string, kafka_class_path)
     yield brokers
-    brokers.kill(2, 3)
+    for broker in brokers.brokers.values():
+        broker.kill()
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from kbroker import Admin, Producer
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.batch import split_batches
-from tests.fixtures.brokers import MakeCluster
+from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.topics import produce_values
 from tests.spark.test_read import ROWS, create, read, send
 from tests.spark.test_stream import run, stream
@@ -100,7 +100,7 @@ def test_a_scan_goes_on_with_the_new_leader_when_the_old_one_dies(
     try:
         wait_for((tmp_path / "begun").exists, "the scan")
         assert leader is not None
-        cluster.broker(leader).kill()
+        kill_and_expire(cluster.broker(leader))
     finally:
         (tmp_path / "moved").touch()
         scanning.join(LIMIT_S)

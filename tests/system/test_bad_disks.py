@@ -15,12 +15,10 @@ from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
 from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.records.record import decode_batch
 from tests.faults.small_disk import may_mount
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.system.wire import Peer, bystander, create_topic, fetch, leaders, one_batch, produce
 
 pytestmark = pytest.mark.slow
-
-QUICK_SESSION = {"zookeeper.session.timeout.ms": "2000"}
 
 
 def mounting(folder: Path, options: str) -> list[str]:
@@ -129,7 +127,7 @@ def test_a_full_disk_takes_its_own_partitions_and_no_others(
 ) -> None:
     small, large = tmp_path / "small", tmp_path / "large"
     launcher = mounting(small, "size=3m")
-    broker = make_broker(properties={"log.dirs": f"{small},{large}", **QUICK_SESSION}, launcher=launcher)
+    broker = make_broker(properties={"log.dirs": f"{small},{large}"}, launcher=launcher)
     create_topic(broker, topic_name, 6)
     places = partitions_by_directory(broker, topic_name)
     doomed, lucky = places[str(small)], places[str(large)]
@@ -166,7 +164,7 @@ def wait_until_told(broker: BrokerProcess, topic: str, offline: list[int]) -> No
 def test_the_only_disk_being_full_ends_the_broker_and_with_more_room_everything_acknowledged_is_there(
     make_broker: MakeBroker, topic_name: str
 ) -> None:
-    broker = make_broker(properties=QUICK_SESSION, launcher=["prlimit", "--fsize=2000000"])
+    broker = make_broker(launcher=["prlimit", "--fsize=2000000"])
     create_topic(broker, topic_name)
     taken, code = fill(broker, topic_name, 0)
     assert code is ErrorCode.KAFKA_STORAGE_ERROR
@@ -174,6 +172,7 @@ def test_the_only_disk_being_full_ends_the_broker_and_with_more_room_everything_
     assert [line for line in lines if str(broker.log_dir) in line and "File too large" in line]
     assert not (broker.log_dir / ".kafka_cleanshutdown").exists()
     broker.launcher = []
+    kill_and_expire(broker)  # it has ended, and its session has not
     broker.start().wait_until_ready()
     assert numbers(broker, topic_name) == list(range(taken))
     with Peer(broker) as peer:

@@ -10,7 +10,7 @@ from kbroker import Admin, Consumer, Producer
 from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import KafkaError
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -105,7 +105,7 @@ def test_committed_offsets_survive_compaction_and_are_loaded_while_it_runs(make_
         until(lambda: checkpoint(broker.log_dir, "__consumer_offsets") > 1_000, broker)
         busy.commit({partition: 1_500})
     until(lambda: 0 < stored_bytes(broker.log_dir / "__consumer_offsets-0") < 40_000, broker)
-    broker.kill()
+    kill_and_expire(broker)
     broker.start().wait_until_ready()
     assert committed("busy") == 1_500
     assert [committed(f"g{number}") for number in range(GROUPS)] == list(range(GROUPS))

@@ -10,6 +10,7 @@ import pytest
 from kbroker.controller.znodes import BrokerRegistration, Endpoint
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.dev.broker_process import BrokerProcess
+from tests.fixtures.brokers import kill_and_expire
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.system.librdkafka import TIMEOUT, MakeMember, create_topic, members, poll_until, produce
 
@@ -75,7 +76,7 @@ def test_a_group_goes_on_after_its_coordinator_was_killed(
     first, second = member(), member()
     poll_until(lambda: shares(first, second) == [3, 3], first, second)
     before = [first.memberid(), second.memberid()]
-    served.kill()
+    kill_and_expire(served)
     served.start().wait_until_ready(TIMEOUT)
     first.commit(offsets=[confluent_kafka.TopicPartition(topic, 0, 7)], asynchronous=False)
     poll_until(lambda: shares(first, second) == [3, 3], first, second)

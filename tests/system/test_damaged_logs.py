@@ -12,7 +12,7 @@ from kbroker.client.errors import CorruptMessageError
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.batch import split_batches, verify_crc
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.system.wire import Peer, bystander, create_topic, fetch, one_batch, produce
 
 pytestmark = pytest.mark.slow
@@ -29,7 +29,7 @@ BATCH_REGIONS = {
     "a record": 75,
     "the last byte": -1,
 }
-PROPERTIES = {"zookeeper.session.timeout.ms": "2000", "log.index.interval.bytes": "1000"}
+PROPERTIES = {"log.index.interval.bytes": "1000"}
 
 
 def fill(broker: BrokerProcess, topic: str) -> None:
@@ -163,7 +163,7 @@ def test_a_bit_that_flipped_before_a_crash_ends_the_log_there_and_says_what_was_
     broker = make_broker(properties=PROPERTIES)
     create_topic(broker, topic_name, 2)
     fill(broker, topic_name)
-    broker.kill()
+    kill_and_expire(broker)
     position = damage(broker.log_dir / f"{topic_name}-0" / f"{0:020d}.log", 30, 75)
     broker.start().wait_until_ready()
     assert read_until_the_damage(broker, topic_name, 30) == (ErrorCode.NONE, 30)

@@ -15,7 +15,7 @@ from kbroker import Admin, Consumer, Producer, TopicPartition
 from kbroker.client.errors import UnknownTopicOrPartitionError
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.java import JavaTool
 from tests.system.test_replication import until
 from tests.system.wire import Peer, fetch, fetch_request, one_batch, produce, produce_request, read_copy
@@ -115,7 +115,7 @@ def test_our_consumer_reads_from_its_rack_and_goes_back_to_the_leader_when_that_
         values = read_values(consumer, 50)
         state = consumer._client._assignment.states[TopicPartition(racks.topic, 0)]
         assert state.replica == FOLLOWER
-        racks.broker(FOLLOWER).kill()
+        kill_and_expire(racks.broker(FOLLOWER))
         values += read_values(consumer, RECORDS - len(values))
         assert values == expected
 
@@ -196,7 +196,7 @@ def test_a_leader_hands_out_nothing_that_may_be_taken_back(make_broker: MakeBrok
             answer = fetch(peer, topic_name, 10, max_wait_ms=300)
             assert (answer.error_code, answer.high_watermark, answer.records or b"") == (0, 10, b"")
             assert not fetch(peer, topic_name, 12).error_code, "it exists, and is not to be seen"
-        racks.broker(LEADER).kill()
+        kill_and_expire(racks.broker(LEADER))
     finally:
         for follower in followers:
             follower.resume()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
+from tests.fixtures.brokers import kill_and_expire
 
 pytestmark = pytest.mark.slow
 aiokafka = pytest.importorskip("aiokafka")
@@ -163,7 +164,7 @@ def test_offsets_and_generation_outlive_their_coordinator(own_broker: BrokerProc
             consumer.poll(0.1)
         offsets = [confluent_kafka.TopicPartition(topic_name, 0, 17)]
         consumer.commit(offsets=offsets, asynchronous=False)
-        own_broker.kill()
+        kill_and_expire(own_broker)
         own_broker.start()
         own_broker.wait_until_ready(TIMEOUT)
         for _ in range(20):

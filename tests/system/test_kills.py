@@ -15,7 +15,7 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.batch import HEADER, split_batches, verify_crc
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import succeed
 from tests.system.test_java_tools import assert_dump_reads
@@ -29,7 +29,6 @@ PROPERTIES = {
     "log.flush.interval.messages": "1",
     "log.segment.bytes": "200000",
     "log.index.interval.bytes": "1000",
-    "zookeeper.session.timeout.ms": "1000",
 }
 
 pytestmark = pytest.mark.slow
@@ -114,7 +113,7 @@ def test_nothing_acknowledged_is_lost_and_nothing_torn_is_served_however_often_t
         for kill in range(KILLS):
             wait_for_progress(writers)
             time.sleep(rng.uniform(0.0, 0.3))
-            broker.kill()
+            kill_and_expire(broker)
             told = [dict(writer.acknowledged) for writer in writers]
             ends = tear(broker, topic_name, rng) if kill % TORN_EVERY == 0 else {}
             broker.start().wait_until_ready()
@@ -148,7 +147,7 @@ def test_a_log_that_was_torn_and_recovered_is_clean_for_kafkas_own_reader(
     with Peer(broker) as peer:
         for number in range(400):
             assert not produce(peer, topic_name, one_batch(b"%d" % number + bytes(200)), number % 4).error_code
-    broker.kill()
+    kill_and_expire(broker)
     tear(broker, topic_name, random.Random(1))
     broker.start().wait_until_ready()
     with Peer(broker) as peer:

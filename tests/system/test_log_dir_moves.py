@@ -12,7 +12,7 @@ from kbroker import Admin
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.log_dirs import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import succeed
 from tests.system.test_kills import check_acknowledged, wait_for_progress
@@ -25,10 +25,7 @@ RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 LOG_DIRS = "org.apache.kafka.tools.LogDirsCommand"
 MOVE_S = 60.0
-PROPERTIES = {
-    "log.segment.bytes": "200000",
-    "zookeeper.session.timeout.ms": "2000",
-}
+PROPERTIES = {"log.segment.bytes": "200000"}
 Place = tuple[str, int, bool]
 """Directory, partition, is it a copy."""
 
@@ -99,12 +96,12 @@ def test_a_replica_is_moved_to_and_fro_under_load_and_the_broker_killed_in_the_m
         for kill in (False, True, False):
             wait_for_progress([writer])
             destination = two_dirs.other(0)
-            two_dirs.set_rate(300_000)
+            two_dirs.set_rate(50_000)
             assert two_dirs.move(0, destination) is ErrorCode.NONE
             wait_for_progress([writer])
             assert (destination, True) in two_dirs.place(0)
             if kill:
-                broker.kill()
+                kill_and_expire(broker)
                 broker.start().wait_until_ready()
                 wait_for_progress([writer])
                 assert (destination, True) in two_dirs.place(0)
@@ -130,7 +127,7 @@ def test_kafkas_tools_move_a_replica_and_see_it_move(two_dirs: TwoDirs, java_too
     moved = {"topic": topic, "partition": 0, "replicas": [broker.broker_id], "log_dirs": [destination]}
     plan.write_text(json.dumps({"version": 1, "partitions": [moved]}))
     chosen = (*server, "--reassignment-json-file", str(plan))
-    executed = java_tool(REASSIGN, *chosen, "--execute", "--replica-alter-log-dirs-throttle", "200000")
+    executed = java_tool(REASSIGN, *chosen, "--execute", "--replica-alter-log-dirs-throttle", "20000")
     assert f"Successfully started moving log directory to {destination}" in executed, executed
     verified = java_tool(REASSIGN, *chosen, "--verify", "--preserve-throttles")
     assert "is still in progress" in verified, verified
@@ -188,7 +185,7 @@ def test_replicas_move_while_leaders_are_killed_and_stay_the_same_everywhere(
                     if len(member.place(partition)) == 1:
                         assert member.move(partition, member.other(partition)) is ErrorCode.NONE
             wait_for_progress([writer], 60)
-            members[broker_id].broker.kill()
+            kill_and_expire(members[broker_id].broker)
             wait_for_progress([writer], 60)
             members[broker_id].broker.start().wait_until_ready(60)
             for member in members.values():

@@ -20,7 +20,7 @@ from kbroker.client.errors import LoginFailed
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from kbroker.security.tokens import unsecured_token
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.java import JavaTool
 from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.cli.commands import succeed
@@ -135,7 +135,7 @@ def test_brokers_replicate_and_clients_of_each_kind_log_in(brokers: list[BrokerP
     errors: list[KafkaError] = []
     until(lambda: bool(wrong.poll(0.1) or errors))
     assert any(error.code() == KafkaError._AUTHENTICATION for error in errors)
-    brokers[0].kill()
+    kill_and_expire(brokers[0])
     until(lambda: all(each.leader in (2, 3) for each in partitions(admin, topic_name)))
     brokers[0].start().wait_until_ready(WAIT_S)
     until(lambda: all(len(each.isrs) == 3 for each in partitions(admin, topic_name)))

@@ -19,7 +19,7 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.records.batch import read_header, split_batches
 from tests.faults.checker import Replica, check_replicas
 from tests.faults.cluster_view import stored_replica
-from tests.fixtures.brokers import MakeCluster
+from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce, produce_request, read_all
 
 PARTITIONS = 3
@@ -130,12 +130,12 @@ class Records:
 
 
 def test_a_leader_is_killed_and_comes_back_and_nothing_is_lost(make_cluster: MakeCluster, topic_name: str) -> None:
-    cluster = make_cluster(3, properties={"zookeeper.session.timeout.ms": "2000", "log.segment.bytes": "30000"})
+    cluster = make_cluster(3, properties={"log.segment.bytes": "30000"})
     admin = create(cluster, topic_name, **{"min.insync.replicas": "2"})
     records = Records(cluster, topic_name)
     records.send(600)
     killed = cluster.broker(leader_of(admin, topic_name))
-    killed.kill()
+    kill_and_expire(killed)
     records.send(600)
     killed.start().wait_until_ready()
     until(lambda: isrs(admin, topic_name) == [{1, 2, 3}] * PARTITIONS)
@@ -203,7 +203,7 @@ def test_a_leader_that_shuts_down_fails_no_producer(make_cluster: MakeCluster, t
 
 
 def test_groups_go_on_with_another_coordinator(make_cluster: MakeCluster, topic_name: str) -> None:
-    cluster = make_cluster(3, properties={"zookeeper.session.timeout.ms": "2000"})
+    cluster = make_cluster(3)
     admin = create(cluster, topic_name)
     group = f"group-of-{topic_name}"
 
@@ -223,7 +223,7 @@ def test_groups_go_on_with_another_coordinator(make_cluster: MakeCluster, topic_
     offsets = admin.list_topics("__consumer_offsets", timeout=WAIT_S).topics["__consumer_offsets"].partitions
     coordinator = offsets[partition_for(group, len(offsets))].leader
     assert {len(partition.replicas) for partition in offsets.values()} == {3}
-    cluster.broker(coordinator).kill()
+    kill_and_expire(cluster.broker(coordinator))
     after = consumer()
     (found,) = after.committed([TopicPartition(topic_name, 0)], timeout=WAIT_S)
     assert found.offset == 42

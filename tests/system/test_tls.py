@@ -19,7 +19,7 @@ import kbroker
 from kbroker.client.plain_cluster import EARLIEST, PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.certificates import PASSWORD, Authority, Identity
 from tests.fixtures.java import JavaTool
 from tests.kbroker.security.store_files import STORE_PASSWORD, jks_files, pkcs12_file
@@ -165,7 +165,7 @@ def test_a_cluster_whose_brokers_reach_each_other_over_tls_replicates(
                     producer.send(topic_name, b"x" * 1000, partition=number).result(ENOUGH_S)
         leaders = {each.leader for each in admin.describe_topics([topic_name])[topic_name].partitions}
         assert len(leaders) > 1
-        brokers[0].kill()  # whoever is the controller now tells the others over TLS
+        kill_and_expire(brokers[0])  # whoever is the controller now tells the others over TLS
 
         def is_led_on() -> bool:
             with contextlib.suppress(kbroker.ClientError):

@@ -19,7 +19,7 @@ import pytest
 
 from kbroker import Admin, Consumer, Delivery, Producer
 from kbroker.dev.broker_process import BrokerProcess
-from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.brokers import MakeBroker, kill_and_expire
 
 PAGE = Path(__file__).parents[3] / "docs" / "clients.md"
 PARTITIONS = 4
@@ -51,7 +51,7 @@ def send_through_a_kill(broker: BrokerProcess, topic: str, **settings: Any) -> l
             if number % 50 == 0:
                 time.sleep(0.01)
             if number == RECORDS // 2:
-                broker.kill()
+                kill_and_expire(broker)
                 broker.start()
         broker.wait_until_ready(LIMIT_S)
     return deliveries

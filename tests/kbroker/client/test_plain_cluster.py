@@ -9,7 +9,7 @@ import pytest
 from kbroker.client.plain_cluster import EARLIEST, LATEST, PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from tests.fixtures.brokers import MakeCluster
+from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
 
 
@@ -49,7 +49,7 @@ def test_a_broker_that_comes_back_is_found_again(own_broker: BrokerProcess, topi
     create_topic(own_broker.bootstrap, topic_name, partitions=1)
     with PlainCluster(own_broker.bootstrap, retry_for=30) as cluster:
         assert cluster.offsets([(topic_name, 0)], LATEST) == {(topic_name, 0): 0}
-        own_broker.kill()
+        kill_and_expire(own_broker)
         own_broker.start()
         offsets: dict[Any, int] = cluster.offsets([(topic_name, 0)], LATEST)
         assert offsets == {(topic_name, 0): 0}

@@ -16,6 +16,7 @@ from kbroker.client.errors import (
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.batch import split_batches
+from tests.fixtures.brokers import kill_and_expire
 from tests.kbroker.client.topics import create_topic, produce_values
 
 pytest.importorskip("pyarrow")
@@ -86,7 +87,7 @@ def test_reading_goes_on_when_the_broker_was_killed_and_came_back(own_broker: Br
         rows = next(reader)["offset"].to_pylist()
 
         def bounce() -> None:
-            own_broker.kill()
+            kill_and_expire(own_broker)
             time.sleep(0.2)
             own_broker.start()
 

@@ -22,6 +22,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.schema import Message
+from tests.fixtures.brokers import kill_and_expire
 from tests.kbroker.client.played_network import TOPIC, Fate, PlayedNetwork, topic_with_leaders
 
 LIMIT_S = 20.0
@@ -58,7 +59,7 @@ async def test_a_broker_killed_and_back_in_the_middle_costs_neither_order_nor_a_
         for i in range(20_000):
             deliveries.append(await producer.send("t", b"%d" % i, partition=i % 2))
             if i == 8_000:
-                own_broker.kill()
+                kill_and_expire(own_broker)
                 own_broker.start()
             if i % 100 == 0:
                 await asyncio.sleep(0.001)

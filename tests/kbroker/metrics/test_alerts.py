@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +15,7 @@ from kbroker.handlers.produce import produce
 from kbroker.metrics import cluster, coordinators, gathering, network, replicas
 from kbroker.metrics.families import FAMILIES
 from kbroker.network.watchdog import Watchdog
-from tests.fixtures.brokers import MakeCluster
+from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.fixtures.copies import Copies
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
@@ -65,9 +64,7 @@ def until_it_is(fired: bool, name: str, *brokers: Any) -> None:
 def test_a_broker_that_dies_leaves_partitions_under_replicated_and_its_own_offline(
     make_cluster: MakeCluster, topic_name: str
 ) -> None:
-    brokers = make_cluster(
-        2, properties={"metrics.listeners": "HTTP://127.0.0.1:0", "zookeeper.session.timeout.ms": "2000"}
-    ).brokers
+    brokers = make_cluster(2, properties={"metrics.listeners": "HTTP://127.0.0.1:0"}).brokers
     with Admin(brokers[0].bootstrap) as admin:
         admin.create_topic(f"{topic_name}-two", partitions=2, replication_factor=2)
         admin.create_topic(f"{topic_name}-one", partitions=2, replication_factor=1)
@@ -76,7 +73,7 @@ def test_a_broker_that_dies_leaves_partitions_under_replicated_and_its_own_offli
             producer.send_and_wait(f"{topic_name}-two", b"x", partition=partition)
     for name in ("NoController", "OfflinePartitions", "UnderReplicatedPartitions", "UnderMinIsr"):
         until_it_is(False, name, *brokers)  # a machine that is busy may cost a broker its session for a moment
-    brokers[1].send_signal(signal.SIGKILL)
+    kill_and_expire(brokers[1])
     for name in ("OfflinePartitions", "UnderReplicatedPartitions"):
         until_it_is(True, name, brokers[0])
 
