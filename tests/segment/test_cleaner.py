@@ -118,14 +118,14 @@ def test_several_threads_compact_several_logs_while_they_are_written(tmp_path: P
 
 def test_deleting_a_log_does_not_wait_for_its_compaction(tmp_path: Path) -> None:
     manager = managed(tmp_path, "orders", "other")
-    slow = replace(QUICK, log_cleaner_io_max_bytes_per_second=1000.0)
+    slow = replace(QUICK, log_cleaner_io_max_bytes_per_second=10.0)
     cleaner = LogCleaner(manager, slow)
     cleaner.start()
     until(lambda: bool(cleaner._in_progress))
     begun = time.monotonic()
     for topic in ("orders", "other"):
         manager.delete(topic, 0)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10
     cleaner.stop()
     assert not manager.offline_dirs
     assert cleaner.uncleanable == []

@@ -73,9 +73,9 @@ def test_a_coordinator_that_does_not_answer_holds_nobody_up(
         began = time.monotonic()
         for offset in range(3):
             commits.tell({("t", 0): offset})
-        for _ in range(100):
+        for _ in range(400):
             commits.settle()  # waits once
         with caplog.at_level(logging.WARNING):
             commits.close()
-        assert time.monotonic() - began < 2.5, "an answer was waited for"
+        assert time.monotonic() - began < 10, "an answer was waited for"
     assert "was not told the last offsets" in caplog.text

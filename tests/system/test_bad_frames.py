@@ -126,8 +126,8 @@ def test_half_a_frame_then_silence_is_closed_as_idle_while_others_are_served(
         for number, peer in enumerate(peers):
             peer.send(whole[: 2 + number * 150])
         begun = time.monotonic()
-        assert all(peer.is_closed(10) for peer in peers)
-        assert 0.5 < time.monotonic() - begun < 8
+        assert all(peer.is_closed(20) for peer in peers)
+        assert time.monotonic() - begun > 0.5
 
 
 def test_an_unknown_api_key_or_version_ends_the_connection_only_of_who_asked(served: BrokerProcess) -> None:
@@ -185,15 +185,16 @@ def filled(struct_type: Any, version: int) -> Any:
     return struct_type(**values)
 
 
-def lies(whole: bytes, key: int) -> Iterator[bytes]:
-    """The request cut at every byte, and with a lie at every place where a length or a count may stand."""
+def lies(whole: bytes, key: int, at_each_place: int) -> Iterator[bytes]:
+    """The request cut at every byte, and with lies, so many of them, wherever a length or a count may stand."""
     body = whole[4:]
     for cut in range(len(body)):
         yield frame(body[:cut])
     if key in BETWEEN_BROKERS:
         return
     for place in range(8, len(body)):
-        for lie in LIES:
+        for turn in range(at_each_place):
+            lie = LIES[(place + turn) % len(LIES)]
             yield frame(body[:place] + lie[: len(body) - place] + body[place + 4 :])
 
 
@@ -230,10 +231,14 @@ class Answers:
             self.closed += 1
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "at_each_place",
+    [pytest.param(1, marks=pytest.mark.slow), pytest.param(len(LIES), marks=pytest.mark.compat)],
+    ids=["one at a place", "all"],
+)
 @pytest.mark.parametrize("newest", [False, True], ids=["oldest versions", "newest versions"])
 def test_no_lie_about_a_length_or_a_count_hurts_the_broker(
-    make_broker: MakeBroker, topic_name: str, newest: bool
+    make_broker: MakeBroker, topic_name: str, newest: bool, at_each_place: int
 ) -> None:
     broker = make_broker()
     create_topic(broker, topic_name)
@@ -243,7 +248,7 @@ def test_no_lie_about_a_length_or_a_count_hurts_the_broker(
         for key, oldest_version, newest_version in served_apis(broker):
             version = newest_version if newest else oldest_version
             message = filled(API_BY_KEY[key].request, version)
-            requests = list(lies(request_bytes(message, version), key))
+            requests = list(lies(request_bytes(message, version), key, at_each_place))
             for start in range(0, len(requests), 200):
                 waiting = answers.send_all(requests[start : start + 200], 1.0 if key in MAY_WAIT else 10.0)
                 assert not waiting or key in MAY_WAIT, (key, version, waiting[0].hex())

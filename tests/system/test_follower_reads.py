@@ -43,7 +43,7 @@ class Racks:
             for broker_id in (1, 2, 3)
         }
         for broker in self.brokers.values():
-            broker.wait_until_ready(30)
+            broker.wait_until_ready(60)
         with Admin(self.bootstrap) as admin:
             admin.create_topic(topic, assignments={0: [1, 2, 3]}, configs=configs)
         self.until_in_sync()
@@ -206,7 +206,7 @@ def test_a_leader_hands_out_nothing_that_may_be_taken_back(make_broker: MakeBrok
     with Peer(leader) as peer:
         kept = produce(peer, topic_name, one_batch(b"kept")).base_offset
         assert kept <= 11, "at most the first one was on its way to the followers when they were halted"
-    racks.broker(LEADER).start().wait_until_ready(30)
+    racks.broker(LEADER).start().wait_until_ready(60)
     racks.until_in_sync()
     racks.until_everywhere(kept + 1)
     expected = [*(b"%d" % number for number in range(10)), b"lost", b"kept"]
@@ -221,13 +221,11 @@ def test_a_follower_hands_out_nothing_above_its_high_watermark_and_wakes_who_wai
     racks.until_everywhere(10)
     with Peer(racks.broker(FOLLOWER)) as reader, Peer(racks.broker(LEADER)) as writer:
         for number in range(10, 30):
-            request = fetch_request(racks.topic, number, max_wait_ms=20_000)
-            begun = time.monotonic()
+            request = fetch_request(racks.topic, number, max_wait_ms=60_000)  # for longer than the reader waits
             produce(writer, racks.topic, one_batch(b"%d" % number))
             answer = reader.ask(request, 12).responses[0].partitions[0]
             assert not answer.error_code
             assert answer.high_watermark == number + 1
             assert len(answer.records) > 0
-            assert time.monotonic() - begun < 10
         beyond = fetch(reader, racks.topic, 31)
         assert beyond.error_code == 1

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 CONNECTIONS = 1000
 SILENT = 200
-STEP_S = 5.0
+STEP_S = 30.0
 
 
 def fill(broker: BrokerProcess, topic: str, megabytes: int) -> None:
@@ -128,4 +128,4 @@ def test_idle_connections_are_closed_and_busy_ones_are_not(make_broker: MakeBrok
             polling.send(request_bytes(waiting, FETCH_VERSION))
             assert polling.receive() is not None
         assert time.monotonic() - begun > 2
-        assert idle.is_closed(5)
+        assert idle.is_closed()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,8 +21,9 @@ REASSIGN = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 BATCHES, BATCH_BYTES = 64, 100_000
 RATE = 500_000
+SLOW_RATE = 50_000
 HELD_BACK_S = 4.0
-"""So long at least it takes to copy everything at that rate; without it, well under a second."""
+"""So long at least it takes to copy everything at RATE; without it, well under a second."""
 LEADER, FOLLOWER = 1, 2
 SIDES = {
     "leader": ("leader.replication.throttled.replicas", f"0:{LEADER}"),
@@ -56,10 +56,12 @@ class Copying:
         with Admin(self.cluster.bootstrap) as admin:
             return FOLLOWER in admin.describe_topics([self.topic])[self.topic].partitions[0].isr
 
-    def time_until(self, condition: Callable[[], bool]) -> float:
-        begun = time.monotonic()
-        until(condition, 60)
-        return time.monotonic() - begun
+    def until_known(self, side: str, rate: int) -> None:
+        """Wait until the broker has read the rate, and so what was set before, from ZooKeeper."""
+        key, broker = f"{side}.replication.throttled.rate", self.leader if side == "leader" else self.follower
+        with Admin(broker.bootstrap) as admin:
+            name = str(broker.broker_id)
+            until(lambda: admin.describe_configs("broker", [name], [key])[name][key].value == str(rate))
 
     def check(self) -> None:
         assert len(read_all(self.leader, self.topic, 0)) == BATCHES
@@ -78,9 +80,10 @@ def test_a_throttled_replica_is_copied_no_faster_than_the_rate_until_that_is_rai
     key, replicas = SIDES[side]
     with Admin(copying.cluster.bootstrap) as admin:
         admin.alter_configs("topic", copying.topic, {key: replicas})
-        admin.alter_configs("broker", "", {f"{side}.replication.throttled.rate": str(RATE)})
-        time.sleep(1)  # brokers read the change from ZooKeeper
+        admin.alter_configs("broker", "", {f"{side}.replication.throttled.rate": str(SLOW_RATE)})
+        copying.until_known(side, SLOW_RATE)
         admin.alter_reassignments({copying.partition: [LEADER, FOLLOWER]})
+        until(lambda: copying.copied() > 0)
         time.sleep(HELD_BACK_S / 2)
         assert 0 < copying.copied() < BATCHES * BATCH_BYTES / 2
         assert not copying.is_in_sync()
@@ -125,7 +128,8 @@ def test_kafkas_config_tool_sets_the_throttle(copying: Copying, java_tool: JavaT
     topic = (*server, "--entity-type", "topics", "--entity-name", copying.topic, "--alter")
     java_tool(CONFIGS, *topic, "--add-config", "follower.replication.throttled.replicas=*")
     broker = (*server, "--entity-type", "brokers", "--entity-name", str(FOLLOWER), "--alter")
-    java_tool(CONFIGS, *broker, "--add-config", f"follower.replication.throttled.rate={RATE}")
+    java_tool(CONFIGS, *broker, "--add-config", f"follower.replication.throttled.rate={SLOW_RATE}")
+    copying.until_known("follower", SLOW_RATE)
     with Admin(copying.cluster.bootstrap) as admin:
         admin.alter_reassignments({copying.partition: [LEADER, FOLLOWER]})
     time.sleep(HELD_BACK_S / 2)

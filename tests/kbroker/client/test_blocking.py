@@ -36,7 +36,10 @@ def test_all_three_clients_work_without_a_loop(bootstrap: str, topic_name: str) 
             if len(found) == 100:
                 break
         consumer.seek_to_beginning()
-        assert sum(batch.num_rows for batch in consumer.batches(timeout=1.0)) == 100
+        rows, deadline = 0, time.monotonic() + 30
+        while rows < 100 and time.monotonic() < deadline:
+            rows += sum(batch.num_rows for batch in consumer.batches(timeout=0.5))
+        assert rows == 100
     assert found == [b"%d" % i for i in range(100)]
     assert threading.active_count() == threads
 
@@ -102,8 +105,8 @@ def test_control_c_ends_the_waiting_and_the_client_goes_on(broker: BrokerProcess
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         started = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
-            consumer.poll(30)
-        assert time.monotonic() - started < 5
+            consumer.poll(60)
+        assert time.monotonic() - started < 30
         with Producer(broker.bootstrap) as producer:
             producer.send(topic_name, b"x").result(10)
         assert [record.value for record in consumer.poll(10)] == [b"x"]
@@ -174,8 +177,8 @@ def test_waking_up_ends_the_call_that_waits_or_the_next_one(broker: BrokerProces
         threading.Timer(0.2, consumer.wakeup).start()
         started = time.monotonic()
         with pytest.raises(WokenUp):
-            consumer.poll(30)
-        assert time.monotonic() - started < 10
+            consumer.poll(60)
+        assert time.monotonic() - started < 30
         assert consumer.poll(0.1) == []
         consumer.wakeup()
         with pytest.raises(WokenUp):

@@ -1,4 +1,5 @@
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,10 @@ async def test_columns_hold_what_records_hold(bootstrap: str, topic: str) -> Non
     await fill(bootstrap, topic, 1000)
     async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         await consumer.subscribe([topic])
-        batches = [batch async for batch in consumer.batches(max_rows=300, timeout=1.0)]
+        batches: list[Any] = []
+        async with asyncio.timeout(30):
+            while sum(batch.num_rows for batch in batches) < 1000:
+                batches += [batch async for batch in consumer.batches(max_rows=300, timeout=0.5)]
     assert max(batch.num_rows for batch in batches) <= 300
     for batch in batches:
         batch.validate(full=True)

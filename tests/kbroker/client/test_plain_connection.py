@@ -60,7 +60,7 @@ def test_a_silent_peer_runs_into_the_time_limit() -> None:
 
 
 def test_an_answer_that_comes_late_never_meets_the_next_question(own_broker: BrokerProcess) -> None:
-    connection = connect(own_broker.port, timeout=0.5)
+    connection = connect(own_broker.port, timeout=2)
     own_broker.pause()
     with pytest.raises(TimeoutError):
         connection.request(MetadataRequest(topics=[]))

@@ -6,6 +6,7 @@ import pytest
 
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
+from kbroker.client.types import TopicPartition
 
 ck = pytest.importorskip("confluent_kafka")
 pytestmark = pytest.mark.slow
@@ -34,15 +35,20 @@ def write(bootstrap: str, topic: str) -> "ck.Producer":
 
 
 async def values(bootstrap: str, topic: str, level: str, columns: bool) -> list[str]:
+    """All that a reader of that level is given, up to the last offset that it may read."""
     found: list[bytes] = []
-    async with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level=level) as consumer:
-        await consumer.assign([(topic, 0)])
-        if columns:
-            async for batch in consumer.batches(timeout=2):
+    key = TopicPartition(topic, 0)
+    async with (
+        Consumer(bootstrap, auto_offset_reset="earliest", isolation_level=level) as consumer,
+        asyncio.timeout(60),
+    ):
+        await consumer.assign([key])
+        end = (await consumer.end_offsets([key]))[key]
+        while await consumer.position(key) < end:
+            if not columns:
+                found += [record.value or b"" for record in await consumer.poll(0.1)]
+            elif (batch := await consumer.next_batch(timeout=0.1)) is not None:
                 found += batch["value"].to_pylist()
-        else:
-            while some := await consumer.poll(2):
-                found += [record.value or b"" for record in some]
     return [value.decode() for value in found]
 
 

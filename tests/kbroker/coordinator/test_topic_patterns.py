@@ -33,6 +33,6 @@ def test_what_re2_cannot_read_is_told(expression: str) -> None:
 
 
 def test_an_expression_made_to_be_slow_is_not() -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     assert not TopicPattern("(a+)+b").matches(topics(*(f"{'a' * 240}-{number}" for number in range(100))))
-    assert time.perf_counter() - begun < 5
+    assert time.thread_time() - begun < 5

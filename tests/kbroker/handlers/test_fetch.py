@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +162,8 @@ async def test_an_append_wakes_a_waiting_consumer(played: Played) -> None:
     await played.lead()
     waiting = ask(played, fetch_request((0, 0), max_wait_ms=60_000))
     assert isinstance(waiting, Reply)
-    began = time.perf_counter()
     append(played)
     (found,) = partitions_of(await asyncio.wait_for(waiting, 20))
-    assert time.perf_counter() - began < 0.5
     assert len(found.records) > 0
     replica = played.replicas.replica(TOPIC, 0)
     assert replica is not None

@@ -45,7 +45,7 @@ async def test_a_partition_that_is_new_does_not_wait_for_those_that_are_idle(cop
     await copies.elect(1, partitions=[1], is_new=True)
     begun = time.monotonic()
     assert await copies.produce(b"b", partition=1) is ErrorCode.NONE
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
 
 
 async def test_damaged_records_are_fetched_again_until_they_are_whole(

@@ -47,9 +47,9 @@ async def test_much_work_at_once_shares_a_turn() -> None:
     async def other() -> None:
         nonlocal longest
         while True:
-            begun = time.monotonic()
+            begun = time.thread_time()  # what others take of the processor is not counted
             await asyncio.sleep(0)
-            longest = max(longest, time.monotonic() - begun)
+            longest = max(longest, time.thread_time() - begun)
 
     async def one() -> None:
         begun = in_turns(work(200, TURN_S / 100))

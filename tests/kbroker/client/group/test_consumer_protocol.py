@@ -41,8 +41,10 @@ async def test_who_stays_away_from_poll_comes_back(bootstrap: str, topic: str) -
         await consumer.subscribe([topic], listener=diary)
         await poll_until(lambda: len(consumer.assignment()) == 3, consumer)
         await asyncio.sleep(1.5)
-        await poll_until(lambda: diary.count("assigned") == 2, consumer)
-        assert [entry[0] for entry in diary.entries] == ["assigned", "lost", "assigned"]
+        await poll_until(lambda: diary.count("lost") > 0 and len(consumer.assignment()) == 3, consumer)
+        # A machine that stands still may keep it from poll once more.
+        told = [entry[0] for entry in diary.entries]
+        assert told == ["assigned", "lost"] * diary.count("lost") + ["assigned"]
 
 
 async def test_topics_that_come_later_are_read(bootstrap: str, topic: str) -> None:
