@@ -66,6 +66,7 @@ def kafka_python_member(bootstrap: str, topic: str, assignor: str, seen: Seen, l
         auto_offset_reset="earliest",
         heartbeat_interval_ms=200,
         session_timeout_ms=6000,
+        metadata_max_age_ms=1000,  # whoever leads shares out what it has heard of
         partition_assignment_strategy=[strategies[assignor]],
     )
     while not leave.is_set():
@@ -89,6 +90,7 @@ def aiokafka_member(bootstrap: str, topic: str, assignor: str, seen: Seen, leave
             auto_offset_reset="earliest",
             heartbeat_interval_ms=200,
             session_timeout_ms=6000,
+            metadata_max_age_ms=1000,
             partition_assignment_strategy=[strategy],
         )
         async with consumer:

@@ -26,6 +26,7 @@ from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.batch import HEADER_SIZE, split_batches, write_crc
+from tests.fixtures.brokers import kill_and_expire
 
 LIMIT_S = 30.0
 QUICK: dict[str, Any] = {"auto_offset_reset": "earliest", "heartbeat_interval_ms": 200, "session_timeout_ms": 10_000}
@@ -63,7 +64,7 @@ async def test_a_broker_away_for_a_while_costs_nobody_anything(own_broker: Broke
         sent = [await producer.send("t", b"%d" % number, partition=number % 2) for number in range(10)]
         await producer.flush(LIMIT_S)
         seen = [await collect(each, 10) for each in (consumer, member)]
-        await asyncio.to_thread(own_broker.kill)
+        await asyncio.to_thread(kill_and_expire, own_broker)
         sent += [await producer.send("t", b"%d" % number, partition=number % 2) for number in range(10, 20)]
         for each in (consumer, member):
             assert await each.poll(1.5) == [], "longer than any of the clients' patience with one request"
