@@ -84,6 +84,8 @@ class PoweredCluster:
             brokers[broker_id].kill()
             kept[broker_id] = rng.random() < 0.5
             supply.after_a_cut(random.Random(rng.random()) if kept[broker_id] else None)
+        for broker_id in BROKERS:
+            self.cluster.expire(broker_id)
         more = [broker for broker, has_more in kept.items() if has_more]
         return f"more than what was synced on {more}" if more else "what was synced"
 
