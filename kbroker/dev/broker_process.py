@@ -113,7 +113,7 @@ class BrokerProcess:
         command = [sys.executable, "-P", "-m", "kbroker.process", str(properties_file)]
         return [*command, "--ready-file", str(self._ready_file)]
 
-    def wait_until_ready(self, timeout: float = 30.0) -> "BrokerProcess":
+    def wait_until_ready(self, timeout: float = 60.0) -> "BrokerProcess":
         """Return once the broker serves; BrokerFailed when it ends or takes longer."""
         deadline = time.monotonic() + timeout
         while not self.is_ready:
@@ -138,7 +138,7 @@ class BrokerProcess:
         if child is not None:
             self._exit_status = child.kill()
 
-    def restart(self, timeout: float = 30.0) -> "BrokerProcess":
+    def restart(self, timeout: float = 60.0) -> "BrokerProcess":
         """Stop it if it runs, start it again on the same port and data, and wait until it serves."""
         self.stop()
         return self.start().wait_until_ready(timeout)

@@ -21,7 +21,7 @@ from tests.fixtures.java import JavaTool
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 UNTIL_ASKED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
 SMALL = {"segment.bytes": "15000", "index.interval.bytes": "500"}

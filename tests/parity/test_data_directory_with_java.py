@@ -13,7 +13,7 @@ from tests.kbroker.cli.commands import kbroker
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 PER_CODEC = 400
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 confluent_kafka = pytest.importorskip("confluent_kafka")
 admin_module = pytest.importorskip("confluent_kafka.admin")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 Partition = confluent_kafka.TopicPartition
 STARTING = (confluent_kafka.KafkaError.NOT_COORDINATOR, confluent_kafka.KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
 

@@ -21,7 +21,7 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.schema import Message, Struct, schema_of
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 OWN = frozenset(
     (
         *("topic_id", "host", "port", "cluster_id", "log_append_time_ms", "producer_id", "total_bytes", "usable_bytes"),

@@ -15,7 +15,7 @@ admin_module = pytest.importorskip("confluent_kafka.admin")
 PARTITIONS = 3
 ROWS = 3_000
 TIMESTAMP_MS = 1_700_000_000_123
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def create(broker: BrokerProcess, topic: str, partitions: int = PARTITIONS) -> None:

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 aiokafka = pytest.importorskip("aiokafka")
 admin_module = pytest.importorskip("aiokafka.admin")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 async def produce(broker: BrokerProcess, topic: str, records: list[SystemRecord], **settings: Any) -> list[int]:

@@ -12,7 +12,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import KafkaError
 from tests.fixtures.brokers import MakeBroker, kill_and_expire
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 BUSY = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.01", "log.cleaner.threads": "2"}
 GROUPS = 20

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 PARTITIONS = 12
 CHURN_S = 15.0
-SETTLE_S = 40.0
+SETTLE_S = 80.0
 MEMBER = """
 import signal, sys
 from kbroker import Consumer

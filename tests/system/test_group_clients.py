@@ -17,7 +17,7 @@ kafka = pytest.importorskip("kafka")
 kafka_admin = pytest.importorskip("kafka.admin")
 confluent_kafka = pytest.importorskip("confluent_kafka")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 PARTITIONS = 4
 
 

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 TRANSACTIONS_COMMAND = "org.apache.kafka.tools.TransactionsCommand"
 PRODUCER_PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 CONSOLE_CONSUMER = "org.apache.kafka.tools.consumer.ConsoleConsumer"
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 def rows(table: str) -> list[list[str]]:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 kafka = pytest.importorskip("kafka")
 admin_module = pytest.importorskip("kafka.admin")
 
-TIMEOUT = 30.0
+TIMEOUT = 60.0
 
 
 @pytest.fixture

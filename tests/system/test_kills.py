@@ -71,7 +71,7 @@ def tear(broker: BrokerProcess, topic: str, rng: random.Random) -> dict[int, int
     return ends
 
 
-def wait_for_progress(writers: Sequence[Writer], timeout: float = 30) -> None:
+def wait_for_progress(writers: Sequence[Writer], timeout: float = 60) -> None:
     """Return once every writer has had something acknowledged since the call."""
     before = [len(writer.acknowledged) for writer in writers]
     deadline = time.monotonic() + timeout

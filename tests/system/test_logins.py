@@ -27,7 +27,7 @@ from tests.kbroker.cli.commands import succeed
 
 pytestmark = pytest.mark.slow
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 PASSWORD = "pass-of-alice"
 BROKERS_PASSWORD = "pass-of-brokers"
 SECRETS = (PASSWORD, BROKERS_PASSWORD)

@@ -23,7 +23,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 
 PARTITIONS = 10
 RECORDS = 1_000
-LIMIT_S = 40.0
+LIMIT_S = 60.0
 JAVA_NAMES = {
     "range": "RangeAssignor",
     "roundrobin": "RoundRobinAssignor",

@@ -23,7 +23,7 @@ from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce, produce_request, read_all
 
 PARTITIONS = 3
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 pytestmark = pytest.mark.slow
 

@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     import kafka
 
 pytestmark = pytest.mark.slow
-ENOUGH_S = 30.0
+ENOUGH_S = 60.0
 
 
 def store_properties(identity: Identity, authority: Authority) -> dict[str, str]:

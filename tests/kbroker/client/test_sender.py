@@ -25,7 +25,7 @@ from kbroker.protocol.schema import Message
 from tests.fixtures.brokers import kill_and_expire
 from tests.kbroker.client.played_network import TOPIC, Fate, PlayedNetwork, topic_with_leaders
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 @asynccontextmanager

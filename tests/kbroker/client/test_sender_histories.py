@@ -22,7 +22,7 @@ from kbroker.client.types import RecordMetadata
 from kbroker.protocol.errors import ErrorCode
 from tests.kbroker.client.played_network import PARTITIONS, REFUSALS, TOPIC, Fate, PlayedNetwork
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 class Heard:

@@ -31,7 +31,7 @@ from kbroker.protocol.records.control import ControlType
 from tests.kbroker.client.played_coordinator import PRODUCER_ID, Asked, PlayedCoordinator
 from tests.kbroker.client.played_network import PARTITIONS, TOPIC, Fate
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 CONFIG = ProducerConfig(
     bootstrap="played:1", linger_ms=0, retry_backoff_ms=1, retry_backoff_max_ms=1, transactional_id="x"
 )

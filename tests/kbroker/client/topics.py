@@ -9,7 +9,7 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest
 from kbroker.protocol.records.builder import BatchBuilder
 
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int) -> None:

@@ -30,7 +30,7 @@ from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask, asking
 from tests.kbroker.client.group.members import Diary, member, poll_until
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 SILENT_SESSION_MS = 3_000
 
 

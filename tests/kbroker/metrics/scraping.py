@@ -15,7 +15,7 @@ from kbroker.metrics.exposition import Exposition
 from kbroker.metrics.sources import Sources
 from tests.fixtures.data_path import Played
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 Labels = frozenset[tuple[str, str]]
 

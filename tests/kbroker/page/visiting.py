@@ -16,7 +16,7 @@ from kbroker.page.app import build_app
 from kbroker.page.options import PageOptions
 
 HOST = "127.0.0.1:8080"
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:

@@ -10,7 +10,7 @@ from kbroker.client.producer import Producer
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.record import Record
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 QUICK: dict[str, Any] = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6_000, "auto_offset_reset": "earliest"}
 """Rebalances are noticed soon."""
 
