@@ -203,7 +203,7 @@ class Log:
     ) -> AppendResult:
         """Give a checked batch its offsets and append it; raises KafkaError 6 when a later leader epoch is known.
 
-        `verified`: what `verify` gave for a batch of a transaction, if it was asked.
+        `verified`: what `verify` gave for a batch of a transaction, if it was asked; OF_A_RAISED_EPOCH for a marker.
         """
         with self._lock:
             self.check_usable()

@@ -159,6 +159,9 @@ class Verification:
 NOT_ASKED_FOR = Verification(0, -1)
 """Brought by an append that need not be verified."""
 
+OF_A_RAISED_EPOCH = Verification(0, -1)
+"""Brought by the marker of a transaction that had an epoch of its own, the one before the marker's (KIP-1228)."""
+
 
 class Marker(NamedTuple):
     """What the control batch that ends a transaction says."""
@@ -217,8 +220,8 @@ class ProducerState:
     ) -> CachedBatch | None:
         """Refuse a batch that breaks its producer's order, or return the batch that it repeats (rule 1).
 
-        `verified`: what `verify` gave for it. Raises KafkaError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER,
-        INVALID_TXN_STATE. Changes nothing.
+        `verified`: what `verify` gave for it, or OF_A_RAISED_EPOCH. Changes nothing. Raises KafkaError
+        INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
         entry = self.producers.get(header.producer_id)
         if entry is None:  # rule 5: any sequence of a producer that is unknown here
@@ -244,6 +247,7 @@ class ProducerState:
         if header.producer_epoch < entry.epoch:  # rule 3
             raise _too_old(header.producer_id, header.producer_epoch, entry.epoch)
         if header.is_control:
+            self._check_ends(entry, header, verified)
             return None
         if from_client:
             self._check_earliest(header)
@@ -263,6 +267,22 @@ class ProducerState:
             raise KafkaError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"the transaction of producer {header.producer_id} that this batch is part of is over",
+            )
+
+    def _check_ends(self, entry: ProducerEntry, header: BatchHeader, verified: Verification | None) -> None:
+        """A marker that was sent twice and comes late must not end the transaction after its own.
+
+        Where no transaction is open it may come again: its coordinator may not know that it was here already.
+        """
+        if (
+            verified is OF_A_RAISED_EPOCH
+            and entry.transaction_first_offset >= 0
+            and header.producer_epoch == entry.epoch
+        ):
+            raise KafkaError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the transaction of producer {header.producer_id} that is open has epoch {entry.epoch}: the marker"
+                " of that epoch belongs to the one before it",
             )
 
     def _check_earliest(self, header: BatchHeader) -> None:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.marker_sender import Ending, Key
+from kbroker.coordinator.transaction import EPOCH_EACH
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.log import AppendOrigin, AppendResult
+from kbroker.segment.producer_state import NOT_ASKED_FOR, OF_A_RAISED_EPOCH, Verification
 
 if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager
@@ -45,4 +47,12 @@ class LocalMarkers:
                 self._offsets_decided(partition, ending.producer_id, ending.is_commit)
             done(error)
 
-        replicas.append_then(topic, partition, batch, ALL_IN_SYNC, self._timeout_ms, AppendOrigin.COORDINATOR, appended)
+        brought = brought_by_marker(ending.transaction_version)
+        replicas.append_then(
+            topic, partition, batch, ALL_IN_SYNC, self._timeout_ms, AppendOrigin.COORDINATOR, appended, brought
+        )
+
+
+def brought_by_marker(transaction_version: int) -> Verification:
+    """What the append of a marker brings for the log to judge it by; `transaction_version` is that of its end."""
+    return OF_A_RAISED_EPOCH if transaction_version >= EPOCH_EACH else NOT_ASKED_FOR

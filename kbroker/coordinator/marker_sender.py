@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 Key = tuple[str, int]
 
-VERSION = 1
-"""Of WriteTxnMarkers: brokers of 2.8 and later have it, so it is not asked for."""
 MOST_PER_REQUEST = 1000
 """Partitions; what is left goes with the next request."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
@@ -83,6 +81,8 @@ class Ending:
     """Those that have no marker yet."""
     done: Callable[[], None]
     """Called when all have."""
+    transaction_version: int = 0
+    """By which it is ended: from 2 on the epoch is the one after that of the transaction (KIP-1228)."""
     is_over: bool = False
     """Done, given up, or not ours any more: nothing is sent."""
     absent_since: dict[Key, float] = field(default_factory=dict)
@@ -241,7 +241,7 @@ class MarkerSender:
     async def ask(self, connection: Connection, broker_id: int, request: WriteTxnMarkersRequest) -> object:
         """Return the answer; None when the broker is gone, or elsewhere: one that hangs may never answer."""
         address = self.address_of(broker_id)
-        asked = asyncio.ensure_future(connection.request(request, VERSION, timeout=self._timeout_s))
+        asked = asyncio.ensure_future(self._ask(connection, request))
         gone = asyncio.ensure_future(
             self._metadata.wait_for(lambda cache: self.address_of(broker_id) != address, self._timeout_s)
         )
@@ -251,6 +251,11 @@ class MarkerSender:
         finally:
             for task in (asked, gone):
                 task.cancel()
+
+    async def _ask(self, connection: Connection, request: WriteTxnMarkersRequest) -> object:
+        if not connection.versions:
+            await connection.negotiate(self._timeout_s)
+        return await connection.request(request, timeout=self._timeout_s)
 
     async def close(self) -> None:
         """Send no more."""
@@ -362,6 +367,7 @@ def _request(items: Iterable[Item]) -> WriteTxnMarkersRequest:
                     for topic, partitions in by_topic(keys).items()
                 ],
                 coordinator_epoch=ending.coordinator_epoch,
+                transaction_version=ending.transaction_version,
             )
             for ending, keys in by_ending.items()
         ]

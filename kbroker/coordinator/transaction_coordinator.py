@@ -400,6 +400,7 @@ class TransactionCoordinator:
             owned.leader_epoch,
             set(record.partitions),
             done,
+            record.client_version,
         )
         self._markers.send(ending)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Iterator, Sequence
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.coordinator.local_markers import brought_by_marker
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import ALTER, CLUSTER_ACTION, on_cluster
 from kbroker.handlers.registry import handles
@@ -26,7 +27,8 @@ def write_txn_markers(
     """Append a control batch to each partition named; answer when all replicas in sync have them.
 
     What the log knows of the producer decides: a marker of an older producer epoch is refused (47), as is one of a
-    coordinator that was replaced (52).
+    coordinator that was replaced (52). From version 2 on so is one that comes late and would end the transaction after
+    its own.
     """
     if services.replicas.is_leadership_unproven():
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -42,10 +44,11 @@ def _write(services: Services, ctx: RequestContext, request: WriteTxnMarkersRequ
     for marker in request.markers:
         decision = ControlType.COMMIT if marker.transaction_result else ControlType.ABORT
         producer = marker.producer_id, marker.producer_epoch, marker.coordinator_epoch
+        how = AppendOrigin.COORDINATOR, brought_by_marker(marker.transaction_version)
         for topic in marker.topics:
             for partition in topic.partition_indexes:
                 batch = control_batch(decision, *producer, now_ms)
-                replicas.append(topic.name, partition, batch, ALL_IN_SYNC, now_ms, answer, AppendOrigin.COORDINATOR)
+                replicas.append(topic.name, partition, batch, ALL_IN_SYNC, now_ms, answer, *how)
                 yield
     return answer.release()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.protocol.errors import ErrorCode
-from kbroker.protocol.primitives import Array, Bool, Error, Int16, Int32, Int64, NullableStr, Str
+from kbroker.protocol.primitives import Array, Bool, Error, Int8, Int16, Int32, Int64, NullableStr, Str
 from kbroker.protocol.schema import Message, Struct, request, response, since, until
 
 
@@ -109,9 +109,9 @@ class EndTxnResponse(Message):
     producer_epoch: Int16 = since(5, default=-1, ignorable=True)
 
 
-@request(key=27, versions="1", flexible="1+")
+@request(key=27, versions="1-2", flexible="1+")
 class WriteTxnMarkersRequest(Message):
-    """The coordinator has leaders write COMMIT or ABORT markers."""
+    """The coordinator has leaders write COMMIT or ABORT markers; version 2 says by which rules (KIP-1228)."""
 
     markers: Array[WritableTxnMarker]
 
@@ -121,6 +121,7 @@ class WriteTxnMarkersRequest(Message):
         transaction_result: Bool
         topics: Array[WriteTxnMarkersRequest.WritableTxnMarkerTopic]
         coordinator_epoch: Int32
+        transaction_version: Int8 = since(2, default=0, ignorable=True)
 
     class WritableTxnMarkerTopic(Struct):
         name: Str

@@ -303,6 +303,10 @@ PROMISES = (
             "::test_the_marker_of_the_transaction_before_leaves_the_next_one_its_right_to_append",
             "tests/kbroker/replica/test_verification.py"
             "::test_from_version_12_on_the_first_batch_adds_its_partition_whatever_the_setting",
+            f"{HANDLERS}/test_transactions.py"
+            "::test_a_marker_that_comes_late_a_second_time_does_not_end_the_next_transaction",
+            f"{COORDINATOR}/test_transaction_coordinator.py"
+            "::test_markers_say_whether_their_epoch_is_the_one_after_that_of_their_transaction",
         ),
         (
             Mutant(
@@ -315,6 +319,18 @@ PROMISES = (
                 "the next coordinator does not know the id that the producer was given",
                 "kbroker/coordinator/transaction_records.py",
                 "        next_producer_id=record.next_producer_id,\n",
+                "",
+            ),
+            Mutant(
+                "a marker that comes late a second time ends the transaction after its own",
+                "segment/producer_state.py",
+                "            self._check_ends(entry, header, verified)\n",
+                "",
+            ),
+            Mutant(
+                "nobody tells the leaders that the epoch was raised",
+                "kbroker/coordinator/transaction_coordinator.py",
+                "            record.client_version,\n",
                 "",
             ),
             Mutant(

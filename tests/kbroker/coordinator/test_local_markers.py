@@ -10,10 +10,11 @@ from kbroker.coordinator.marker_sender import Ending
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.control import ControlType, read_marker
 from tests.fixtures.data_path import TOPIC, Played
+from tests.kbroker.handlers.test_transactions import append, in_transaction
 
 
-def ending(*, commit: bool = True, coordinator_epoch: int = 4) -> Ending:
-    return Ending("id", 7, 2, commit, coordinator_epoch, {(TOPIC, 0)}, lambda: None)
+def ending(*, commit: bool = True, coordinator_epoch: int = 4, version: int = 0) -> Ending:
+    return Ending("id", 7, 2, commit, coordinator_epoch, {(TOPIC, 0)}, lambda: None, version)
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -46,6 +47,17 @@ async def test_what_the_log_refuses_is_told(played: Played) -> None:
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
     assert not decided
+
+
+async def test_a_marker_that_was_sent_twice_does_not_end_the_next_transaction(played: Played) -> None:
+    await played.lead()
+    errors: list[ErrorCode] = []
+    markers = LocalMarkers(played.replicas, lambda *values: None, 1_000)
+    for epoch in (1, 2):
+        append(played, in_transaction(epoch=epoch))
+        markers.write_marker(ending(version=2), (TOPIC, 0), errors.append)
+    assert errors == [ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH]
+    assert played.replicas.hosted[TOPIC, 0].log.last_stable_offset == 2
 
 
 async def test_a_broker_that_stood_still_writes_no_markers_before_it_knows_that_it_leads(played: Played) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from struct import unpack_from
 from typing import Any
 
 import pytest
@@ -13,7 +14,9 @@ from kbroker.coordinator import marker_sender
 from kbroker.coordinator.marker_sender import Ending, Key, MarkerSender
 from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from kbroker.protocol.schema import schema_of
 
 US, OTHER, THIRD = 1, 2, 3
 TIMEOUT = 30.0
@@ -31,6 +34,8 @@ class PlayedBroker:
         self.may_answer = asyncio.Event()
         self.may_answer.set()
         self.connections: list[asyncio.StreamWriter] = []
+        self.newest = 2
+        """Version of the request."""
 
     async def start(self) -> tuple[str, int]:
         self.server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -42,19 +47,33 @@ class PlayedBroker:
         try:
             while True:
                 frame = await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-                assert frame[:4] == b"\0\x1b\0\1"
-                client_id = int.from_bytes(frame[8:10], "big")
-                request = decode(WriteTxnMarkersRequest, frame, 1, 10 + client_id + 1)
-                self.requests.append(request)
-                await self.may_answer.wait()
-                if self.is_silent:
-                    continue
-                body = frame[4:8] + b"\0" + encode(self._answer(request), 1)
+                api_key, version = unpack_from(">hh", frame)
+                if api_key == schema_of(ApiVersionsRequest).api_key:
+                    body = frame[4:8] + encode(self._versions(), version)
+                else:
+                    assert (api_key, version) == (schema_of(WriteTxnMarkersRequest).api_key, self.newest)
+                    client_id = int.from_bytes(frame[8:10], "big")
+                    request = decode(WriteTxnMarkersRequest, frame, version, 10 + client_id + 1)
+                    self.requests.append(request)
+                    await self.may_answer.wait()
+                    if self.is_silent:
+                        continue
+                    body = frame[4:8] + b"\0" + encode(self._answer(request), version)
                 writer.write(len(body).to_bytes(4, "big") + body)
         except (asyncio.IncompleteReadError, OSError):
             pass
         finally:
             writer.close()
+
+    def _versions(self) -> ApiVersionsResponse:
+        served = ((ApiVersionsRequest, 0, 3), (WriteTxnMarkersRequest, 0, self.newest))
+        return ApiVersionsResponse(
+            error_code=ErrorCode.NONE,
+            api_keys=[
+                ApiVersionsResponse.ApiVersion(api_key=schema_of(each).api_key, min_version=oldest, max_version=newest)
+                for each, oldest, newest in served
+            ],
+        )
 
     def _answer(self, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
         response = WriteTxnMarkersResponse
@@ -170,6 +189,19 @@ async def test_each_broker_gets_its_own_partitions_and_ours_are_written_at_once(
     (marker,) = cluster.third.requests[0].markers
     assert (marker.producer_id, marker.producer_epoch, marker.coordinator_epoch) == (7, 2, 5)
     assert marker.transaction_result is False
+
+
+@pytest.mark.parametrize(("newest", "told"), [(1, 0), (2, 2)])
+async def test_a_broker_that_knows_of_epochs_for_each_transaction_is_told_which_rules_hold(
+    cluster: Cluster, newest: int, told: int
+) -> None:
+    cluster.other.newest = newest
+    cluster.lead(OTHER, 0)
+    ending = Ending("id", 7, 2, True, 5, set(keys(0)), lambda: cluster.done.append("id"), transaction_version=2)
+    cluster.sender.send(ending)
+    await cluster.until(lambda: cluster.done)
+    (request,) = cluster.other.requests
+    assert [marker.transaction_version for marker in request.markers] == [told]
 
 
 async def test_one_request_is_under_way_and_what_comes_meanwhile_goes_with_the_next(cluster: Cluster) -> None:

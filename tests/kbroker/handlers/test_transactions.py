@@ -36,7 +36,12 @@ def append(played: Played, records: bytearray, partition: int = 0) -> Any:
 
 
 def marker(
-    *partitions: int, commit: bool = True, epoch: int = 0, coordinator_epoch: int = 3, topic: str = TOPIC
+    *partitions: int,
+    commit: bool = True,
+    epoch: int = 0,
+    coordinator_epoch: int = 3,
+    topic: str = TOPIC,
+    transaction_version: int = 0,
 ) -> WriteTxnMarkersRequest.WritableTxnMarker:
     return WriteTxnMarkersRequest.WritableTxnMarker(
         producer_id=PRODUCER,
@@ -44,6 +49,7 @@ def marker(
         transaction_result=commit,
         topics=[WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=topic, partition_indexes=list(partitions))],
         coordinator_epoch=coordinator_epoch,
+        transaction_version=transaction_version,
     )
 
 
@@ -100,6 +106,30 @@ async def test_a_marker_of_a_newer_epoch_fences_the_producer_and_one_of_an_older
     assert isinstance(refused, KafkaError)
     assert refused.code is ErrorCode.INVALID_PRODUCER_EPOCH
     assert await write(played, marker(0, epoch=0)) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+
+
+async def test_a_marker_that_comes_late_a_second_time_does_not_end_the_next_transaction(played: Played) -> None:
+    await played.lead()
+    ended = marker(0, epoch=1, transaction_version=2)
+    append(played, in_transaction(epoch=0))
+    assert await write(played, ended) == [ErrorCode.NONE]
+    assert await write(played, ended) == [ErrorCode.NONE], "nothing is open: its coordinator asks again"
+    first = append(played, in_transaction(epoch=1)).base_offset
+    assert await write(played, ended) == [ErrorCode.INVALID_PRODUCER_EPOCH]
+    log = played.replicas.hosted[TOPIC, 0].log
+    assert log.last_stable_offset == first
+    assert append(played, in_transaction(sequence=1, epoch=1)).base_offset == first + 1
+    assert await write(played, marker(0, epoch=2, transaction_version=2)) == [ErrorCode.NONE]
+    assert log.last_stable_offset == log.log_end_offset
+
+
+async def test_where_transactions_share_an_epoch_a_marker_has_that_of_its_transaction(played: Played) -> None:
+    await played.lead()
+    for transaction in range(2):
+        append(played, in_transaction(sequence=transaction))
+        assert await write(played, marker(0, epoch=0)) == [ErrorCode.NONE]
+    log = played.replicas.hosted[TOPIC, 0].log
+    assert log.last_stable_offset == log.log_end_offset
 
 
 async def test_a_marker_counts_when_all_in_sync_have_it(played: Played) -> None:
