@@ -21,6 +21,8 @@ from kbroker.segment.files import Files
 from kbroker.segment.producer_state import read_snapshot
 
 Row = dict[str, Any]
+RecordWords = Callable[[bytes | None, bytes | None], tuple[Any, Any]]
+"""Takes a record's key and value, and says what they are."""
 
 _CHECKPOINTS = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS)
 _TIMESTAMP_TYPES = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
@@ -72,11 +74,14 @@ def _base_offset(file: Path) -> int:
 # ---------------------------------------------------------------------- dump
 
 
-def dump(file: Path, with_records: bool = False) -> Iterator[Row]:
-    """What a file says, row by row. Raises KafkaError, ValueError or MalformedCheckpoint where it makes no sense."""
+def dump(file: Path, with_records: bool = False, words: RecordWords | None = None) -> Iterator[Row]:
+    """What a file says, row by row. Raises KafkaError, ValueError or MalformedCheckpoint where it makes no sense.
+
+    `words`: what reads the keys and values of records, if it is not for their owner alone to read them.
+    """
     kind = kind_of(file)
     if kind == names.LOG:
-        yield from _dump_log(file, with_records)
+        yield from _dump_log(file, with_records, words or _texts)
     elif kind in _TABLES:
         yield from _TABLES[kind](file)
     elif kind:
@@ -93,7 +98,7 @@ def _batches(data: memoryview) -> Iterator[_Batch]:
         position += header.size
 
 
-def _dump_log(file: Path, with_records: bool) -> Iterator[Row]:
+def _dump_log(file: Path, with_records: bool, words: RecordWords) -> Iterator[Row]:
     data = memoryview(file.read_bytes())
     for position, header in _batches(data):
         if not with_records:
@@ -104,13 +109,15 @@ def _dump_log(file: Path, with_records: bool) -> Iterator[Row]:
         except KafkaError as error:
             raise ValueError(f"position {position}: {error.message}") from None
         for record in records:
+            is_marker = header.is_control
+            key, value = (_marker(data, position, header), None) if is_marker else words(record.key, record.value)
             yield {
                 "file": file.name,
                 "position": position,
                 "offset": record.offset,
                 "timestamp": record.timestamp,
-                "key": _text(record.key),
-                "value": _text(record.value),
+                "key": key,
+                "value": value,
                 "headers": [f"{name}={_text(value)}" for name, value in record.headers],
             }
 
@@ -159,6 +166,10 @@ def _marker(data: memoryview, position: int, header: BatchHeader) -> str | None:
     except InvalidRecord:
         return None
     return f"{kind.name} (coordinator epoch {epoch})"
+
+
+def _texts(key: bytes | None, value: bytes | None) -> tuple[Any, Any]:
+    return _text(key), _text(value)
 
 
 def _text(data: bytes | None) -> str | None:

@@ -46,7 +46,11 @@ def dump(
     checkpoints: Annotated[bool, typer.Option("--checkpoints", "-c", help="Also print checkpoint files.")] = False,
     output_format: Format = "table",
 ) -> None:
-    """Print what is in log files: batches, or records; a file that is named itself is always printed."""
+    """Print what is in log files: batches, or records; a file that is named itself is always printed.
+
+    With --records, those of __consumer_offsets and __transaction_state are told in words.
+    """
+    from kbroker.coordinator.record_words import words_for
     from kbroker.protocol.errors import KafkaError
     from kbroker.segment.checkpoints import MalformedCheckpoint
     from kbroker.segment.inspection import dump as rows_of
@@ -60,7 +64,7 @@ def dump(
     for file in found:
         rows = []
         try:
-            for row in rows_of(file, records):
+            for row in rows_of(file, records, words_for(file.absolute().parent.name)):
                 rows.append(row)
         except (KafkaError, ValueError, MalformedCheckpoint) as error:
             damaged.append(f"{file}: {error}")

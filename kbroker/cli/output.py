@@ -12,7 +12,7 @@ from typing import Any
 from kbroker.cli.options import OutputFormat
 
 Row = Mapping[str, Any]
-"""Column name (snake_case) to value: text, number, bool, None, or a list of these."""
+"""Column name (snake_case) to value: text, number, bool, None, a list of these, or names and values once more."""
 
 
 def print_rows(rows: Sequence[Row], columns: Sequence[str], output_format: OutputFormat, empty: str = "") -> None:
@@ -75,6 +75,14 @@ def _text(value: Any) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={_inner(item)}" for name, item in value.items())
+    if isinstance(value, list | tuple | set) and any(isinstance(item, Mapping) for item in value):
+        return " ".join(_inner(item) for item in value)
     if isinstance(value, list | tuple | set):
         return ",".join(_text(item) for item in value) or "-"
     return str(value)
+
+
+def _inner(value: Any) -> str:
+    return f"{{{_text(value)}}}" if isinstance(value, Mapping) else _text(value)

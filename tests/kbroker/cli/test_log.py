@@ -7,6 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 from kbroker.cli.log import app
+from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
+from kbroker.coordinator.transaction import ONGOING, TransactionRecord
+from kbroker.coordinator.transaction_records import transaction_key, transaction_value
+from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.control import ControlType, control_batch
 from kbroker.segment.log import AppendOrigin
 from tests.segment.batches import NOW, batch, fill, new_log
@@ -53,6 +57,25 @@ def test_dump_shows_transactions_their_markers_and_what_was_aborted(tmp_path: Pa
     (producer,) = found[".snapshot"]
     assert (producer["producer_id"], producer["producer_epoch"], producer["coordinator_epoch"]) == (7, 3, 5)
     assert "ABORT (coordinator epoch 5)" in CliRunner().invoke(app, ["dump", str(log.directory)]).stdout
+
+
+def test_dump_tells_what_coordinators_have_written(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    record = TransactionRecord(7, 3, 60_000, ONGOING, frozenset({("orders", 1)}), NOW, NOW)
+    builder = BatchBuilder()
+    builder.append(transaction_key("payments"), transaction_value(record), (), NOW)
+    builder.append(transaction_key("payments"), None, (), NOW)
+    log.append_as_leader(builder.build(), 0, NOW, AppendOrigin.COORDINATOR)
+    log.close()
+    folder = log.directory.rename(tmp_path / f"{TRANSACTIONS_TOPIC}-3")
+    done = CliRunner().invoke(app, ["dump", str(folder), "--records", "--format", "json"])
+    first, last = json.loads(done.stdout)[0]["entries"]
+    assert first["key"] == last["key"] == {"type": "transaction", "transactional_id": "payments"}
+    assert first["value"]["state"] == "Ongoing"
+    assert last["value"] is None
+    table = CliRunner().invoke(app, ["dump", str(folder / f"{0:020d}.log"), "--records"]).stdout
+    assert "type=transaction transactional_id=payments" in table
+    assert "transaction_partitions={topic=orders partition_ids=1}" in table
 
 
 def test_verify_exits_with_1_and_names_file_and_position(folder: Path) -> None:
