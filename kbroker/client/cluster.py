@@ -47,6 +47,8 @@ class Cluster:
         self._connections: dict[tuple[int, str], Connection] = {}
         self._opening: dict[tuple[int, str], asyncio.Task[Connection]] = {}
         self._bootstrap: Connection | None = None
+        self.follows_features = False
+        """Whether features are asked for with each refresh: for who goes by them for longer than connections last."""
         self._features: dict[str, int] = {}
         self._features_epoch = -1
         self._refresh_lock = asyncio.Lock()
@@ -98,16 +100,19 @@ class Cluster:
         try:
             await connection.negotiate(timeout)
             self._check_open()
-            if connection.features_epoch >= self._features_epoch:
-                self._features, self._features_epoch = connection.features, connection.features_epoch
+            self._learn_features(connection)
         except BaseException:
             connection.abort()
             raise
         return connection
 
     def feature_level(self, feature: str) -> int:
-        """Return a feature's level in the cluster, 0 where it has none; as the newest connections were told."""
+        """Return a feature's level in the cluster, 0 where it has none; as the broker said that knew the newest."""
         return self._features.get(feature, 0)
+
+    def _learn_features(self, connection: Connection) -> None:
+        if connection.features_epoch >= self._features_epoch:
+            self._features, self._features_epoch = connection.features, connection.features_epoch
 
     @property
     def is_forked(self) -> bool:
@@ -164,7 +169,11 @@ class Cluster:
                 wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
             connection = await self.any_connection()
-            answer = await connection.request(request, timeout=self.config.request_timeout_ms / 1000)
+            timeout = self.config.request_timeout_ms / 1000
+            answer = await connection.request(request, timeout=timeout)
+            if self.follows_features:
+                await connection.negotiate(timeout)
+                self._learn_features(connection)
             answered = self.metadata.update(answer, self._loop.time())
             if topics is None:
                 self.metadata.forget(self.metadata.topics.keys() - answered.keys())

@@ -10,7 +10,9 @@ still reach a broker later, because its answer was lost, carries the epoch that 
 before that begins, the coordinator raises it (KIP-360).
 
 Where the cluster has transaction.version 2, each transaction has an epoch of its own (KIP-890): the answer to its end
-brings the next one, and the partitions and groups take part in it by what is sent to them.
+brings the next one, and the partitions and groups take part in it by what is sent to them. The level may change while
+a producer runs: it hears of that with the metadata, and goes by the new rules from its next transaction on, for which
+it asks for another epoch.
 """
 
 from __future__ import annotations
@@ -118,6 +120,7 @@ class Transactions:
         """The coordinator has aborted the transaction by itself."""
         self._is_end_lost = False
         """An EndTxn got no answer: it may have been carried out."""
+        cluster.follows_features = True
         deliveries.refuse(self.refusal)
 
     # --- what the sender asks ---------------------------------------------------------------------------------

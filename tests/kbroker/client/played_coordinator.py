@@ -65,6 +65,7 @@ class PlayedCoordinator(PlayedNetwork):
     ) -> None:
         super().__init__(fates)
         self.has_epoch_each = transaction_version == 2
+        self.follows_features = False
         self.config = config
         self.asked = deque(asked)
         self.epoch = -1

@@ -30,6 +30,8 @@ from tests.kbroker.client.topics import wait_until
 
 pytestmark = pytest.mark.slow
 
+FOLLOWING = {"transactional_id": "follower", "metadata_max_age_ms": 50}
+
 
 def read(bootstrap: str, topic: str, isolation_level: str = "read_committed") -> list[bytes | None]:
     """All values that can be read now, sorted."""
@@ -445,3 +447,34 @@ def test_each_transaction_has_its_own_epoch_where_the_cluster_offers_that(make_b
     wait_until(lambda: read(bootstrap, topic) == sorted(each for prefix in "acde" for each in numbered(prefix, 6)))
     with Admin(bootstrap) as admin:
         assert admin.list_group_offsets("a-group")[TopicPartition(topic, 0)].offset == 5
+
+
+async def test_a_producer_that_runs_for_long_hears_that_the_cluster_offers_epochs_for_each_transaction(
+    make_broker: MakeBroker,
+) -> None:
+    bootstrap = make_broker().bootstrap
+    sent: list[bytes | None] = []
+    async with aio.Admin(bootstrap) as admin, aio.Producer(bootstrap, **FOLLOWING) as producer:
+        await admin.create_topic("t", partitions=3)
+
+        async def epochs() -> tuple[int, int]:
+            """Of two transactions, one after the other."""
+            found = []
+            for number in range(2):
+                async with producer.transaction():
+                    value = b"%d" % len(sent)
+                    await producer.send_and_wait("t", value, partition=number)
+                    sent.append(value)
+                found.append((await admin.describe_transactions(["follower"]))["follower"].producer_epoch)
+            return found[0], found[1]
+
+        first, second = await epochs()
+        assert first == second
+        connections = dict(producer.cluster._connections)
+        for level, by in ((2, 1), (0, 0), (2, 1)):
+            await admin.update_feature("transaction.version", level, downgrade=not level)
+            async with asyncio.timeout(30):
+                while (pair := await epochs()) and pair[1] - pair[0] != by:
+                    pass
+        assert {key: producer.cluster._connections[key] for key in connections} == connections, "none had to be new"
+    assert await asyncio.to_thread(read, bootstrap, "t") == sorted(sent)  # type: ignore[type-var]
