@@ -7,6 +7,7 @@ in the middle of its work; a new process takes its place.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ from kbroker.verify.history import INFO, INVOKE, OK
 from kbroker.verify.workers import Trial, by_key, told, type_of
 from tests.simulation.loop import Machine
 
+log = logging.getLogger(__name__)
+
 FAILURES = (ClientError, KafkaError, OSError)
 DELIVERY_S = 10.0
 REQUEST_S = 5.0
@@ -27,13 +30,16 @@ PAUSE_S = 0.2
 THINK_S = 0.02
 """On the average, between two operations."""
 MOST_RECORDS = 500
+MIN_IN_SYNC = 2
 
 
 class Process:
     """One process of the workload, in its machine."""
 
-    def __init__(self, trial: Trial, bootstrap: str, rng: random.Random) -> None:
+    def __init__(self, trial: Trial, bootstrap: str, rng: random.Random, line: str = "") -> None:
         self.trial = trial
+        self.line = line
+        """What it has in common with those whose place it takes."""
         self.bootstrap = bootstrap
         self.rng = rng
         self.number = trial.processes()
@@ -43,7 +49,7 @@ class Process:
         try:
             await self.work()
         except FAILURES as error:
-            self.trial.note(error)
+            log.info("process %d is over: %s: %s", self.number, type(error).__name__, error)
 
     async def work(self) -> None:
         """Do one operation after the other."""
@@ -66,14 +72,7 @@ class Sending(Process):
 
     async def work(self) -> None:
         """Send."""
-        async with Producer(
-            self.bootstrap,
-            acks="all",
-            linger_ms=2,
-            delivery_timeout_ms=int(DELIVERY_S * 1000),
-            request_timeout_ms=int(REQUEST_S * 1000),
-            max_block_ms=int(DELIVERY_S * 1000),
-        ) as producer:
+        async with Producer(self.bootstrap, **producer_settings()) as producer:
             while not self.trial.stop.is_set():
                 if not await self._send(producer):
                     return
@@ -91,6 +90,17 @@ class Sending(Process):
             if outcome.error is None and outcome.offset is not None:
                 self.on_acknowledged(each.key, outcome.offset)
         return kind != INFO
+
+
+def producer_settings() -> dict[str, Any]:
+    """Return what all producers have."""
+    return {
+        "acks": "all",
+        "linger_ms": 2,
+        "delivery_timeout_ms": int(DELIVERY_S * 1000),
+        "request_timeout_ms": int(REQUEST_S * 1000),
+        "max_block_ms": int(DELIVERY_S * 1000),
+    }
 
 
 async def sent(producer: Producer, records: Sequence[Outgoing]) -> list[Outcome]:
@@ -163,7 +173,7 @@ def incoming(records: Sequence[Any]) -> list[Incoming]:
 
 async def create_topic(bootstrap: str, name: str, partitions: int, replicas: int) -> None:
     """Create a topic, and again until it is known."""
-    configs = {"retention.ms": "-1", "min.insync.replicas": str(max(1, replicas - 1))}
+    configs = {"retention.ms": "-1", "min.insync.replicas": str(MIN_IN_SYNC)}
     while True:
         try:
             async with Admin(bootstrap, request_timeout_ms=int(REQUEST_S * 1000)) as admin:
@@ -189,6 +199,7 @@ class FinalReading(Process):
                 self.ended = str(error)
                 await asyncio.sleep(PAUSE_S)
                 self.number = self.trial.processes()
+        await self._ask_committed()
         await self._list_topics()
 
     async def _read_all(self) -> str:
@@ -207,6 +218,17 @@ class FinalReading(Process):
                 found = incoming(await consumer.poll(0.2, MOST_RECORDS))
                 self.record(OK, "poll", [["poll", by_key(found)]], final=True)
         return "complete"
+
+    async def _ask_committed(self) -> None:
+        async with new_consumer(self.bootstrap, group_id=self.trial.group) as consumer:
+            asked = [["committed", self.trial.group, key] for key in self.trial.keys]
+            self.record(INVOKE, "committed", asked, final=True)
+            found = await consumer.committed([split_key(key) for key in self.trial.keys])
+            answers = [
+                ["committed", self.trial.group, f"{at.topic}:{at.partition}", -1 if each is None else each.offset]
+                for at, each in found.items()
+            ]
+            self.record(OK, "committed", answers, final=True)
 
     async def _list_topics(self) -> None:
         async with Admin(self.bootstrap, request_timeout_ms=int(REQUEST_S * 1000)) as admin:

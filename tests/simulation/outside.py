@@ -1,8 +1,8 @@
 """What the operating system is to a broker, played: clocks, chance, sockets, a thread that flushes, ZooKeeper's client.
 
 All that production code reaches past its event loop stands in `take_over`. It is for a process of its own, to be
-called before anything of kbroker is imported, as modules take `monotonic` by name. Until a simulation is given, clocks
-are real.
+called before anything of kbroker is imported, as modules take `monotonic` by name. Until a simulation is given, time
+stands still: what is noted of it when modules are loaded is the same for every process.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from tests.simulation.loop import EPOCH_S, Machine, Simulation
+from tests.simulation.loop import EPOCH_S, STARTED_AT_S, Machine, Simulation
 from tests.simulation.network import Network
 
 _real_monotonic = time.monotonic
-_real_time = time.time
-_real_random_bytes = os.urandom
 _real_sendfile = os.sendfile
 
 
@@ -70,12 +68,12 @@ def _replace_in_kbroker() -> None:
 
 def monotonic() -> float:
     """The steady clock."""
-    return _real_monotonic() if Outside.simulation is None else Outside.simulation.look_at_clock()
+    return STARTED_AT_S if Outside.simulation is None else Outside.simulation.look_at_clock()
 
 
 def wall() -> float:
     """The clock on the wall."""
-    return _real_time() if Outside.simulation is None else EPOCH_S + Outside.simulation.now
+    return EPOCH_S + (STARTED_AT_S if Outside.simulation is None else Outside.simulation.now)
 
 
 def sleep(seconds: float) -> None:
@@ -86,7 +84,7 @@ def sleep(seconds: float) -> None:
 
 def random_bytes(size: int) -> bytes:
     """Chance from the seed."""
-    return _real_random_bytes(size) if Outside.simulation is None else Outside.simulation.rng.randbytes(size)
+    return bytes(size) if Outside.simulation is None else Outside.simulation.rng.randbytes(size)
 
 
 def sendfile(target: int, source: int, position: int, size: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kbroker.replica.partition import Role
+from tests.simulation.clients import MIN_IN_SYNC
 from tests.simulation.loop import Machine
 
 if TYPE_CHECKING:
@@ -29,10 +30,24 @@ class Promises:
         """(topic, partition, what) -> (leader's life, its epoch, the value it told others last)."""
         self.acknowledged: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the highest offset of which a producer was told that it is safe."""
+        self._ends: dict[tuple[str, int], dict[int, int]] = {}
+        """(topic, partition) -> broker -> where its log ended when it was last seen alive."""
         self._next_look = 0.0
+        self._too_few = ""
+        """What was acknowledged too early."""
+
+    def acknowledge(self, topic: str, partition: int, offset: int) -> None:
+        """A producer was told that it is safe: then it is on as many disks as the topic asks for."""
+        key = topic, partition
+        self.acknowledged[key] = max(offset, self.acknowledged.get(key, -1))
+        holders = [broker_id for broker_id, end in self._ends.get(key, {}).items() if end > offset]
+        if len(holders) < MIN_IN_SYNC:
+            self._too_few = f"{topic}-{partition}: offset {offset} is acknowledged, and only brokers {holders} have it"
 
     def after_turn(self, machine: Machine) -> None:
         """Look at the machine that has just run, and now and then at all."""
+        if self._too_few:
+            raise PromiseBroken(self._too_few)
         broker = self._world.on_machine(machine)
         if broker is not None:
             self._look_at(broker, machine)
@@ -44,6 +59,7 @@ class Promises:
         for hosted in broker.hosted():
             state = hosted.state
             state.check()
+            self._ends.setdefault((hosted.topic, hosted.partition), {})[broker.broker_id] = hosted.log.log_end_offset
             if state.role is Role.LEADER:
                 key, epoch = (hosted.topic, hosted.partition), state.leader_epoch
                 before = self._leaders.setdefault((*key, epoch), broker.broker_id)

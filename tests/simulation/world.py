@@ -28,12 +28,12 @@ from tests.simulation.events import EVENTS, Undo
 from tests.simulation.loop import STARTED_AT_S, Machine, Simulation, StandsStill
 from tests.simulation.network import Network
 from tests.simulation.promises import PromiseBroken, Promises
+from tests.simulation.workloads import WORKLOADS
 from tests.simulation.zookeeper import HOST, PORT, ZooKeeperServer
 
 TRACE_FILE = "trace.txt"
 BROKERS = 3
 TOPIC, PARTITIONS = "things", 2
-SENDERS, READERS = 2, 2
 SESSION_MS = 6000
 START_AGAIN_S = 1.0
 READY_S, END_S, FINAL_S = 120.0, 60.0, 300.0
@@ -170,6 +170,7 @@ class World:
         self.bootstrap = ",".join(f"{each.host}:9092" for each in self.brokers.values())
         self.promises = Promises(self)
         self.simulation.after_turn = self.promises.after_turn
+        self.workload = self.rng.choice(list(WORKLOADS))
         self.events = 0
         self._trace = trace
         self._history = (folder / HISTORY_FILE).open("w")
@@ -236,8 +237,7 @@ class World:
         driver = self.simulation.machine("driver")
         tasks = [
             driver.create_task(self._keep_alive(kind, f"{kind.__name__.lower()}-{number}"))
-            for kind, count in ((clients.Sending, SENDERS), (clients.Reading, READERS))
-            for number in range(count)
+            for number, kind in enumerate(WORKLOADS[self.workload])
         ]
         nemesis = driver.create_task(self._break(seconds))
         self.simulation.run(seconds + FAULT_S * 20, nemesis.done)
@@ -254,20 +254,21 @@ class World:
         stop = self.trial.stop
         while not stop.is_set():
             machine = self.simulation.machine(host)
-            process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()))
+            process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()), host)
             if isinstance(process, clients.Sending):
                 process.on_acknowledged = self._acknowledged  # type: ignore[method-assign]
             task = clients.begin(machine, process)
             dies_at = self.simulation.now + self.rng.expovariate(1 / CLIENT_LIFE_S) + 1
             while not task.done() and (stop.is_set() or self.simulation.now < dies_at):  # noqa: ASYNC110
                 await asyncio.sleep(clients.PAUSE_S)
+            if task.done():
+                task.result()  # a mistake of the simulation's own ends it
             self.simulation.kill(machine)
             self.network.died(machine)
 
     def _acknowledged(self, key: str, offset: int) -> None:
         topic, _, partition = key.rpartition(":")
-        known = self.promises.acknowledged
-        known[topic, int(partition)] = max(offset, known.get((topic, int(partition)), -1))
+        self.promises.acknowledge(topic, int(partition), offset)
 
     async def _break(self, seconds: float) -> None:
         end = self.simulation.now + seconds
@@ -307,7 +308,7 @@ class World:
         self.simulation.run(FINAL_S, task.done)
         self._history.flush()
         ended = reader.ended if task.done() else f"the last phase takes more than {FINAL_S:g} s: {reader.ended}"
-        settings = {"workload": "append", "isolation": "read_committed", "final_phase": ended}
+        settings = {"workload": self.workload, "isolation": "read_committed", "final_phase": ended}
         (self.folder / SETTINGS_FILE).write_text(json.dumps(settings))
         if ended != COMPLETE:
             return ended
