@@ -201,10 +201,14 @@ class Machine:
         state.deletion_ineligible.update({each.topic for each in state.reassigning} & known)
 
     def _start(self) -> Steps[None]:
-        """Leaders first where there is none: these partitions are out of service. Then everybody hears of the rest."""
+        """Leaders first where there is none: these partitions are out of service. Then everybody hears of the rest.
+
+        A broker that has just started hears of its first topics by that: of whole ones, as clients that were told of a
+        part would take it for all that there is.
+        """
         online, offline = yield from self._judge_replicas()
         yield from self._judge_partitions()
-        elected = yield from self._do.elect_leaderless()
+        elected = yield from self._do.elect_leaderless(whole_topics=True)
         others = yield from chosen(online, lambda each: each[0] not in elected)
         yield from self._do.move_replicas(others, ReplicaStatus.ONLINE)
         yield from self._do.move_replicas(offline, ReplicaStatus.OFFLINE)

@@ -56,10 +56,15 @@ class Transitions:
         *,
         unclean: bool = True,
         at_once: int = PORTION,
+        whole_topics: bool = False,
     ) -> Steps[set[TopicPartition]]:
-        """Give partitions leaders, so many at once; returns those that got one."""
+        """Give partitions leaders, so many at once; returns those that got one.
+
+        `whole_topics`: all brokers are told of the topics' other partitions, too.
+        """
         state = self.state
         succeeded: set[TopicPartition] = set()
+        told: set[str] = set()
         led = Tally()
         failed: list[TopicPartition] = []
         for portion in portions(list(partitions), self.at_once(at_once)):
@@ -68,6 +73,10 @@ class Transitions:
             moves = PartitionMoves(state, batch, self.config.unclean_leader_election_enable)
             succeeded |= yield from moves.bring_online(portion, strategy, unclean=unclean)
             self.unclean_elections += moves.unclean_elections
+            if whole_topics:
+                topics = {each.topic: None for each in portion if each.topic not in told}
+                told.update(topics)
+                batch.tell_metadata(each for topic in topics for each in state.partitions_of(topic))
             yield from batch.send()
             for each in elections:
                 if each in succeeded:
@@ -80,12 +89,12 @@ class Transitions:
             log.warning("nobody can lead %s (%s): %s", count(len(failed), "partition"), strategy.value, few(failed))
         return succeeded
 
-    def elect_leaderless(self) -> Steps[set[TopicPartition]]:
+    def elect_leaderless(self, whole_topics: bool = False) -> Steps[set[TopicPartition]]:
         """Elections for all partitions that are New or Offline."""
         partitions = yield from chosen(tuple(self.state.leaderless), self.state.is_elected)
         if not partitions:
             return set()
-        return (yield from self.bring_online(partitions))
+        return (yield from self.bring_online(partitions, whole_topics=whole_topics))
 
     def move_replicas(
         self,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kbroker.client.errors import error_for
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataResponse
+from kbroker.protocol.primitives import ZERO_UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,10 @@ class ClusterMetadata:
     updated_at: float = float("-inf")
 
     def update(self, answer: MetadataResponse, now: float) -> dict[str, TopicMetadata]:
-        """Take over an answer; returns its topics, those with errors included. Older leader epochs are not believed."""
+        """Take over an answer; returns its topics, those with errors included. Older leader epochs are not believed.
+
+        A topic keeps the partitions that it has had: one that is made anew has another id.
+        """
         if answer.brokers:
             self.nodes = {b.node_id: Node(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
         self.controller_id = answer.controller_id
@@ -92,6 +96,9 @@ class ClusterMetadata:
             if known is not None and known.leader_epoch > partition.leader_epoch >= 0:
                 partition = known
             partitions[index] = partition
+        if is_same and before is not None and topic.topic_id != ZERO_UUID:
+            for index, known in before.partitions.items():  # a broker that has just started may not know all yet
+                partitions.setdefault(index, replace(known, leader=-1))
         return TopicMetadata(name, topic.topic_id, topic.is_internal, topic.error_code, partitions)
 
     def leader(self, topic: str, partition: int) -> PartitionMetadata | None:

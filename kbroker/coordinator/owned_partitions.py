@@ -3,6 +3,10 @@
 Shared by the coordinators of groups (__consumer_offsets) and of transactions (__transaction_state); each says how its
 partitions are read. Reading goes on in a worker thread, one partition after the other; until it is done, whoever asks
 is answered COORDINATOR_LOAD_IN_PROGRESS. A partition that is lost meanwhile is forgotten at once.
+
+A log is read to its end, and what lies above the high watermark may still be lost, with this broker. Where decisions
+hang on it (`only_committed`) the partition counts as being read until all that was read is committed: else somebody
+could be told, or a marker be written, of what the next coordinator does not know.
 """
 
 from __future__ import annotations
@@ -18,12 +22,17 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from kbroker.coordinator.partitioning import partition_for
 from kbroker.coordinator.topic_log import TopicLog
 from kbroker.protocol.errors import ErrorCode
+from kbroker.replica.delayed import DelayedAnswer
 from kbroker.segment.log import Log
 
 if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
+
+FOR_EVER_MS = 1 << 40
+TOLD_S = 0.01
+"""Who leads a partition no more is told so a moment later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +43,8 @@ class OwnedPartition:
     leader_epoch: int
     log: TopicLog
     is_loading: bool = True
+    committing: asyncio.Future[None] | None = None
+    """Done when all that was read is committed."""
 
 
 P = TypeVar("P", bound=OwnedPartition)
@@ -52,6 +63,7 @@ class OwnedPartitions(Generic[P]):
         read: Callable[[P, Log, Callable[[], bool]], str],
         started: Callable[[P], None],
         resigned: Callable[[P], None],
+        only_committed: bool = False,
     ) -> None:
         """What a coordinator does with its partitions.
 
@@ -65,6 +77,7 @@ class OwnedPartitions(Generic[P]):
                 it has found, as text.
             started: called on the loop when one has been read.
             resigned: called on the loop when one is given up.
+            only_committed: whether to wait until all that was read is committed.
         """
         self.topic = topic
         self.count = partition_count
@@ -78,6 +91,7 @@ class OwnedPartitions(Generic[P]):
         self._read = read
         self._started = started
         self._resigned = resigned
+        self._only_committed = only_committed
         self._one_at_a_time = asyncio.Lock()
         self._loads: set[asyncio.Task[None]] = set()
 
@@ -138,6 +152,8 @@ class OwnedPartitions(Generic[P]):
         """This broker does not lead the partition any more."""
         owned = self.by_number.pop(partition, None)
         if owned is not None:
+            if owned.committing is not None:
+                owned.committing.cancel()
             self._resigned(owned)
 
     def resign_all(self) -> None:
@@ -167,8 +183,26 @@ class OwnedPartitions(Generic[P]):
                 if self.is_current(owned):
                     del self.by_number[owned.partition]
                 return
+        if self._only_committed:
+            await self._until_committed(owned, partition_log.log_end_offset)
         if not self.is_current(owned):
             return
         owned.is_loading = False
         log.info("%s: %s in %.0f ms", partition_log.name, found, (time.monotonic() - begun) * 1000)
         self._started(owned)
+
+    async def _until_committed(self, owned: P, end_offset: int) -> None:
+        """Return when the high watermark has reached the offset, or the partition was given up."""
+        while self.is_current(owned):
+            hosted = self._replicas.replica(self.topic, owned.partition)
+            if hosted is not None and hosted.state.high_watermark >= end_offset:
+                return
+            if hosted is None or not hosted.state.is_leader:
+                await asyncio.sleep(TOLD_S)
+                continue
+            answer = DelayedAnswer(FOR_EVER_MS, lambda results: None)
+            answer.results.append(None)
+            answer.wait_for(0, hosted.acks, end_offset)
+            assert answer.future is not None
+            owned.committing = answer.future
+            await asyncio.wait([answer.future])

@@ -107,6 +107,7 @@ class TransactionCoordinator:
             self._read,
             self._partition_started,
             self._partition_resigned,
+            only_committed=True,
         )
 
     def _make_log(self, partition: int) -> TopicLog:

@@ -6,16 +6,21 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataResponse
 
 
-def answer(leader: int, epoch: int) -> MetadataResponse:
-    partition = MetadataResponse.MetadataResponsePartition(
-        error_code=ErrorCode.NONE,
-        partition_index=0,
-        leader_id=leader,
-        leader_epoch=epoch,
-        replica_nodes=[1],
-        isr_nodes=[1],
+def answer(leader: int, epoch: int, partitions: int = 1, topic_id: bytes = bytes(16)) -> MetadataResponse:
+    described = [
+        MetadataResponse.MetadataResponsePartition(
+            error_code=ErrorCode.NONE,
+            partition_index=partition,
+            leader_id=leader,
+            leader_epoch=epoch,
+            replica_nodes=[1],
+            isr_nodes=[1],
+        )
+        for partition in range(partitions)
+    ]
+    topic = MetadataResponse.MetadataResponseTopic(
+        error_code=ErrorCode.NONE, name="t", topic_id=topic_id, partitions=described
     )
-    topic = MetadataResponse.MetadataResponseTopic(error_code=ErrorCode.NONE, name="t", partitions=[partition])
     brokers = [MetadataResponse.MetadataResponseBroker(node_id=i, host="h", port=i) for i in (1, 2)]
     return MetadataResponse(brokers=brokers, topics=[topic])
 
@@ -37,3 +42,14 @@ def test_what_is_missing_is_named() -> None:
         metadata.require("t", 0)
     with pytest.raises(UnknownTopicOrPartitionError, match="has 1 partitions"):
         metadata.require("t", 1)
+
+
+def test_a_topic_keeps_its_partitions_until_it_is_made_anew() -> None:
+    """A broker that has just started may not have heard of all; keys must not go elsewhere meanwhile."""
+    metadata = ClusterMetadata()
+    metadata.update(answer(1, 5, partitions=3, topic_id=b"1" * 16), 0.0)
+    metadata.update(answer(2, 6, partitions=2, topic_id=b"1" * 16), 1.0)
+    assert sorted(metadata.topics["t"].partitions) == [0, 1, 2]
+    assert metadata.led_partitions("t") == [0, 1]
+    metadata.update(answer(2, 6, partitions=2, topic_id=b"2" * 16), 2.0)
+    assert sorted(metadata.topics["t"].partitions) == [0, 1]
