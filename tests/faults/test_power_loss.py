@@ -20,7 +20,7 @@ from tests.faults.cluster import BROKERS, FaultCluster
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.forgetful_disk import PowerSupply, compile_library, kill_all
 from tests.faults.load import ConfluentPatientWriter, Load, OurPatientWriter
-from tests.faults.transactions import TransactionalWriter, problems, read_committed
+from tests.faults.transactions import OurTransactionalWriter, problems, read_committed
 
 CUTS = int(os.environ.get("KBROKER_CUTS") or 2)
 SEED = int(os.environ.get("KBROKER_SOAK_SEED") or random.randrange(1_000_000))
@@ -100,10 +100,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def transactions(cluster: FaultCluster, topic: str) -> Iterator[TransactionalWriter]:
-    """Transactions on a topic of their own, judged at the end."""
+def transactions(cluster: FaultCluster, topic: str) -> Iterator[OurTransactionalWriter]:
+    """Transactions on a topic of their own, judged at the end.
+
+    Not librdkafka's: when a transaction is aborted while no broker answers, it gives the numbers of the records that it
+    gave up to those of the next transaction, which a broker that has the former takes for repeated.
+    """
     cluster.create_topic(topic, [1, 2])
-    with TransactionalWriter(cluster.bootstrap, topic, 2, topic, SEED) as writer:
+    with OurTransactionalWriter(cluster.bootstrap, topic, 2, topic, SEED) as writer:
         yield writer
     read = read_committed(cluster.bootstrap, topic, 2)
     assert not (found := problems(writer.outcomes, read, 2)), "\n".join(found)

@@ -196,50 +196,6 @@ async def test_the_next_coordinator_goes_on_where_the_one_before_was(coordinated
     assert coordinated.markers(2) == [(ControlType.COMMIT, 1)]
 
 
-async def test_what_may_still_be_lost_is_neither_told_nor_carried_out(coordinated: Coordinated) -> None:
-    """The one before had it from its own log alone: were this broker lost with it, the next one would know nothing."""
-    producer = await coordinated.began("id", 0)
-    partition = coordinated.transactions.partition_for("id")
-    hosted = coordinated.played.replicas.replica(TRANSACTIONS_TOPIC, partition)
-    assert hosted is not None
-    await coordinated.lead(replicas=(1, 2))
-    ending = asyncio.ensure_future(coordinated.end(producer))
-    async with asyncio.timeout(TIMEOUT):
-        while hosted.log.log_end_offset == hosted.state.high_watermark:  # noqa: ASYNC110 - nobody tells of appends
-            await asyncio.sleep(0.002)
-    await coordinated.transactions.stop()
-    assert await ending is ErrorCode.NOT_COORDINATOR
-    coordinated.transactions = coordinated.make_coordinator()
-    coordinated.transactions.start()
-    leading = asyncio.ensure_future(coordinated.lead(replicas=(1, 2)))
-    while partition not in coordinated.transactions._owned.by_number:  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
-    await asyncio.sleep(0.05)
-    with refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
-        await coordinated.end(producer)
-    assert coordinated.markers() == []
-    await coordinated.lead(isr=(1,), replicas=(1, 2))
-    await leading
-    await coordinated.until_state(COMPLETE_COMMIT)
-    assert coordinated.markers() == [(ControlType.COMMIT, 3)]
-
-
-async def test_a_coordinator_that_waits_for_its_followers_can_be_stopped(coordinated: Coordinated) -> None:
-    producer = await coordinated.began("id", 0)
-    await coordinated.lead(replicas=(1, 2))
-    ending = asyncio.ensure_future(coordinated.end(producer))
-    await asyncio.sleep(0)
-    await coordinated.transactions.stop()
-    assert await ending is ErrorCode.NOT_COORDINATOR
-    coordinated.transactions = coordinated.make_coordinator()
-    coordinated.transactions.start()
-    leading = asyncio.ensure_future(coordinated.lead(replicas=(1, 2)))
-    while not coordinated.transactions._owned.is_loading:  # noqa: ASYNC110
-        await asyncio.sleep(0.002)
-    await asyncio.wait_for(coordinated.transactions.stop(), TIMEOUT)
-    await leading
-
-
 async def test_what_was_decided_is_carried_out_by_the_next_coordinator(coordinated: Coordinated) -> None:
     producer = await coordinated.began("id", 0)
     coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
