@@ -72,7 +72,7 @@ class LogDisk:
         self.jitter_ms = 0
         """How much earlier the active segment rolls."""
         self.recovery_point = self.segments[0].base_offset
-        """Everything below is on disk."""
+        """Everything below is on disk; where it lies in the active segment, the closed ones with their indexes."""
         self._changes = 0
         """Numbers what follows. Several flushes may be under way: each syncs all that none has synced to its end."""
         self._unsynced: dict[int, str] = {}
@@ -104,8 +104,11 @@ class LogDisk:
 
     def roll(self, base_offset: int, config: LogConfig, state: ProducerState, now_ms: int) -> LogSegment:
         """Close the active segment and start the next one at base_offset."""
-        self.segments[-1].finish()
-        self.rolled_bytes += self.segments[-1].size
+        closed = self.segments[-1]
+        closed.finish()
+        self.rolled_bytes += closed.size
+        if closed.size:  # its indexes are as much a part of what a recovery does not look at: the next flush has them
+            self.recovery_point = min(self.recovery_point, base_offset - 1)
         self.snapshots.take(state, base_offset)
         segment = self._new_segment(base_offset, config, now_ms)
         self.segments = (*self.segments, segment)
@@ -148,6 +151,8 @@ class LogDisk:
         """Drop what lies at and above an offset, the newest segments first: a crash in between leaves no gap."""
         segments = self.segments
         self.segments = tuple(segment for segment in segments if segment.base_offset <= offset)
+        if len(self.segments) < len(segments):
+            self._note_names(1)
         self.bury(segments[: len(self.segments) - 1 : -1], config, now_ms)
         self.segments[-1].truncate_to(offset, now_ms)
 
@@ -221,7 +226,10 @@ class LogDisk:
 
     def end_flush(self, begun: Flush) -> None:
         """Everything below the flush's target is on disk now."""
-        self.recovery_point = max(self.recovery_point, begun.target)
+        reached, segments = begun.target, self.segments
+        if begun.active in segments[:-1]:  # closed meanwhile: its indexes are for the next flush
+            reached = min(reached, segments[segments.index(begun.active) + 1].base_offset - 1)
+        self.recovery_point = max(self.recovery_point, reached)
         for number in begun.small_files:
             self._unsynced.pop(number, None)
         for number in begun.names:

@@ -415,10 +415,11 @@ def recover_segment(
         return Recovered(overflow=position)
     cut = segment.size - position
     if cut:
-        log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, why)
+        reason = why or f"the next segment begins at offset {following}"
+        log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, reason)
         segment.cut(position)
     _seal(segment)
-    return Recovered(cut)
+    return Recovered(cut if why else 0)
 
 
 def _seal(segment: LogSegment) -> None:
@@ -450,6 +451,8 @@ def _scan(
         if not verify_crc(chunk, position - start, header.size):
             why = f"the batch at offset {header.base_offset} does not match its checksum"
             break
+        if following is not None and header.base_offset >= following:
+            break  # a truncation that did not reach the disk: what was written after it lies in the next segment
         if header.base_offset < floor or header.last_offset_delta < 0:
             why = f"offset {header.base_offset} follows {floor - 1}"
             if waiting is not None:

@@ -32,6 +32,78 @@ def test_what_was_flushed_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     log.close()
 
 
+def test_what_a_truncation_has_dropped_does_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A later segment with its old name would be taken for the log's end, over what was written since."""
+    (tmp_path / "a").mkdir()
+    platter = Platter.below(monkeypatch)
+    log = new_log(tmp_path / "a", SMALL)
+    fill(log, 30, epoch=3)
+    log.flush()
+    assert len(log.segments) > 2
+    log.truncate_to(5)
+    fill(log, 2, epoch=3)
+    log.flush()
+    assert len(log.segments) == 1
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = reopen(tmp_path / "after", SMALL)
+    assert (again.log_end_offset, len(again.segments)) == (7, 1)
+    again.close()
+    log.close()
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_what_a_truncation_has_cut_off_a_segment_does_not_come_back_when_the_next_one_begins_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_flushed: bool
+) -> None:
+    (tmp_path / "a").mkdir()
+    platter = Platter.below(monkeypatch)
+    log = new_log(tmp_path / "a", SMALL)
+    fill(log, 6, epoch=3)
+    log.flush()
+    assert len(log.segments) == 1
+    log.truncate_to(4)
+    log.append_as_leader(batch(1, 600), 4, NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 4]
+    if is_flushed:
+        log.flush()
+    else:  # the later file has reached the disk by itself
+        for path in (str(tmp_path / "a" / "orders-0"), str(tmp_path / "a")):
+            Files().sync_folder(path)
+        Files().sync_path(log.segments[1].file.path)
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = reopen(tmp_path / "after", SMALL)
+    assert (again.log_end_offset, [segment.base_offset for segment in again.segments]) == (5, [0, 4])
+    assert again.segments[0].file.file_size() == log.segments[0].size
+    again.close()
+    log.close()
+
+
+@pytest.mark.parametrize("meanwhile", [False, True], ids=["between flushes", "during flushes"])
+def test_the_indexes_of_a_closed_segment_are_there_though_each_append_was_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
+) -> None:
+    """A recovery does not look at what lies below the recovery point: not at the segment's indexes either."""
+    (tmp_path / "a").mkdir()
+    platter = Platter.below(monkeypatch)
+    log = new_log(tmp_path / "a", SMALL)
+    for number in range(30):
+        begun = log.begin_flush() if meanwhile else None
+        fill(log, 1, timestamp=NOW + number)
+        if begun is None:
+            log.flush()
+        else:
+            begun.disk.sync(begun)
+            log.end_flush(begun)
+    assert len(log.segments) > 2
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = reopen(tmp_path / "after", SMALL, recovery_point=log.recovery_point)
+    for before, after in zip(log.segments[:-1], again.segments[:-1], strict=True):
+        assert after.index.count == before.index.count > 0
+        assert (after.max_timestamp, after.time_index.count) == (before.max_timestamp, before.time_index.count)
+    again.close()
+    log.close()
+
+
 def manager_of(*log_dirs: Path) -> LogManager:
     for each in log_dirs:
         each.mkdir(exist_ok=True)
