@@ -36,7 +36,7 @@ PROPERTIES = {
     "transaction.state.log.min.isr": "2",
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120 + 30 * CUTS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 120 * CUTS)]
 
 
 class PlainPatientWriter(ConfluentPatientWriter):

@@ -76,8 +76,16 @@ PROMISES = (
             f"{HANDLERS}/test_produce.py::test_with_flush_messages_1_nothing_is_acknowledged_before_the_flush",
             f"{HANDLERS}/test_produce.py::test_nothing_is_acknowledged_that_could_not_be_flushed",
             "tests/crash/test_synced.py::test_what_was_flushed_is_there",
+            "tests/crash/test_synced.py"
+            "::test_what_a_truncation_has_cut_off_a_segment_does_not_come_back_when_the_next_one_begins_there",
         ),
         (
+            Mutant(
+                "what was cut off a segment before the next one began is not synced",
+                "segment/log_disk.py",
+                "            self.recovery_point = min(self.recovery_point, base_offset - 1)\n",
+                "            pass\n",
+            ),
             Mutant(
                 "a file is not synced",
                 "segment/files.py",
@@ -264,8 +272,15 @@ PROMISES = (
             f"{COORDINATOR}/test_transaction_coordinator.py"
             "::test_the_markers_of_who_does_not_coordinate_any_more_are_not_sent",
             f"{COORDINATOR}/test_transaction_coordinator.py::test_the_coordinator_epoch_of_markers_is_the_leader_epoch",
+            f"{COORDINATOR}/test_uncommitted_state.py::test_what_may_still_be_lost_is_neither_told_nor_carried_out",
         ),
         (
+            Mutant(
+                "a coordinator tells, and carries out, what it alone has",
+                "kbroker/coordinator/transaction_coordinator.py",
+                "            only_committed=True,\n",
+                "            only_committed=False,\n",
+            ),
             Mutant(
                 "a fenced producer goes on",
                 "kbroker/coordinator/transaction.py",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 
 import pytest
 
+from kbroker.verify.runner import WORKLOADS
 from tests.promises.table import PROMISES, ROOT, Promise
+
+GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 
 
 @pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.text[:40])
@@ -32,3 +36,17 @@ def test_every_line_that_a_mutant_breaks_is_there_once(promise: Promise) -> None
 def test_mutants_have_names_of_their_own() -> None:
     names = Counter(mutant.name for promise in PROMISES for mutant in promise.mutants)
     assert set(names.values()) == {1}
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=lambda promise: promise.text[:40])
+def test_users_are_told_of_each_promise_in_its_words(promise: Promise) -> None:
+    assert f"| {promise.text} |" in GUARANTEES
+
+
+def test_what_shows_a_promise_to_users_is_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", GUARANTEES)) <= targets
+    workloads = set(re.findall(r"`kbroker verify --workload ([a-z]+)`", GUARANTEES))
+    assert workloads <= set(WORKLOADS)
+    for name in re.findall(r"\]\(([a-z-]+\.md)", GUARANTEES):
+        assert (ROOT / "docs" / name).exists()
