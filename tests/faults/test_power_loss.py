@@ -10,17 +10,18 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from tests.faults.cluster import BROKERS, FaultCluster
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.forgetful_disk import PowerSupply, compile_library, kill_all
-from tests.faults.load import ConfluentPatientWriter, Load, OurPatientWriter
-from tests.faults.transactions import OurTransactionalWriter, problems, read_committed
+from tests.faults.load import Load
+from tests.faults.transactions import OurTransactionalWriter, TransactionalWriter, problems, read_committed
+from tests.system.writers import ConfluentWriter, OurWriter
 
 CUTS = int(os.environ.get("KBROKER_CUTS") or 2)
 SEED = int(os.environ.get("KBROKER_SOAK_SEED") or random.randrange(1_000_000))
@@ -34,17 +35,29 @@ PROPERTIES = {
     "log.index.interval.bytes": "1000",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
+    # Nobody hangs here: whoever is slow is only slow.
+    "replica.lag.time.max.ms": "15000",
+    "replica.socket.timeout.ms": "15000",
 }
+PATIENCE_MS = 120_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 120 * CUTS)]
 
 
-class PlainPatientWriter(ConfluentPatientWriter):
+class Ours(OurWriter):
+    options: Mapping[str, Any] = {"delivery_timeout_ms": PATIENCE_MS}
+
+
+class Confluent(ConfluentWriter):
+    options: Mapping[str, Any] = {"message.timeout.ms": PATIENCE_MS, "topic.metadata.refresh.interval.ms": 2000}
+
+
+class Plain(ConfluentWriter):
     """acks=all without an idempotent producer: what is sent again may be there twice."""
 
     name = "plain"
     is_idempotent = False
-    options: ClassVar[dict[str, Any]] = {**ConfluentPatientWriter.options, "enable.idempotence": False, "acks": "all"}
+    options: Mapping[str, Any] = {**Confluent.options, "enable.idempotence": False, "acks": "all"}
 
 
 class PoweredCluster:
@@ -100,7 +113,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextlib.contextmanager
-def transactions(cluster: FaultCluster, topic: str) -> Iterator[OurTransactionalWriter]:
+def transactions(cluster: FaultCluster, topic: str) -> Iterator[TransactionalWriter]:
     """Transactions on a topic of their own, judged at the end.
 
     Not librdkafka's: when a transaction is aborted while no broker answers, it gives the numbers of the records that it
@@ -121,8 +134,8 @@ def test_nothing_acknowledged_is_lost_when_the_power_of_all_brokers_fails(
     for first in range(0, CUTS, CUTS_OF_A_ROUND):
         topic = f"{topic_name}-{first}"
         powered.cluster.create_topic(topic)
-        kinds = (OurPatientWriter, ConfluentPatientWriter, PlainPatientWriter)
-        with transactions(powered.cluster, f"{topic}-txn") as writer, Load(powered.cluster, topic, kinds) as load:
+        writers = (Ours, Confluent, Plain)
+        with transactions(powered.cluster, f"{topic}-txn") as writer, Load(powered.cluster, topic, writers) as load:
             for number in range(first, min(first + CUTS_OF_A_ROUND, CUTS)):
                 rng = random.Random(f"{SEED} {number}")
                 time.sleep(rng.random())
