@@ -107,7 +107,8 @@ class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
 
     def __init__(self, patience: float, context: ssl.SSLContext | None) -> None:
         super().__init__()
-        self._patience = patience
+        self._least_patience = self._patience = patience
+        """Seconds; doubled with each attempt that nobody answers, as a server may be slow, too."""
         self._context = context
         self._greeted: socket.socket | None = None
         """What has not answered its first request yet."""
@@ -118,10 +119,14 @@ class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str, timeout: float, **settings: object
     ) -> socket.socket:
         """Connect, and shake hands."""
-        connection = socket.create_connection(address, min(timeout, self._patience))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self._context is not None:
-            connection = self._encrypted(connection, hostname)
+        try:
+            connection = socket.create_connection(address, min(timeout, self._patience))
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._context is not None:
+                connection = self._encrypted(connection, hostname)
+        except TimeoutError:
+            self._patience *= 2
+            raise
         self._greeted = connection
         return connection
 
@@ -144,6 +149,7 @@ class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
         if self._greeted is None or self._greeted not in readable:
             return super().select(readable, writable, broken, timeout)
         found = super().select(readable, writable, broken, min(timeout or self._patience, self._patience))
+        self._patience = self._least_patience if found[0] else 2 * self._patience
         self._greeted = None
         return found
 

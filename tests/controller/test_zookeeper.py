@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -247,44 +248,81 @@ async def test_a_zookeeper_that_dies_and_comes_back_in_time_keeps_the_session(ow
         await session.close()
 
 
-async def test_a_server_that_takes_a_connection_and_says_nothing_is_left_before_the_session_is_over(
-    zookeeper: ZooKeeperAddress,
-) -> None:
-    """As one that hangs, or is about to serve, does."""
-    host, _, port = zookeeper.hosts.rpartition(":")
-    taken: list[asyncio.StreamWriter] = []
-    is_deaf = False
+class Front:
+    """A way to ZooKeeper that passes nothing on for `delay` seconds after it took a connection."""
 
-    async def copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    def __init__(self, hosts: str) -> None:
+        self._host, _, port = hosts.rpartition(":")
+        self._port = int(port)
+        self.delay = 0.0
+        self.taken: list[asyncio.StreamWriter] = []
+        self.serving: set[asyncio.Task[None]] = set()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.serving.add(task)
+        self.taken.append(writer)
+        opened = [writer]
+        try:
+            await asyncio.sleep(self.delay)
+            upstream, to_upstream = await asyncio.open_connection(self._host, self._port)
+            opened.append(to_upstream)
+            await asyncio.gather(self._copy(reader, to_upstream), self._copy(upstream, writer))
+        finally:
+            for each in opened:
+                each.transport.abort()
+                with contextlib.suppress(OSError):
+                    await each.wait_closed()
+            self.serving.discard(task)
+
+    async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await source.read(65_536):
                 sink.write(data)
         sink.close()
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        taken.append(writer)
-        if is_deaf:
-            await reader.read()
-            writer.close()
-            return
-        upstream, to_upstream = await asyncio.open_connection(host, int(port))
-        await asyncio.gather(copy(reader, to_upstream), copy(upstream, writer))
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as front:
-        address = front.sockets[0].getsockname()
-        session = ZooKeeper(f"{address[0]}:{address[1]}/{zookeeper.chroot.strip('/')}", 12_000)
-        await session.connect()
-        before = session.session_id
-        is_deaf = True
-        taken.pop().transport.abort()
-        await until(lambda: bool(taken))
-        is_deaf = False
-        try:
-            await until(lambda: len(taken) > 1, 8)
-            assert await asyncio.wait_for(session.create("/later", b""), 30) == "/later"
-            assert session.session_id == before
-        finally:
-            await session.close()
+@pytest.fixture
+async def front(zookeeper: ZooKeeperAddress) -> AsyncIterator[tuple[Front, str]]:
+    """It, and a connect string that leads through it."""
+    front = Front(zookeeper.hosts)
+    async with await asyncio.start_server(front.serve, "127.0.0.1", 0) as server:
+        yield front, f"127.0.0.1:{server.sockets[0].getsockname()[1]}/{zookeeper.chroot.strip('/')}"
+        server.close()
+        for task in tuple(front.serving):
+            task.cancel()
+        await asyncio.gather(*front.serving, return_exceptions=True)
+
+
+async def test_a_server_that_takes_a_connection_and_says_nothing_is_left_before_the_session_is_over(
+    front: tuple[Front, str],
+) -> None:
+    """As one that hangs, or is about to serve, does."""
+    way, connect_string = front
+    session = ZooKeeper(connect_string, 12_000)
+    await session.connect()
+    before = session.session_id
+    way.delay = 60
+    way.taken.pop().transport.abort()
+    await until(lambda: bool(way.taken))
+    way.delay = 0
+    try:
+        await until(lambda: len(way.taken) > 1, 8)
+        assert await asyncio.wait_for(session.create("/later", b""), 30) == "/later"
+        assert session.session_id == before
+    finally:
+        await session.close()
+
+
+async def test_a_server_that_is_slow_is_given_more_time_with_each_attempt(front: tuple[Front, str]) -> None:
+    way, connect_string = front
+    way.delay = 1.5
+    session = ZooKeeper(connect_string, 3_000, 60_000)
+    await session.connect()
+    attempts = len(way.taken)
+    await session.close()
+    assert attempts > 1
 
 
 async def test_closing_does_not_wait_for_a_zookeeper_that_is_gone(own_zookeeper: EmbeddedZooKeeper) -> None:
