@@ -298,7 +298,7 @@ class Broker:
         quotas = self.services.quotas = QuotaKeeper(config, self.zookeeper)
         await quotas.load(self.configs)
         dispatcher = Dispatcher(self.services, self._rules.authorizer if self._rules else None, quotas.quotas)
-        self.server = Server(dispatcher, limits)
+        self.server = Server(dispatcher, limits, quotas.ip_rates)
         assert self._logins is not None
         self.configs.follow(USERS, self._logins.users.refresh)
         self.server.sasl = await self._logins.start()
@@ -530,7 +530,7 @@ class Broker:
             log.warning("the limits of connections stay as they were: %s", error)
             return
         if self.config is config:  # nothing newer came meanwhile
-            self.server.limits = limits
+            self.server.change_limits(limits)
 
     async def _allocate_producer_ids(self) -> Any:
         request = AllocateProducerIdsRequest(broker_id=self.broker_id, broker_epoch=self.broker_epoch)

@@ -13,7 +13,7 @@ DEFAULT = "*"
 
 User = Annotated[str | None, typer.Option("--user", "-u", help="Of this user; * is any user without a limit.")]
 ClientId = Annotated[str | None, typer.Option("--client-id", "-i", help="Of clients with this id; * is any other id.")]
-Ip = Annotated[str | None, typer.Option("--ip", help="Of this address, * any other: not kept to yet.")]
+Ip = Annotated[str | None, typer.Option("--ip", help="Of this address or host; * is any other.")]
 
 
 def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str, str | None]:

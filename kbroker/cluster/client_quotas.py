@@ -10,7 +10,10 @@ Names are percent-encoded; <default> is whoever has no limit of their own. Each 
 
 from __future__ import annotations
 
+import asyncio
+import ipaddress
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -18,7 +21,7 @@ from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.znodes import desanitize, sanitize
 from kbroker.controller.zookeeper import ZooKeeper
-from kbroker.security.quotas import ANY, CLIENT_KEYS, IP_KEYS, ClientQuotas, Entity, parsed
+from kbroker.security.quotas import ANY, CLIENT_KEYS, CONNECTED, IP_KEYS, ClientQuotas, Entity, parsed
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,22 @@ def _decoded(name: str) -> str:
     return ANY if name == ANY else desanitize(name)
 
 
+async def addresses_of(name: str) -> list[str]:
+    """Return the addresses of a host, of an address itself, as connections have them; none of an unknown host."""
+    if name == ANY:
+        return [ANY]
+    try:
+        address = ipaddress.ip_address(name)
+        return [str(getattr(address, "ipv4_mapped", None) or address)]
+    except ValueError:
+        pass
+    try:
+        answers = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in answers))
+
+
 class QuotaKeeper:
     """Reads the limits from ZooKeeper when it is told that they have changed."""
 
@@ -68,18 +87,21 @@ class QuotaKeeper:
         burst_s = config.controller_quota_window_num * config.controller_quota_window_size_seconds
         self.quotas = ClientQuotas(config.quota_window_num, config.quota_window_size_seconds * 1000, burst_s)
         self.ips: dict[str, float] = {}
-        """Address, or ANY -> new connections per second."""
+        """Address or host, or ANY -> new connections per second, by the names they were set with."""
+        self.ip_rates: dict[str, float] = {}
+        """The same by addresses as connections have them."""
+        self._addresses: dict[str, list[str]] = {}
         self._zookeeper = zookeeper
 
     async def load(self, configs: DynamicConfig) -> None:
         """Read all limits, and follow their changes."""
         for kind in (USERS, CLIENTS, IPS):
             for name, config in (await self._zookeeper.read_all_configs(kind)).items():
-                self._take(Place(kind, name), config)
+                await self._take(Place(kind, name), config)
         for user in await self._zookeeper.config_entities(USERS):
             found = await self._zookeeper.read_all_configs(f"{USERS}/{user}/{CLIENTS}")
             for name, config in found.items():
-                self._take(Place(USERS, f"{user}/{CLIENTS}/{name}"), config)
+                await self._take(Place(USERS, f"{user}/{CLIENTS}/{name}"), config)
         for kind in (USERS, CLIENTS, IPS):
             configs.follow(kind, self._follower(kind))
 
@@ -91,21 +113,29 @@ class QuotaKeeper:
 
     async def refresh(self, place: Place) -> None:
         """Read an entity's limits anew."""
-        self._take(place, await self._zookeeper.read_config(*place))
+        await self._take(place, await self._zookeeper.read_config(*place))
 
-    def _take(self, place: Place, config: Mapping[str, str]) -> None:
+    async def _take(self, place: Place, config: Mapping[str, str]) -> None:
         if place.kind == IPS:
-            limits = parsed(IP_KEYS, config)
-            address = _decoded(place.entity)
-            self.ips.pop(address, None)
-            for limit in limits.values():
-                self.ips[address] = limit
+            await self._take_ip(_decoded(place.entity), parsed(IP_KEYS, config).get(CONNECTED))
         else:
             entity = entity_at(place)
             limits = parsed(CLIENT_KEYS, config)
             if limits != self.quotas.entities().get(entity, {}):
                 log.info("limits of %s %s: %s", place.kind, place.entity, limits or "none")
             self.quotas.replace(entity, limits)
+
+    async def _take_ip(self, name: str, limit: float | None) -> None:
+        if limit != self.ips.get(name):
+            log.info("connections per second of %s: %s", name, "any" if limit is None else limit)
+        addresses = [] if limit is None else await addresses_of(name)
+        for address in self._addresses.pop(name, ()):
+            self.ip_rates.pop(address, None)
+        self.ips.pop(name, None)
+        if limit is not None:
+            self.ips[name] = limit
+            self._addresses[name] = addresses
+            self.ip_rates.update(dict.fromkeys(addresses, limit))
 
     async def change(self, place: Place, changes: Mapping[str, str | None]) -> None:
         """Set limits (None: remove them) and tell every broker; this one keeps to them at once."""
@@ -117,4 +147,4 @@ class QuotaKeeper:
                 config[key] = value
         await self._zookeeper.write_config(*place, config)
         await self._zookeeper.notify_config_change(*place)
-        self._take(place, config)
+        await self._take(place, config)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Mapping
 from typing import Any
 
-from kbroker.cluster.client_quotas import Place, QuotaKeeper, ip_place, place_of
+from kbroker.cluster.client_quotas import Place, QuotaKeeper, addresses_of, ip_place, place_of
 from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import ALTER_CONFIGS, DESCRIBE_CONFIGS, on_cluster
@@ -114,7 +113,7 @@ async def alter_client_quotas(
     for entry in request.entries:
         error = None
         try:
-            place, kinds = _place(entry)
+            place, kinds = await _place(entry)
             changes = _changes(kinds, entry)
             if not request.validate_only:
                 await _keeper(services).change(place, changes)
@@ -138,7 +137,7 @@ async def alter_client_quotas(
     return AlterClientQuotasResponse(entries=entries)
 
 
-def _place(entry: AlterClientQuotasRequest.EntryData) -> tuple[Place, Mapping[str, type]]:
+async def _place(entry: AlterClientQuotasRequest.EntryData) -> tuple[Place, Mapping[str, type]]:
     named: dict[str, str] = {}
     for each in entry.entity:
         if each.entity_type not in TYPES:
@@ -152,12 +151,8 @@ def _place(entry: AlterClientQuotasRequest.EntryData) -> tuple[Place, Mapping[st
         return place_of(Entity(named.get(USER), named.get(CLIENT))), CLIENT_KEYS
     if len(named) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination: an ip stands alone")
-    if named[IP] != ANY:
-        try:
-            ipaddress.ip_address(named[IP])
-        except ValueError:
-            text = f"{named[IP]} is not a valid IP or resolvable host."
-            raise KafkaError(ErrorCode.INVALID_REQUEST, text) from None
+    if not await addresses_of(named[IP]):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{named[IP]} is not a valid IP or resolvable host.")
     return ip_place(named[IP]), IP_KEYS
 
 

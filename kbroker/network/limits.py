@@ -79,7 +79,11 @@ class ServerLimits:
     max_connections: int = NO_LIMIT
     max_connections_per_ip: int = NO_LIMIT
     max_creation_rate: int = NO_LIMIT
-    """max.connection.creation.rate: further connections wait for the next second"""
+    """max.connection.creation.rate: further connections wait"""
+    rate_samples: int = 11
+    """quota.window.num"""
+    rate_sample_ms: int = 1000
+    """quota.window.size.seconds"""
     per_ip_overrides: dict[str, int] = field(default_factory=dict)
     """Address -> limit"""
     listener_max_connections: dict[str, int] = field(default_factory=dict)
@@ -107,6 +111,8 @@ def server_limits(config: BrokerConfig) -> ServerLimits:
         max_connections=config.max_connections,
         max_connections_per_ip=config.max_connections_per_ip,
         max_creation_rate=config.max_connection_creation_rate,
+        rate_samples=config.quota_window_num,
+        rate_sample_ms=config.quota_window_size_seconds * 1000,
         per_ip_overrides={host: limit for host, limit in config.per_ip_overrides.items() if is_address(host)},
         listener_max_connections=config.of_listeners("max.connections"),
         listener_creation_rates=config.of_listeners("max.connection.creation.rate"),

@@ -14,7 +14,7 @@ import logging
 import resource
 import socket
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
@@ -43,6 +43,7 @@ TURN_S = 0.004
 """For how long small frames are cut from buffers before the event loop looks who else has come."""
 ACCEPT_PAUSE_S = 0.5
 FULL_LINE_PAUSE_S = 10.0
+MOST_HELD = 1000
 LARGEST_RESERVE = 4096
 SMALLEST_RESERVE = 64
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -67,7 +68,9 @@ class Server:
     await server.stop()
     """
 
-    def __init__(self, dispatch: Dispatch, limits: ServerLimits | None = None) -> None:
+    def __init__(
+        self, dispatch: Dispatch, limits: ServerLimits | None = None, ip_rates: Mapping[str, float] | None = None
+    ) -> None:
         self.loop = asyncio.get_running_loop()
         self.dispatch = dispatch
         self.limits = limits or ServerLimits()
@@ -87,7 +90,9 @@ class Server:
         self.accepted: Counter[str] = Counter()
         """Listener name -> connections that came in."""
         self._sockets: dict[str, socket.socket] = {}
-        self._admission = Admission(self.limits)
+        self._admission = Admission(self.limits, ip_rates)
+        self._held: set[socket.socket] = set()
+        """Of addresses that connect too often: unserved, and soon closed."""
         self._descriptors = most_descriptors()
         self._next_full_line = 0.0
         self._waiting_for_memory: deque[Connection] = deque()
@@ -125,7 +130,6 @@ class Server:
 
     def _accept(self, name: str) -> None:
         sock = self._sockets[name]
-        self._admission.limits = self.limits
         for _ in range(ACCEPTS_AT_ONCE):
             pause_s = self._admission.pause_s(name, monotonic())
             if pause_s:
@@ -147,8 +151,31 @@ class Server:
                 )
                 return
             self._accept_failed = False
-            self._admission.accepted(name)
-            self._admit(client, name, address)
+            held_s = self._admission.accepted(name, plain_address(address[0]), monotonic())
+            if held_s:
+                self._hold(client, held_s)
+            else:
+                self._admit(client, name, address)
+
+    def _hold(self, client: socket.socket, held_s: float) -> None:
+        """An address connects too often: closed at once, it would only be there again sooner."""
+        if len(self._held) >= MOST_HELD:
+            client.close()
+            return
+        self._held.add(client)
+        self.loop.call_later(held_s, self._close_held, client)
+
+    def _close_held(self, client: socket.socket) -> None:
+        self._held.discard(client)
+        client.close()
+
+    def change_limits(self, limits: ServerLimits) -> None:
+        """These are the limits from now on: whoever waits may have room now, or others have to go."""
+        self.limits = self._admission.limits = limits
+        for _ in range(self._admission.total - limits.max_connections):
+            self._make_room("its place was taken away: max.connections is lower now")
+        for name in list(self._paused_listeners):
+            self._resume_accepting(name)
 
     def _wait(self, name: str, pause_s: float) -> None:
         """Leave further connections in the listener's queue, for so long or until one has gone."""
@@ -192,7 +219,7 @@ class Server:
         else:
             self._connect(PlainChannel(client, self.loop), listener, host, port)
         if not there_is_room:
-            self._make_room()
+            self._make_room("its place is needed for another broker")
 
     def _connect(self, channel: Channel, listener: Listener, host: str, port: int) -> Connection:
         """Serve whoever it is, after a login where the listener wants one."""
@@ -219,11 +246,11 @@ class Server:
             functools.partial(self._leave, listener.name, host),
         )
 
-    def _make_room(self) -> None:
-        """A broker came in beyond max.connections: the client that has been silent for longest goes, as in Kafka."""
+    def _make_room(self, why: str) -> None:
+        """There are more than max.connections: the client that has been silent for longest goes, as in Kafka."""
         clients = [each for each in self.connections if not self._admission.is_privileged(each.listener)]
         if clients:
-            min(clients, key=attrgetter("last_active")).close("its place is needed for another broker")
+            min(clients, key=attrgetter("last_active")).close(why)
 
     def _pause_accepting(self, name: str) -> None:
         self._paused_listeners.add(name)
@@ -305,6 +332,8 @@ class Server:
         """Close the listening sockets."""
         self._accepting = False
         self._close_sockets()
+        for client in list(self._held):
+            self._close_held(client)
         if self._handshakes is not None:
             self._handshakes.close()
             self._handshakes = None

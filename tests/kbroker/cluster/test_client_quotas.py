@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kbroker.cluster.client_quotas import Place, QuotaKeeper, entity_at, ip_place, place_of
+from kbroker.cluster.client_quotas import Place, QuotaKeeper, addresses_of, entity_at, ip_place, place_of
 from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.zookeeper import ZooKeeper
@@ -52,12 +52,19 @@ async def test_limits_are_read_at_start_and_followed(zookeeper: ZooKeeperAddress
     await keeper.load(configs)
     expected = {Entity("ann", None): {PRODUCED: 1024.0}, Entity("ann", "app"): {PRODUCED: 10.0}}
     assert keeper.quotas.entities() == expected
-    assert keeper.ips == {"10.0.0.1": 7.0}
+    assert keeper.ips == keeper.ip_rates == {"10.0.0.1": 7.0}
     await configs.watch()
     await session.set("/config/users/ann", b'{"version":1,"config":{}}')
     await session.notify_config_change("users", "ann")
     await session.set("/config/ips/10.0.0.1", b'{"version":1,"config":{}}')
     await session.notify_config_change(*ip_place("10.0.0.1"))
     async with asyncio.timeout(20):
-        while len(keeper.quotas.entities()) > 1 or keeper.ips:  # noqa: ASYNC110
+        while len(keeper.quotas.entities()) > 1 or keeper.ips or keeper.ip_rates:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+async def test_addresses_are_told_as_connections_have_them() -> None:
+    found = {name: await addresses_of(name) for name in ("0:0:0:0:0:0:0:1", "::ffff:10.0.0.1", "10.0.0.1", ANY)}
+    assert list(found.values()) == [["::1"], ["10.0.0.1"], ["10.0.0.1"], [ANY]]
+    assert "127.0.0.1" in await addresses_of("localhost")
+    assert await addresses_of("no host.invalid") == []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import select
+import socket
 import time
 from typing import Any
 
@@ -106,10 +108,10 @@ async def test_what_makes_no_limit_is_refused_by_itself(limited: Any) -> None:
         entry({"user": "a"}, producer_byte_rate=1.5),
         entry({"user": "a"}, producer_byte_rate=-1),
         entry({"ip": "10.0.0.1", "user": "a"}, connection_creation_rate=1),
-        entry({"ip": "nowhere"}, connection_creation_rate=1),
         entry({"user": "a"}, producer_byte_rate=math.nan),
         entry({"user": "a"}, request_percentage=math.inf),
         entry({"user": "a"}, request_percentage=math.nan),
+        entry({"ip": "nowhere.invalid"}, connection_creation_rate=1),
         entry({"user": "a"}, producer_byte_rate=1),
     )
     assert codes == [INVALID] * 11 + [NONE]
@@ -201,3 +203,23 @@ async def test_partitions_are_made_and_deleted_as_fast_as_allowed(limited: Any) 
     refused = await other(DeleteTopicsRequest(topics=[gone], timeout_ms=20_000), 6)
     assert refused.responses[0].error_code is exceeded
     assert refused.throttle_time_ms > 0
+
+
+async def test_an_address_that_connects_too_often_is_not_served(limited: Any, own_broker: BrokerProcess) -> None:
+    ask = await limited("admin")
+    ip = {"ip": "localhost"}
+    assert await alter(ask, entry(ip, connection_creation_rate=1)) == [NONE]
+    assert await describe(ask, ip=(SPECIFIED, None)) == [(ip, {"connection_creation_rate": 1.0})]
+    address = ("127.0.0.1", own_broker.port)
+    opened = [socket.create_connection(address) for _ in range(40)]  # ten at once are within the rate
+    try:
+        readable, deadline = [], time.monotonic() + 30
+        while len(readable) < 5 and time.monotonic() < deadline:
+            readable, _, _ = select.select(opened, [], [], 1)
+        assert all(each.recv(1) == b"" for each in readable)
+        assert len(readable) >= 5
+    finally:
+        for each in opened:
+            each.close()
+    assert await alter(ask, entry(ip, connection_creation_rate=None)) == [NONE]
+    assert await (await limited("later"))(ListGroupsRequest()) is not None

@@ -23,8 +23,10 @@ def echo(connection: Connection, request: memoryview) -> list[bytes]:
 
 
 @asynccontextmanager
-async def serving(dispatch: Stub = echo, **limits: Any) -> AsyncIterator[Server]:
-    server = Server(dispatch, ServerLimits(**limits))
+async def serving(
+    dispatch: Stub = echo, ip_rates: dict[str, float] | None = None, **limits: Any
+) -> AsyncIterator[Server]:
+    server = Server(dispatch, ServerLimits(**limits), ip_rates)
     server.bind([Listener("PLAINTEXT", "127.0.0.1", 0), Listener("BROKERS", "127.0.0.1", 0)])
     server.start()
     try:

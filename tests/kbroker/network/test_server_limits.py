@@ -14,6 +14,7 @@ import pytest
 
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
+from kbroker.network.limits import ServerLimits
 from kbroker.network.server import most_descriptors
 from tests.kbroker.network.serving import Client, connected, frame, serving, until
 
@@ -232,15 +233,48 @@ def test_the_reserve_grows_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> No
         assert most_descriptors() == most
 
 
-async def test_connections_beyond_the_rate_wait_for_the_next_second() -> None:
-    async with serving(max_creation_rate=2) as server:
+async def test_connections_beyond_the_rate_wait() -> None:
+    async with serving(max_creation_rate=2, rate_samples=2) as server:
         begun = asyncio.get_running_loop().time()
-        clients = [socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])) for _ in range(5)]
-        await until(lambda: len(server.connections) == 2)
-        await until(lambda: len(server.connections) == 5)
+        clients = [socket.create_connection(("127.0.0.1", server.ports["PLAINTEXT"])) for _ in range(7)]
+        await until(lambda: len(server.connections) == 7)
         assert asyncio.get_running_loop().time() - begun > 1.5
         for client in clients:
             client.close()
+
+
+async def test_a_higher_limit_lets_in_who_waits_and_a_lower_one_ends_the_most_silent() -> None:
+    async with serving(max_connections=1) as server:
+        async with connected(server) as first, connected(server) as second:
+            first.send(frame(b"a"))
+            assert await first.receive() == b"a"
+            second.send(frame(b"b"))
+            server.change_limits(ServerLimits(max_connections=2))
+            assert await second.receive() == b"b"
+            server.change_limits(ServerLimits(max_connections=1))
+            assert await first.is_closed()
+            second.send(frame(b"c"))
+            assert await second.receive() == b"c"
+
+
+async def test_who_connects_too_often_is_held_unserved_and_then_closed() -> None:
+    rates = {"127.0.0.1": 1.0}
+    async with serving(ip_rates=rates, rate_samples=2) as server, contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(connected(server)) for _ in range(100)]
+
+        async def is_served(client: Client) -> bool:
+            client.send(frame(b"hello"))
+            try:
+                return await client.receive() == b"hello"
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return False
+
+        served = await asyncio.gather(*map(is_served, clients))
+        assert 1 <= sum(served) < 60
+        await until(lambda: not server._held)
+        rates.clear()
+        later = await stack.enter_async_context(connected(server))
+        assert await is_served(later)
 
 
 async def test_no_frame_is_read_while_the_requests_in_work_hold_all_memory() -> None:
