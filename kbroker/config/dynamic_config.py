@@ -21,9 +21,13 @@ from kbroker.config.broker_config import (
     BrokerConfig,
     resolve_broker_config,
 )
+from kbroker.config.shares import password_encoders
 from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znodes import config_path, encode_config
 from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.security.password_encoder import PasswordEncoder, PasswordError
+from kbroker.security.stores import StoreError
 from kbroker.segment.log_config import TOPIC_KEYS, LogConfig, check_log_config
 
 if TYPE_CHECKING:
@@ -92,7 +96,8 @@ class DynamicConfig:
     async def load(self) -> None:
         """Read all overrides: at start, before the logs are opened."""
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
-        self.broker_overrides = await self._zookeeper.read_config(BROKERS, str(self._broker_id))
+        await self._encrypt_anew()
+        self.broker_overrides = self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
         self._resolve_broker()
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
@@ -115,7 +120,7 @@ class DynamicConfig:
             if entity == DEFAULT_ENTITY:
                 self.default_overrides = config
             else:
-                self.broker_overrides = config
+                self.broker_overrides = self.decoded(config)
             before = self.broker
             self._resolve_broker()
             log.info("broker %s: dynamic configuration changed", entity)
@@ -156,6 +161,46 @@ class DynamicConfig:
         self.broker = self._merged(self.broker_overrides)
         self._defaults = None
         self._topic_configs.clear()
+
+    # -- passwords ----------------------------------------------------------------------------------------------------
+
+    def encoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """Return a broker's overrides as they are stored; raises KafkaError without a secret to encrypt passwords."""
+        names = [name for name in overrides if _is_password(name)]
+        if not names:
+            return dict(overrides)
+        try:
+            encoder, _ = password_encoders(self.static)
+            if encoder is None:
+                raise ConfigError("Password encoder secret not configured: password.encoder.secret encrypts passwords")
+            return {**overrides, **{name: encoder.encode(overrides[name]) for name in names}}
+        except (ConfigError, StoreError) as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    def decoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """Return a broker's stored overrides with their passwords; those that cannot be read are left out."""
+        if not any(map(_is_password, overrides)):
+            return dict(overrides)
+        try:
+            encoder, _ = password_encoders(self.static)
+        except ConfigError as error:
+            log.error("passwords in the dynamic configuration are left out: %s", error)
+            encoder = None
+        return _decoded(overrides, encoder, logging.ERROR)
+
+    async def _encrypt_anew(self) -> None:
+        """What is encrypted with password.encoder.old.secret gets the new one, before this broker starts."""
+        encoder, old_encoder = password_encoders(self.static)
+        if encoder is None or old_encoder is None:
+            return
+        stored = await self._zookeeper.read_config(BROKERS, str(self._broker_id))
+        readable = _decoded(stored, old_encoder, logging.DEBUG)
+        passwords = {name: readable[name] for name in stored if _is_password(name) and name in readable}
+        if passwords:
+            path = config_path(BROKERS, str(self._broker_id))
+            after = {**stored, **self.encoded(passwords)}
+            await self._zookeeper.set(path, encode_config(after))  # it may start before there is a controller
+            log.info("dynamic configuration: %d password(s) encrypted with the new secret", len(passwords))
 
     # -- what holds ---------------------------------------------------------------------------------------------------
 
@@ -211,8 +256,8 @@ class DynamicConfig:
             if key.scope is Scope.PER_BROKER and not per_broker:
                 problem = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
-            if key.is_sensitive:
-                problem = f"Passwords cannot be stored dynamically yet: {name}"
+            if key.is_sensitive and key.name not in STORE_KEYS:
+                problem = f"Of passwords only those of stores can change while the broker runs: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if name in NOT_YET_DYNAMIC:
                 problem = f"Listeners cannot be changed while the broker runs yet: {name}"
@@ -244,6 +289,25 @@ class DynamicConfig:
                 _ = BrokerConfig(max_connections_per_ip_overrides=text).per_ip_overrides
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+
+def _decoded(overrides: Mapping[str, str], encoder: PasswordEncoder | None, level: int) -> dict[str, str]:
+    """Those with passwords that can be read; of the others it is logged why not."""
+    found = dict(overrides)
+    for name in filter(_is_password, overrides):
+        try:
+            if encoder is None:
+                raise PasswordError("there is no password.encoder.secret")
+            found[name] = encoder.decode(overrides[name])
+        except (PasswordError, StoreError) as error:
+            log.log(level, "the password in dynamic configuration %s is left out: %s", name, error)
+            del found[name]
+    return found
+
+
+def _is_password(name: str) -> bool:
+    key = BROKER_KEYS.get(_LISTENER_PREFIX.sub("", name))
+    return key is not None and key.is_sensitive
 
 
 def topic_defaults(config: BrokerConfig) -> dict[str, Any]:
@@ -291,9 +355,8 @@ def _valid_broker_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     valid = {}
     for name, text in overrides.items():
         key = BROKER_KEYS.get(name)
-        of_listener = BROKER_KEYS.get(_LISTENER_PREFIX.sub("", name))
-        if of_listener is not None and of_listener.is_sensitive:
-            log.warning("dynamic broker configuration %s is left out: passwords cannot be stored dynamically", name)
+        if _is_password(name) and (name in STORE_KEYS or _LISTENER_PREFIX.sub("", name) not in STORE_KEYS):
+            log.warning("dynamic broker configuration %s is left out: passwords are for listeners' stores", name)
             continue
         if key is None or (key.scope is not Scope.READ_ONLY and name not in NOT_YET_DYNAMIC | STORE_KEYS):
             try:

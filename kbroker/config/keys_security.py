@@ -320,35 +320,30 @@ class TokenKeys:
     password_encoder_secret: Password | None = key(
         "password.encoder.secret",
         default=None,
-        effect=False,
         doc="Secret with which passwords in dynamic configurations are encrypted.",
     )
     password_encoder_old_secret: Password | None = key(
         "password.encoder.old.secret",
         default=None,
-        effect=False,
         doc="The secret used before, while it is being replaced.",
     )
     password_encoder_keyfactory_algorithm: str | None = key(
-        "password.encoder.keyfactory.algorithm", default=None, effect=False, doc="How the encryption key is derived."
+        "password.encoder.keyfactory.algorithm", default=None, doc="How the encryption key is derived."
     )
     password_encoder_cipher_algorithm: str = key(
         "password.encoder.cipher.algorithm",
         default="AES/CBC/PKCS5Padding",
-        effect=False,
         doc="Cipher for passwords in dynamic configurations.",
     )
     password_encoder_key_length: Int = key(
         "password.encoder.key.length",
         default=128,
         check=at_least(8),
-        effect=False,
         doc="Length of the encryption key in bits.",
     )
     password_encoder_iterations: Int = key(
         "password.encoder.iterations",
         default=4096,
         check=at_least(1024),
-        effect=False,
         doc="Iterations of the key derivation.",
     )

@@ -12,6 +12,7 @@ from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.features import TRANSACTION_VERSION
 from kbroker.controller.znode_access import ZooKeeperAccess
 from kbroker.protocol.config_def import ConfigError
+from kbroker.security.password_encoder import DEFAULT_KEY_FACTORY, PasswordEncoder, PasswordError
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.stores import JKS, PEM, KeyStore, StoreError, TrustStore
 from kbroker.security.tls import TlsSettings, client_context
@@ -87,6 +88,26 @@ def tls_settings(config: BrokerConfig, listener: str) -> TlsSettings:
         client_auth=client_auth,
         checks_hostname=value("ssl.endpoint.identification.algorithm").lower() == "https",
     )
+
+
+def password_encoders(config: BrokerConfig) -> tuple[PasswordEncoder | None, PasswordEncoder | None]:
+    """Return what encrypts passwords now and what did before, None without a secret; raises ConfigError."""
+
+    def encoder(secret: str | None) -> PasswordEncoder | None:
+        if not secret:
+            return None
+        try:
+            return PasswordEncoder(
+                secret,
+                config.password_encoder_keyfactory_algorithm or DEFAULT_KEY_FACTORY,
+                config.password_encoder_cipher_algorithm,
+                config.password_encoder_key_length,
+                config.password_encoder_iterations,
+            )
+        except PasswordError as error:
+            raise ConfigError(f"password.encoder.*: {error}") from None
+
+    return encoder(config.password_encoder_secret), encoder(config.password_encoder_old_secret)
 
 
 def zookeeper_access(config: BrokerConfig) -> ZooKeeperAccess:

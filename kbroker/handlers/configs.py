@@ -329,14 +329,15 @@ async def _alter_broker(
         _require_this_broker(services, name)
     entity = name or DEFAULT_ENTITY
     present = await services.zookeeper.read_config(BROKERS, entity)
-    after = changed(present, changes, BROKER_KEYS, keep)
+    after = changed(services.configs.decoded(present) if name else present, changes, BROKER_KEYS, keep)
     try:
         services.configs.check_broker_overrides(after, per_broker=bool(name))
+        stored = services.configs.encoded(after) if name else after
     except KafkaError as error:
         # Kafka has another code for brokers than for topics.
         raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
     if not validate_only:
-        await _write(services, BROKERS, entity, after)
+        await _write(services, BROKERS, entity, stored)
 
 
 async def _write(services: Services, kind: str, entity: str, config: dict[str, str]) -> None:

@@ -14,6 +14,7 @@ import aiokafka
 import confluent_kafka
 import pytest
 from cryptography import x509
+from kazoo.client import KazooClient
 
 import kbroker
 from kbroker.client.plain_cluster import EARLIEST, PlainCluster
@@ -22,6 +23,7 @@ from kbroker.dev.free_ports import free_ports
 from tests.fixtures.brokers import MakeBroker, kill_and_expire
 from tests.fixtures.certificates import PASSWORD, Authority, Identity
 from tests.fixtures.java import JavaTool
+from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.security.store_files import STORE_PASSWORD, jks_files, pkcs12_file
 
 with warnings.catch_warnings():
@@ -271,6 +273,39 @@ def test_certificates_are_renewed_without_a_restart_and_strangers_are_refused(
         with pytest.raises(kbroker.InvalidRequestError, match=r"with listener\.name\."):
             admin.alter_configs("broker", "1", {"ssl.keystore.location": str(own)})
         assert shown_certificate(broker) == der(third)
+
+
+def test_a_new_store_comes_with_its_password_which_nobody_can_read(
+    make_broker: MakeBroker,
+    authority: Authority,
+    broker_identity: Identity,
+    tmp_path: Path,
+    zookeeper: ZooKeeperAddress,
+) -> None:
+    broker = start_encrypted(make_broker, broker_identity, authority, more={"password.encoder.secret": "first"})
+    second = authority.issue("second", subject=[(x509.NameOID.COMMON_NAME, "broker")])
+    own = tmp_path / "encrypted.pem"
+    own.write_bytes(second.encrypted_key_file.read_bytes() + second.certificate_file.read_bytes())
+    prefix = "listener.name.ssl.ssl"
+    changes = {f"{prefix}.keystore.location": str(own), f"{prefix}.key.password": PASSWORD}
+    with kbroker.Admin(broker.bootstrap, **tls(authority)) as admin:
+        with pytest.raises(kbroker.InvalidRequestError):
+            admin.alter_configs("broker", "1", {**changes, f"{prefix}.key.password": "wrong"})
+        admin.alter_configs("broker", "1", changes)
+        until(lambda: shown_certificate(broker) == der(second), "the second certificate")
+        assert PASSWORD not in str(admin.describe_configs("broker", [1]))
+    client = KazooClient(zookeeper.connect_string)
+    client.start(timeout=ENOUGH_S)
+    stored = client.get("/config/brokers/1")[0].decode()
+    client.stop()
+    client.close()
+    assert str(own) in stored
+    assert PASSWORD not in stored
+    assert broker.stop() is not None
+    broker.properties.update({"password.encoder.secret": "second", "password.encoder.old.secret": "first"})
+    broker.start().wait_until_ready(ENOUGH_S)
+    assert shown_certificate(broker) == der(second)
+    assert PASSWORD not in broker.log_file.read_text()
 
 
 def der(identity: Identity) -> bytes:

@@ -1,5 +1,6 @@
 """Overrides over server.properties over defaults, with ZooKeeper's nodes played."""
 
+import json
 from typing import Any
 
 import pytest
@@ -25,6 +26,10 @@ class Store:
 
     async def read_config(self, kind: str, entity: str) -> dict[str, str]:
         return dict(self.nodes.get((kind, entity), {}))
+
+    async def set(self, path: str, data: bytes) -> None:
+        kind, entity = path.removeprefix("/config/").split("/")
+        self.nodes[kind, entity] = json.loads(data)["config"]
 
     async def read_configs(self, kind: str, entities: list[str]) -> dict[str, dict[str, str]]:
         return {entity: await self.read_config(kind, entity) for entity in entities}
@@ -98,8 +103,9 @@ def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> 
     [
         ({"broker.id": "2"}, True, "dynamically"),
         ({"ssl.protocol": "TLS"}, False, "broker id must be specified"),
-        ({"ssl.keystore.password": "x"}, True, "Passwords"),
-        ({"listener.name.clients.scram-sha-256.sasl.jaas.config": "x"}, True, "Passwords"),
+        ({"ssl.keystore.password": "x"}, True, "Stores change by listener"),
+        ({"listener.name.clients.ssl.keystore.password": "x"}, False, "broker id must be specified"),
+        ({"listener.name.clients.scram-sha-256.sasl.jaas.config": "x"}, True, "Of passwords only"),
         ({"listeners": "PLAINTEXT://:1"}, True, "Listeners"),
         ({"num.io.threads": "3"}, True, "at least half"),
         ({"num.io.threads": "17"}, True, "double"),
@@ -127,3 +133,49 @@ async def test_values_are_described_with_the_place_they_come_from() -> None:
     assert (broker["my.secret"].value, broker["my.secret"].is_sensitive) == (None, True)
     assert broker["log.retention.ms"].synonyms == []
     assert [s.source for s in broker["log.retention.hours"].synonyms] == [STATIC_BROKER, DEFAULT]
+
+
+PASSWORD = "listener.name.ssl.ssl.keystore.password"
+
+
+async def test_passwords_are_stored_encrypted_and_hold_as_they_were_set(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    configs = dynamic(store, password__encoder__secret="new")
+    stored = configs.encoded({PASSWORD: "hunter2", "num.io.threads": "9"})
+    assert stored["num.io.threads"] == "9"
+    assert "hunter2" not in stored[PASSWORD]
+    store.nodes["brokers", "1"] = {**stored, "listener.name.ssl.ssl.key.password": "not encrypted"}
+    await configs.load()
+    assert configs.broker.properties[PASSWORD] == "hunter2"
+    assert "listener.name.ssl.ssl.key.password" not in configs.broker.properties
+    assert "listener.name.ssl.ssl.key.password is left out" in caplog.text
+    assert "hunter2" not in caplog.text
+    described = {entry.name: entry for entry in describe_broker(configs)}
+    assert (described[PASSWORD].value, described[PASSWORD].is_sensitive) == (None, True)
+
+
+async def test_without_a_secret_no_password_is_stored_or_read() -> None:
+    store = Store()
+    store.nodes["brokers", "1"] = dynamic(store, password__encoder__secret="new").encoded({PASSWORD: "hunter2"})
+    configs = dynamic(store)
+    await configs.load()
+    assert PASSWORD not in configs.broker.properties
+    assert configs.encoded({"num.io.threads": "9"}) == {"num.io.threads": "9"}
+    with pytest.raises(KafkaError, match=r"password\.encoder\.secret"):
+        configs.encoded({PASSWORD: "hunter2"})
+
+
+async def test_a_new_secret_takes_over_what_the_old_one_encrypted() -> None:
+    store = Store()
+    other = "listener.name.ssl.ssl.key.password"
+    store.nodes["brokers", "1"] = {
+        **dynamic(store, password__encoder__secret="old").encoded({PASSWORD: "hunter2"}),
+        **dynamic(store, password__encoder__secret="new").encoded({other: "hunter3"}),
+        "num.io.threads": "9",
+    }
+    configs = dynamic(store, password__encoder__secret="new", password__encoder__old__secret="old")
+    await configs.load()
+    assert (configs.broker.properties[PASSWORD], configs.broker.properties[other]) == ("hunter2", "hunter3")
+    later = dynamic(store, password__encoder__secret="new")
+    await later.load()
+    assert later.broker_overrides == {PASSWORD: "hunter2", other: "hunter3", "num.io.threads": "9"}
