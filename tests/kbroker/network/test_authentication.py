@@ -447,9 +447,12 @@ async def test_a_mechanism_that_fails_refuses_its_client_and_no_other(
     assert "hunter2" not in caplog.text
 
 
-async def test_a_login_that_ends_after_its_connection_touches_nobody_elses() -> None:
+async def test_a_login_that_ends_after_its_connection_touches_nobody_elses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """A token is looked at while its connection is closed: the descriptor may be another client's by then."""
     found: asyncio.Future[KnownUser | None] = asyncio.get_running_loop().create_future()
+    caplog.set_level("DEBUG")
     async with sasl_server() as server:
         server.sasl["CLIENTS"].failure_delay_s = 0
         slow = Mechanism(lambda: ScramServer(SCRAM_SHA_256, lambda name, is_token: found, "nonce"), 0)
@@ -467,6 +470,8 @@ async def test_a_login_that_ends_after_its_connection_touches_nobody_elses() -> 
                 assert connection.state == CLOSED
                 assert (await honest.versions()).error_code is ErrorCode.NONE
                 assert len(server.connections) == 1
+                closed = [line for line in caplog.messages if line.startswith("closing the connection")]
+                assert len(closed) == 1, "it was closed once"
 
 
 # -- hostile peers ----------------------------------------------------------------------------------------------------
