@@ -178,7 +178,7 @@ def reason(error: BaseException) -> str:
     """Say in a line what went wrong."""
     if isinstance(error, KafkaError):
         if error.code is ErrorCode.UNSUPPORTED_VERSION:
-            return "this cluster has no such thing"
+            return error.message or "this cluster has no such thing"
         return f"{error.code.name}: {error.message}" if error.message else str(error.code.name)
     if isinstance(error, TimeoutError):
         return "no answer in time"

@@ -48,6 +48,7 @@ async def test_a_refusal_is_a_line_of_text() -> None:
 
     assert (await told(refuse())).problem == "CLUSTER_AUTHORIZATION_FAILED: not you"
     assert "no such thing" in reason(error_for(ErrorCode.UNSUPPORTED_VERSION))
+    assert reason(error_for(ErrorCode.UNSUPPORTED_VERSION, "Kafka does not tell")) == "Kafka does not tell"
     assert reason(TimeoutError()) == "no answer in time"
 
 
