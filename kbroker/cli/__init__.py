@@ -38,6 +38,7 @@ COMMANDS = {
     "cluster": Command("kbroker.cli.cluster", "app", "Show brokers, elect leaders, move replicas, change features."),
     "page": Command("kbroker.cli.page", "page", "Serve a web page on any Kafka cluster."),
     "verify": Command("kbroker.cli.verify", "app", "Judge what any Kafka cluster does under faults."),
+    "log-dir": Command("kbroker.cli.log_dir", "app", "Show what lies on the brokers' disks."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),
 }
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kbroker.cli.cluster_top import top
 from kbroker.cli.errors import CommandFailed
 from kbroker.cli.features import app as features
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
@@ -17,6 +18,7 @@ ELECTIONS_PER_REQUEST = 500
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(reassign)
+app.command()(top)
 app.add_typer(features, name="features")
 
 

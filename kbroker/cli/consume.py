@@ -1,6 +1,7 @@
 """`kbroker topic consume`: records to standard output, with kcat's habits, or as rows of a file."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
 from kbroker.cli.interrupts import interrupts
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from kbroker.cli.profiles import chosen_bootstrap, client_settings
 from kbroker.cli.record_copy import Copy, Ends, Sink, TextSink
 
@@ -24,14 +25,32 @@ Partitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Default: all; may be repeated.")
 ]
 Offset = Annotated[
-    str, typer.Option("--offset", "-o", metavar="start|end|N|-N|@TIME", help="Where to begin; -N: N before the end.")
+    list[str] | None,
+    typer.Option(
+        "--offset",
+        "-o",
+        metavar="start|end|N|-N|@TIME|s@TIME|e@TIME",
+        help="Where to begin, from the start unless said: -N is N before the end, @-1h or @2026-01-31 the first record "
+        "since then. e@TIME is where to end, and may be given besides.",
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", metavar="KEY", help="Only records with this key.")]
+Grep = Annotated[
+    str | None,
+    typer.Option("--grep", "-g", metavar="REGEX", help="Only records with this in the value; (?i) ignores case."),
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="NAME[=VALUE]", help="Only records with this header; may be repeated."),
 ]
 Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many records.")]
 ExitAtEnd = Annotated[
     bool,
     typer.Option("--exit", "-e", help="End where the topic ends now; with --group, when this member's share is read."),
 ]
-Template = Annotated[str | None, typer.Option("-f", metavar="FORMAT", help=r"As kcat's: '%t %p %o %T %k %v %h\n'.")]
+Template = Annotated[
+    str | None, typer.Option("-f", metavar="FORMAT", help=r"As kcat's: '%t %p %o %T %k %v %h\n', and %v{hex}.")
+]
 KeyDelimiter = Annotated[
     str | None, typer.Option("--key-delimiter", "-K", help="Write the key and this before each value.")
 ]
@@ -57,11 +76,16 @@ OutputFormat = Annotated[
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="Names of topics; one that begins with ^ is a pattern.")
+    ],
     partition: Partitions = None,
-    offset: Offset = "start",
+    offset: Offset = None,
     count: Count = None,
     exit_at_end: ExitAtEnd = False,
+    key: Key = None,
+    grep: Grep = None,
+    header: Header = None,
     template: Template = None,
     key_delimiter: KeyDelimiter = None,
     null: Null = False,
@@ -70,7 +94,6 @@ def consume(
     unpack: Unpack = False,
     overwrite: Overwrite = False,
     isolation: Isolation = None,
-    setting: ClientSetting = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: OutputFormat = None,
 ) -> None:
@@ -78,24 +101,31 @@ def consume(
 
     \b
     kbroker topic consume flights -o -10 -f '%p %o %k %v\\n'
+    kbroker topic consume flights -e --key UA --grep '(?i)delayed' -H source=radar
+    kbroker topic consume ^flights -o s@2026-01-31 -o e@2026-02-01T12:00
     kbroker topic consume flights -e --to flights.parquet --unpack
     kbroker topic consume flights --group billing --to billing.ndjson
     """
-    from kbroker.cli.positions import parse_position
+    from kbroker.cli.positions import parse_range
+    from kbroker.cli.record_filter import parse_filter
 
     try:
-        position = parse_position(offset)
+        position, until_ms = parse_range(offset or ())
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--offset") from None
+    wanted = parse_filter(key, grep, header)
     plain = template is None and key_delimiter is None and not null
     kind = _table_format(to, output_format, plain, unpack=unpack, overwrite=overwrite)
     writer = _writer("json" if to else output_format, template, key_delimiter, null) if kind is None else None
-    options: dict[str, Any] = {**client_settings(), **parse_settings(setting, "-X")}
+    options: dict[str, Any] = {
+        **client_settings(),
+    }
     if isolation is not None:
         options["isolation_level"] = isolation.replace("-", "_")
     if group is not None:
         # What a file holds is committed once it is there, not when it was read.
-        options = {"enable_auto_commit": to is None, **group_options(group, partition, position), **options}
+        options = {"enable_auto_commit": to is None, **group_options(group, partition, position, until_ms), **options}
+    names = topic_names(topics, bootstrap)
     from kbroker import Consumer
 
     # Ctrl-C is the usual way to end this: it ends the loop, and interrupts nothing.
@@ -103,32 +133,63 @@ def consume(
         Consumer(chosen_bootstrap(bootstrap), **{"client_id": "kbroker-cli", **options}) as consumer,
         interrupts() as stop,
     ):
-        job = Copy(consumer, stop, commits=group is not None and to is not None)
-        ends = job.join(topic, position) if group is not None else begin(consumer, topic, partition, position)
+        job = Copy(consumer, stop, commits=group is not None and to is not None, wanted=wanted)
+        in_group = group is not None
+        ends = job.join(names, position) if in_group else begin(consumer, names, partition, position, until_ms)
+        goes_on = not exit_at_end and until_ms is None
         with _opened(to) as stream:
             if output_format == "table":
                 typer.echo(_table_heading())
-            job.run(_sink(stream, kind, writer, unpack), ends if exit_at_end else None, count, topic, to)
+            sink = _sink(stream, kind, writer, unpack)
+            job.run(sink, None if goes_on else ends, count, ", ".join(names), to)
 
 
-def group_options(group: str, partitions: Sequence[int] | None, position: "StartPosition") -> dict[str, Any]:
+def topic_names(texts: Sequence[str], bootstrap: str) -> list[str]:
+    """Return the topics that are meant; a pattern means those that are there now."""
+    patterns = [text for text in texts if text.startswith("^")]
+    if not patterns:
+        return list(dict.fromkeys(texts))
+    from kbroker.cli.admin import with_admin
+    from kbroker.cli.errors import CommandFailed
+
+    known = with_admin(bootstrap, lambda admin: admin.list_topics())
+    found = [text for text in texts if not text.startswith("^")]
+    for pattern in patterns:
+        try:
+            found += [name for name in known if re.match(pattern, name)]
+        except re.error as error:
+            raise typer.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="TOPIC") from None
+    if not found:
+        raise CommandFailed(f"no topic matches {' or '.join(patterns)}")
+    return list(dict.fromkeys(found))
+
+
+def group_options(
+    group: str, partitions: Sequence[int] | None, position: "StartPosition", until_ms: int | None = None
+) -> dict[str, Any]:
     """Return a member's settings; a usage error says what goes not together."""
     if partitions:
         raise typer.BadParameter("the group gives the partitions out", param_hint="--partition")
-    if position.kind not in ("start", "end"):
+    if position.kind not in ("start", "end") or until_ms is not None:
         raise typer.BadParameter("in a group only start and end", param_hint="--offset")
     return {"group_id": group, "auto_offset_reset": "earliest" if position.kind == "start" else "latest"}
 
 
-def begin(consumer: "Consumer", topic: str, partitions: Sequence[int] | None, position: "StartPosition") -> Ends:
-    """Assign the partitions and seek in each; return where each ends now."""
+def begin(
+    consumer: "Consumer",
+    topics: Sequence[str],
+    partitions: Sequence[int] | None,
+    position: "StartPosition",
+    until_ms: int | None = None,
+) -> Ends:
+    """Assign the partitions and seek in each; return where each ends now, or ended at that time."""
     from kbroker import TopicPartition
     from kbroker.cli.positions import start_offset
 
     if partitions:
-        consumer.assign([TopicPartition(topic, number) for number in dict.fromkeys(partitions)])
+        consumer.assign([TopicPartition(topic, number) for topic in topics for number in dict.fromkeys(partitions)])
     else:
-        consumer.subscribe([topic])
+        consumer.subscribe(topics)
     chosen = consumer.assignment()
     first = consumer.beginning_offsets(chosen)
     ends = consumer.end_offsets(chosen)
@@ -138,6 +199,9 @@ def begin(consumer: "Consumer", topic: str, partitions: Sequence[int] | None, po
     for one in chosen:
         found = times.get(one)
         consumer.seek(one, start_offset(position, first[one], ends[one], None if found is None else found.offset))
+    if until_ms is not None:
+        stops = consumer.offsets_for_times(dict.fromkeys(chosen, until_ms))
+        ends = {one: end if (stop := stops.get(one)) is None else min(end, stop.offset) for one, end in ends.items()}
     return ends
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kbroker.cli.clone import clone_group
 from kbroker.cli.group_history import history
 from kbroker.cli.group_lag import lag
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(lag)
 app.command()(history)
+app.command("clone")(clone_group)
 
 OFFSET_COLUMNS = ("group", "topic", "partition", "committed", "end_offset", "lag", "member", "client", "host")
 MEMBER_COLUMNS = ("group", "member", "instance", "client", "host", "partitions", "topics")

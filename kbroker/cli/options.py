@@ -21,10 +21,6 @@ TopicSetting = Annotated[
     list[str] | None,
     typer.Option("--config", "-c", metavar="KEY=VALUE", help="A configuration key; may be repeated."),
 ]
-ClientSetting = Annotated[
-    list[str] | None,
-    typer.Option("-X", metavar="KEY=VALUE", help="A setting of the client, as isolation.level=read_committed."),
-]
 
 
 def parse_settings(texts: list[str] | None, option: str = "--set") -> dict[str, str]:

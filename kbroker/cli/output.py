@@ -37,12 +37,12 @@ def print_object(value: Any, output_format: OutputFormat) -> None:
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
-    cells = [[_text(row.get(column)) for column in columns] for row in rows]
-    numeric = [all(_is_number(row.get(column)) for row in rows) for column in columns]
-    titles = [column.replace("_", " ") for column in columns]
     if sys.stdout.isatty():
-        _print_rich_table(titles, cells, numeric)
+        from rich.console import Console
+
+        Console().print(rich_table(rows, columns))
         return
+    titles, cells, numeric = _cells(rows, columns)
     widths = [max(len(line[at]) for line in (titles, *cells)) for at in range(len(columns))]
     for line in (titles, *cells):
         padded = [
@@ -52,18 +52,26 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
         print("  ".join(padded).rstrip())
 
 
-def _print_rich_table(titles: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> None:
+def _cells(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Return the titles, the texts, and which columns are numbers."""
+    cells = [[_text(row.get(column)) for column in columns] for row in rows]
+    numeric = [all(_is_number(row.get(column)) for row in rows) for column in columns]
+    return [column.replace("_", " ") for column in columns], cells, numeric
+
+
+def rich_table(rows: Sequence[Row], columns: Sequence[str]) -> Any:
+    """Return rich's table of rows, for a terminal."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
 
+    titles, cells, numeric = _cells(rows, columns)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for title, is_number in zip(titles, numeric, strict=True):
         table.add_column(title, justify="right" if is_number else "left", overflow="fold")
     for line in cells:
         table.add_row(*(escape(text) for text in line))
-    Console().print(table)
+    return table
 
 
 def _is_number(value: Any) -> bool:

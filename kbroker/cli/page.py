@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from kbroker.cli.profiles import chosen_bootstrap, client_settings
 
 TOKEN_VARIABLE = "KBROKER_PAGE_TOKEN"
@@ -28,7 +28,6 @@ def page(
     ] = None,
     certificate: Annotated[Path | None, typer.Option(metavar="FILE", help=f"Certificate {PEM}")] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
-    setting: ClientSetting = None,
 ) -> None:
     """Serve a web page on a cluster, of kbroker or Apache Kafka, until Ctrl-C.
 
@@ -54,7 +53,7 @@ def page(
         port,
         allow_writes,
         secrets.token_urlsafe(24) if is_new else token or None,
-        {**client_settings(), **parse_settings(setting, "-X")},
+        client_settings(),
         None if certificate is None else str(certificate),
         None if key is None else str(key),
     )

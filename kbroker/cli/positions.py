@@ -4,11 +4,12 @@
     end                  only what comes now      @1388534400000 or @2014-01-01T00:00   the first one since then
     1234                 that offset          @-90s, @-30m, @-12h, @-7d or @-2w            since so long ago
 
-A time without a zone is local time.
+A time without a zone is local time. e@TIME, besides, is where to end.
 """
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -41,6 +42,16 @@ def parse_position(text: str) -> StartPosition:
     if number < 0:
         return StartPosition("before_end", -number)
     return StartPosition("offset", number)
+
+
+def parse_range(texts: Sequence[str]) -> tuple[StartPosition, int | None]:
+    """Read where to begin and, where e@TIME says so, when to end; ValueError says what would be right."""
+    starts = [text for text in texts if not text.startswith("e@")]
+    ends = [text for text in texts if text.startswith("e@")]
+    if len(starts) > 1 or len(ends) > 1:
+        raise ValueError("one place to begin and one e@TIME to end are all that can be said")
+    end = _milliseconds(ends[0].removeprefix("e@")) if ends else None
+    return parse_position(starts[0] if starts else "start"), end
 
 
 def _milliseconds(text: str) -> int:

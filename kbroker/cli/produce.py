@@ -9,7 +9,7 @@ import typer
 
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
 from kbroker.cli.interrupts import INTERRUPTED
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_settings
 from kbroker.cli.profiles import chosen_bootstrap, client_settings
 
 if TYPE_CHECKING:
@@ -79,6 +79,9 @@ Compression = Annotated[
     Literal["none", "gzip", "snappy", "lz4", "zstd"], typer.Option("--compression", "-z", help="How to compress.")
 ]
 Acks = Annotated[Literal["all", "1", "0"], typer.Option(help="Whose word to wait for.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Say where each record is: topic, partition and offset.")
+]
 
 
 def produce(
@@ -99,7 +102,7 @@ def produce(
     null: Null = False,
     compression: Compression = "none",
     acks: Acks = "all",
-    setting: ClientSetting = None,
+    verbose: Verbose = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Write records: lines of standard input, files, or the rows of a table.
@@ -113,14 +116,15 @@ def produce(
     """
     options: dict[str, Any] = {
         **client_settings(),
-        **parse_settings(setting, "-X"),
         "compression": compression,
         "acks": acks,
     }
     headers = [_header(text) for text in header or ()]
     if source is not None:
-        if files or lines or null or key_delimiter is not None or delimiter != r"\n":
-            raise typer.BadParameter("files, -l, -Z, -K and -D go not with it: a row is a record", param_hint="--from")
+        if files or lines or null or verbose or key_delimiter is not None or delimiter != r"\n":
+            raise typer.BadParameter(
+                "files, -l, -Z, -K, -D and -v go not with it: a row is a record", param_hint="--from"
+            )
         if str(source) != "-" and not source.is_file():
             raise typer.BadParameter(f"there is no file {source}", param_hint="--from")
         columns = {"key": key, "value": value, "timestamp": timestamp}
@@ -137,7 +141,7 @@ def produce(
     fixed_key = None if key is None else key.encode()
     texts = _texts(files or [], between, lines)
     records = (to_record(text, fixed_key, splitter, null) for text in texts)
-    _send(records, topic, headers, partition, options, bootstrap)
+    _send(records, topic, headers, partition, options, bootstrap, verbose=verbose)
 
 
 def _table_input(path: Path, kind: FileFormat, columns: dict[str, str], column_types: list[str] | None) -> "TableInput":
@@ -161,6 +165,8 @@ def _send(
     partition: int | None,
     options: dict[str, Any],
     bootstrap: str,
+    *,
+    verbose: bool,
 ) -> None:
     from kbroker import Producer
 
@@ -173,26 +179,33 @@ def _send(
                 futures.append(producer.send(topic, value=value, key=key, headers=headers, partition=partition))
                 count += 1
                 if len(futures) >= 10_000:
-                    futures = _checked(futures)
+                    futures = _checked(futures, verbose)
         except KeyboardInterrupt:
             interrupted = True  # what was read is sent; only a second time gives it up
         producer.flush()
     for future in futures:
-        future.result(RESULT_TIMEOUT_S)
+        _told(future, verbose, RESULT_TIMEOUT_S)
     print(f"{count} record{'' if count == 1 else 's'} written to {topic}", file=sys.stderr)
     if interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
-def _checked(futures: "list[Delivery]") -> "list[Delivery]":
+def _checked(futures: "list[Delivery]", verbose: bool) -> "list[Delivery]":
     """Raise what went wrong with those that are done; return the others."""
     waiting = []
     for future in futures:
         if future.done():
-            future.result(0)
+            _told(future, verbose, 0)
         else:
             waiting.append(future)
     return waiting
+
+
+def _told(future: "Delivery", verbose: bool, timeout: float) -> None:
+    """Raise what went wrong with a record; or say where it is."""
+    written = future.result(timeout)
+    if verbose:
+        print(f"{written.topic} {written.partition} {written.offset}")
 
 
 def to_record(text: bytes, key: bytes | None, splitter: bytes | None, empty_is_null: bool) -> Record:

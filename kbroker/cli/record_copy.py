@@ -13,6 +13,7 @@ from kbroker.cli.interrupts import Interrupts
 if TYPE_CHECKING:
     from kbroker import Consumer, TopicPartition
     from kbroker.cli.positions import StartPosition
+    from kbroker.cli.record_filter import RecordFilter
     from kbroker.cli.record_text import Writer
 
 POLL_SECONDS = 0.2
@@ -41,8 +42,13 @@ class Sink(Protocol):
 class Copy:
     """From a consumer to a sink. If it `commits`, then what the sink has passed on, before anything is given up."""
 
-    def __init__(self, consumer: "Consumer", stop: Interrupts, *, commits: bool) -> None:
+    def __init__(
+        self, consumer: "Consumer", stop: Interrupts, *, commits: bool, wanted: "RecordFilter | None" = None
+    ) -> None:
         self._consumer = consumer
+        self._wanted = wanted
+        self._read = 0
+        """Records that were looked at."""
         self._sink: Sink | None = None
         """While it runs."""
         self._stop = stop
@@ -50,7 +56,7 @@ class Copy:
         self._written = 0
         self._flushed_at = time.monotonic()
 
-    def join(self, topic: str, position: "StartPosition") -> Ends:
+    def join(self, topics: Sequence[str], position: "StartPosition") -> Ends:
         """Join the group; return where partitions end now that have something to read for it."""
         from kbroker import RebalanceListener, TopicPartition
 
@@ -63,10 +69,10 @@ class Copy:
             def on_lost(self, partitions: Sequence[TopicPartition]) -> None:
                 pass  # too late to commit
 
-        every = [TopicPartition(topic, number) for number in consumer.partitions_for(topic)]
+        every = [TopicPartition(topic, number) for topic in topics for number in consumer.partitions_for(topic)]
         first, ends = consumer.beginning_offsets(every), consumer.end_offsets(every)
         new = {each for each, offset in consumer.committed(every).items() if offset is None}
-        consumer.subscribe([topic], listener=Listener())
+        consumer.subscribe(topics, listener=Listener())
         at_end = new if position.kind == "end" else set()
         return {each: end for each, end in ends.items() if end > first[each] and each not in at_end}
 
@@ -92,12 +98,14 @@ class Copy:
             if to is None or reason is None:
                 raise
             raise CommandFailed(f"{reason} ({to} has what came before)") from error
+        if self._wanted is not None:
+            print(f"{self._written} of {self._read} records are what was asked for", file=sys.stderr)
         if to is not None:
             print(f"{self._written} record{'' if self._written == 1 else 's'} written to {to}", file=sys.stderr)
 
     def _total(self, ends: Ends | None, count: int | None) -> int | None:
         """Say how many records there are to copy, where that is known."""
-        if ends is None or self._consumer.in_group:
+        if ends is None or self._consumer.in_group or self._wanted is not None:
             return count
         left = sum(max(0, end - self._consumer.position(partition)) for partition, end in ends.items())
         return left if count is None else min(left, count)
@@ -109,7 +117,7 @@ class Copy:
         """
         read = self._reader(sink)
         while not self._stop and (ends is None or not self._reached(ends)):
-            records = read(None if count is None else count - self._written, None if self._consumer.in_group else ends)
+            records = self._next(read, ends, None if count is None else count - self._written)
             if len(records):
                 sink.write(records)
                 self._written += len(records)
@@ -118,6 +126,17 @@ class Copy:
                 return
             if time.monotonic() >= self._flushed_at + FLUSH_SECONDS:
                 self.pass_on()
+
+    def _next(self, read: Callable[..., Any], ends: Ends | None, limit: int | None) -> Any:
+        """Read some records that are wanted, at most `limit`."""
+        in_group, wanted = self._consumer.in_group, self._wanted
+        # A member commits what it has read: so it reads no more than it may write.
+        records = read(limit if wanted is None or in_group else None, None if in_group else ends)
+        self._read += len(records)
+        if wanted is None or not len(records):
+            return records
+        found = wanted.apply(records)
+        return found if limit is None else found[:limit]
 
     def _reader(self, sink: Sink) -> Callable[[int | None, Mapping[Any, int] | None], Any]:
         if isinstance(sink, TextSink):

@@ -3,6 +3,7 @@ r"""kcat's format strings: how `topic consume -f` writes a record.
 %t topic    %p partition  %o offset    %T timestamp (ms since 1970)
 %k key      %K its length              %s or %v value   %S its length (-1: null)
 %R the value's length as a big-endian 32-bit number     %h headers (name=value,…)
+%k{hex}  %v{hex}  the bytes as hexadecimal digits
 %%  a percent sign     \n \r \t \0 \\  \xHH  characters
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
-TOKEN = re.compile(rb"%(.)|\\x([0-9a-fA-F]{1,2})|\\(.)|([^%\\]+)|([%\\])", re.DOTALL)
+TOKEN = re.compile(rb"%([ksv]\{hex\}|.)|\\x([0-9a-fA-F]{1,2})|\\(.)|([^%\\]+)|([%\\])", re.DOTALL)
 
 
 class FormattedRecord(Protocol):
@@ -118,6 +119,9 @@ def _writer(token: str, null: bytes) -> Formatter:
         ),
     }
     writers["v"] = writers["s"]
+    writers["k{hex}"] = lambda record: null if record.key is None else bytes(record.key).hex().encode()
+    writers["s{hex}"] = lambda record: null if record.value is None else bytes(record.value).hex().encode()
+    writers["v{hex}"] = writers["s{hex}"]
     try:
         return writers[token]
     except KeyError:

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from kbroker.cli.clone import clone_topic
 from kbroker.cli.consume import consume
 from kbroker.cli.delete_records import delete_records, empty
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format, TopicSetting, parse_settings
@@ -12,6 +13,7 @@ from kbroker.cli.produce import produce
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(produce)
 app.command()(consume)
+app.command("clone")(clone_topic)
 app.command("delete-records")(delete_records)
 app.command()(empty)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, ClientSetting, parse_settings
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from kbroker.cli.profiles import chosen_bootstrap, client_settings
 
 app = typer.Typer(rich_markup_mode=None)
@@ -43,7 +43,6 @@ def run(
         float, typer.Option(min=1, help="How long the last phase goes on when it reads nothing new.")
     ] = 60.0,
     keep_topics: Annotated[bool, typer.Option("--keep-topics", help="Do not delete the topics at the end.")] = False,
-    setting: ClientSetting = None,
     edn: Edn = False,
 ) -> None:
     """Run a workload under faults, and judge its history; exit 0: valid, 1: an anomaly, 2: nobody knows.
@@ -78,7 +77,7 @@ def run(
         fault_seconds,
         final_seconds,
         keep_topics,
-        {**client_settings(), **parse_settings(setting, "-X")},
+        client_settings(),
     )
     folder = out or Path(f"verify-{workload}-{time.strftime('%Y%m%d-%H%M%S')}")
     try:

@@ -1,13 +1,17 @@
 """`kbroker topic consume` on a real broker."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 import yaml
 
+from kbroker import Producer
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import fail, kbroker, succeed
 
@@ -106,3 +110,48 @@ def test_what_does_not_exist_is_told_in_a_line(topic: str) -> None:
 @pytest.mark.parametrize("arguments", [("-o", "middle"), ("-f", "%q"), ("-f", "%v", "--format", "json"), ("-n", "0")])
 def test_wrong_usage_exits_with_2(topic: str, arguments: tuple[str, ...]) -> None:
     assert kbroker("topic", "consume", topic, *arguments).returncode == 2
+
+
+def test_only_records_with_the_key_the_text_and_the_headers_come(topic: str) -> None:
+    assert succeed("topic", "consume", topic, "-e", "--key", "key-7") == "value 7\n"
+    assert succeed("topic", "consume", topic, "-e", "--grep", "value 1[0-2]$") == "value 10\nvalue 11\nvalue 12\n"
+    assert succeed("topic", "consume", topic, "-e", "-H", "source=test", "-g", "1", "-n", "2") == "value 1\nvalue 10\n"
+    done = kbroker("topic", "consume", topic, "-e", "-H", "source=other")
+    assert (done.stdout, "0 of 20 records" in done.stderr) == ("", True)
+    assert kbroker("topic", "consume", topic, "-e", "--grep", "(").returncode == 2
+
+
+def test_a_filter_holds_for_rows_of_files_too(topic: str, tmp_path: Path) -> None:
+    succeed("topic", "consume", topic, "-e", "--grep", "9$", "--to", str(tmp_path / "some.csv"))
+    lines = (tmp_path / "some.csv").read_text().splitlines()
+    assert [line.split(",")[1].strip('"') for line in lines[1:]] == ["value 9", "value 19"]
+
+
+def test_a_member_that_wants_a_number_of_records_commits_no_more_than_it_looked_at(topic: str) -> None:
+    group = f"{topic}-some"
+    read = succeed("topic", "consume", topic, "--group", group, "-e", "-g", "value [24]", "-n", "2")
+    assert read == "value 2\nvalue 4\n"
+    assert succeed("topic", "consume", topic, "--group", group, "-e", "-n", "1") == "value 5\n"
+
+
+def test_reading_may_end_at_a_time(topic_name: str) -> None:
+    succeed("topic", "create", topic_name, "-c", "retention.ms=-1")
+    with Producer(os.environ["KBROKER_BOOTSTRAP"]) as producer:
+        for day in (1, 2, 3):
+            moment = int(datetime(2026, 1, day, tzinfo=UTC).timestamp() * 1000)
+            producer.send(topic_name, b"%d" % day, timestamp_ms=moment)
+    assert succeed("topic", "consume", topic_name, "-o", "e@2026-01-02T12:00Z") == "1\n2\n"
+    assert succeed("topic", "consume", topic_name, "-o", "s@2026-01-02T00:00Z", "-o", "e@2026-01-03T00:00Z") == "2\n"
+    assert succeed("topic", "consume", topic_name, "-o", "e@2027-01-01") == "1\n2\n3\n"
+    assert kbroker("topic", "consume", topic_name, "-o", "start", "-o", "end").returncode == 2
+
+
+def test_several_topics_or_a_pattern_are_read(topic_name: str) -> None:
+    for number in (1, 2):
+        succeed("topic", "create", f"{topic_name}.{number}")
+        succeed("topic", "produce", f"{topic_name}.{number}", given=b"%d\n" % number)
+    names = (f"{topic_name}.1", f"{topic_name}.2")
+    for asked in (names, (f"^{topic_name}",)):
+        read = succeed("topic", "consume", *asked, "-e", "-f", r"%t %v{hex}\n")
+        assert sorted(read.splitlines()) == [f"{names[0]} 31", f"{names[1]} 32"]
+    assert "no topic matches" in fail("topic", "consume", f"^{topic_name}-none", "-e")

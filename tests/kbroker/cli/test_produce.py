@@ -84,3 +84,8 @@ def test_a_delimiter_across_two_reads_is_found(monkeypatch: pytest.MonkeyPatch) 
 def test_only_the_first_key_delimiter_counts() -> None:
     assert to_record(b"a:b:c", None, b":", False) == (b"a", b"b:c")
     assert to_record(b"abc", b"k", b":", False) == (b"k", b"abc")
+
+
+def test_where_each_record_is_can_be_said(topic: str) -> None:
+    said = succeed("topic", "produce", topic, "-p", "0", "-v", given=b"a\nb\n")
+    assert [line.split() for line in said.splitlines()] == [[topic, "0", "0"], [topic, "0", "1"]]

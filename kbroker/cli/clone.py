@@ -1,0 +1,71 @@
+"""`kbroker topic clone` and `kbroker group clone`: another one like it."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
+
+if TYPE_CHECKING:
+    from kbroker.client.admin import Admin
+
+OFFSET_COLUMNS = ("group", "topic", "partition", "offset")
+SET_ON_THE_TOPIC = "DYNAMIC_TOPIC_CONFIG"
+
+
+def clone_topic(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")],
+    copy: Annotated[str, typer.Argument(metavar="NEW", help="Name of the new one.")],
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Make a topic with the partitions, the number of replicas and the settings of another; without its records.
+
+    \b
+    kbroker topic clone flights flights-test
+    """
+    from kbroker.cli.admin import with_admin
+
+    async def work(admin: "Admin") -> None:
+        from kbroker.client.types import ResourceType
+
+        described = (await admin.describe_topics([topic]))[topic]
+        entries = (await admin.describe_configs(ResourceType.TOPIC, [topic]))[topic]
+        settings = {
+            name: entry.value
+            for name, entry in entries.items()
+            if entry.source == SET_ON_THE_TOPIC and entry.value is not None
+        }
+        replicas = max(len(partition.replicas) for partition in described.partitions)
+        await admin.create_topic(copy, len(described.partitions), replicas, settings)
+
+    with_admin(bootstrap, work)
+
+
+def clone_group(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
+    copy: Annotated[str, typer.Argument(metavar="NEW", help="Name of the other; its members are stopped.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be committed.")] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    output_format: Format = "table",
+) -> None:
+    """Let another group go on where this one is: all its committed offsets.
+
+    \b
+    kbroker group clone billing billing-test
+    """
+    from kbroker.cli.admin import with_admin
+    from kbroker.cli.errors import CommandFailed
+    from kbroker.cli.output import print_rows
+
+    async def work(admin: "Admin") -> list[dict[str, Any]]:
+        committed = {key: each for key, each in (await admin.list_group_offsets(group)).items() if each.offset >= 0}
+        if not committed:
+            raise CommandFailed(f"group {group} has committed nothing")
+        if not dry_run:
+            await admin.alter_group_offsets(copy, committed)
+        return [
+            {"group": copy, "topic": key.topic, "partition": key.partition, "offset": committed[key].offset}
+            for key in sorted(committed)
+        ]
+
+    print_rows(with_admin(bootstrap, work), OFFSET_COLUMNS, output_format)
