@@ -42,14 +42,14 @@ class RecordFilter:
 
     def rows(self, batch: Any) -> Any:
         """Return the rows of a batch of Arrow columns that are wanted."""
-        import pyarrow as pa
+        from kbroker.cli.table_output import chosen_rows
 
         keys, values = batch["key"].to_pylist(), batch["value"].to_pylist()
-        wanted = (
+        wanted = [
             self.holds(key, value, [(each["key"], each["value"]) for each in headers or ()])
             for key, value, headers in zip(keys, values, batch["headers"].to_pylist(), strict=True)
-        )
-        return batch.filter(pa.array(wanted, pa.bool_()))
+        ]
+        return chosen_rows(batch, wanted)
 
     def apply(self, found: Any) -> Any:
         """Return what is wanted of records, or of a batch."""

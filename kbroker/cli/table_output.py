@@ -10,7 +10,7 @@ be written raises CommandFailed with the record's place, after the rows before i
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -48,6 +48,11 @@ class BatchReader:
             return batch
         end = ends[batch["topic"][0].as_py(), batch["partition"][0].as_py()]  # type: ignore[index]
         return batch.slice(0, pc.sum(pc.less(batch["offset"], end)).as_py() or 0)
+
+
+def chosen_rows(batch: pa.RecordBatch, wanted: Sequence[bool]) -> pa.RecordBatch:
+    """Return the rows that are wanted."""
+    return batch.filter(pa.array(wanted, pa.bool_()))
 
 
 class TableSink:
