@@ -44,7 +44,7 @@ class Producer(Client):
     def __init__(self, bootstrap: str, **arguments: Any) -> None:
         super().__init__(lambda: asyncio_producer.Producer(bootstrap, **arguments))
         self._accumulator = self._client.accumulator
-        self._append: Callable[..., Delivery | None] = self._accumulator.append
+        self._append: Callable[..., Delivery | None] = self._client.append
         self._serializer = self._client.serializer
 
     def __enter__(self) -> Producer:
@@ -203,6 +203,8 @@ class Producer(Client):
         """Return what was counted, by Java's names; see kbroker.client.producer.Producer.statistics."""
         result: dict[str, float] = self._client.statistics()
         return result
+
+    metrics = statistics
 
     async def _close(self, timeout: float | None) -> None:
         await self._client.close(timeout)
@@ -386,6 +388,8 @@ class Consumer(Client):
         """Return counters, rates, positions, lags and the group's state: see kbroker.client.consumer_statistics."""
         result: dict[str, Any] = self.run(call(self._client.statistics))
         return result
+
+    metrics = statistics
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""

@@ -55,6 +55,13 @@ class ClientConfig(Security):
         300_000, "After so long the metadata are asked for again, though nothing seems to have changed.", NOT_NEGATIVE
     )
 
+    tracing: bool = setting(
+        False,
+        "OpenTelemetry, of producers and consumers: a span for each record that `send` takes, named in its "
+        "`traceparent` header, and one for each poll, with links to those. Needs opentelemetry-sdk, and an application "
+        "that sets it up.",
+    )
+
     @classmethod
     def read(cls: type[C], options: Mapping[str, Any]) -> C:
         """Read options by snake_case or dotted names, with or without `kafka.` in front; raises ConfigurationError."""

@@ -290,6 +290,8 @@ class Consumer:
         """Return counters, rates, positions, lags and the group's state: see kbroker.client.consumer_statistics."""
         return self.reader.statistics()
 
+    metrics = statistics
+
     def wakeup(self) -> None:
         """End the call that waits for records, or the next one, with WokenUp; from any thread."""
         self._loop.call_soon_threadsafe(self.reader.wakeup)

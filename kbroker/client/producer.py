@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,11 @@ class Producer:
         self.cluster = Cluster(self.config)
         self.sender = Sender(self.config, self.cluster)
         self.accumulator = self.sender.accumulator
+        self.append: Callable[..., Delivery | None] = self.accumulator.append
+        if self.config.tracing:
+            from kbroker.client.tracing import Sending
+
+            self.append = Sending(self.append, self.config.client_id)
         self.serializer: RecordSerializer | None = None
         if self.config.key_serializer is not None or self.config.value_serializer is not None:
             self.serializer = RecordSerializer(self.config.key_serializer, self.config.value_serializer)
@@ -89,7 +94,7 @@ class Producer:
         while True:
             self._check()
             try:
-                delivery = self.accumulator.append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
+                delivery = self.append(topic, value, key, partition, timestamp_ms, headers, on_delivery)
             except UnknownTopicOrPartitionError:
                 if is_new:
                     raise
@@ -302,6 +307,8 @@ class Producer:
             "connection-count": self.cluster.connection_count,
             "metadata-age": self.cluster.metadata_age,
         }
+
+    metrics = statistics
 
     async def close(self, timeout: float | None = 30.0) -> None:
         """Send what is there for at most `timeout` s, give up the rest, close all connections.

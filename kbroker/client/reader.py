@@ -30,6 +30,7 @@ from kbroker.protocol.records.record import Record
 if TYPE_CHECKING:
     import pyarrow
 
+    from kbroker.client.tracing import Receiving
     from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat
 
 BATCH_BYTES = 4 << 20
@@ -55,6 +56,7 @@ class Reader:
         self._decoder: ColumnDecoder | None = None
         self._wrappers: dict[str, Any] = {}
         self._is_woken = self._is_closing = False
+        self._tracing = _tracing(config) if config.tracing else None
         self._loop = asyncio.get_running_loop()
         self._meter = Meter(self._loop.time(), self._totals())
 
@@ -111,7 +113,10 @@ class Reader:
         """Return up to `limit` records, none after `timeout` s."""
         with self._call():
             await self._fill(self._loop.time() + timeout, limit)
-            return self._assignment.take(limit)
+            records = self._assignment.take(limit)
+        if self._tracing is not None:
+            self._tracing.received(records)
+        return records
 
     async def next_run(self) -> Iterator[Record]:
         """Wait for records and give some of one partition: each that is taken is given."""
@@ -121,6 +126,8 @@ class Reader:
                 limit = 1 if assignment.records_ahead else self._config.max_poll_records
                 await self._fill(self._loop.time() + LONG_S, limit)
                 if run := assignment.first_run():
+                    if self._tracing is not None:
+                        self._tracing.received(run)
                     return self._each(run)
 
     def _each(self, run: deque[Record]) -> Iterator[Record]:
@@ -221,6 +228,12 @@ class Reader:
                     batch = self._wrappers[topic].wrap(decoder.finish())
                     return batch if values is None else _typed(batch, state, values)
         return None
+
+
+def _tracing(config: ConsumerConfig) -> Receiving:
+    from kbroker.client.tracing import Receiving
+
+    return Receiving(config.client_id, config.group_id)
 
 
 def typed_values(value_format: ValueFormat, schema: Any, malformed: Malformed) -> TypedValues | None:
