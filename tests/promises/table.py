@@ -78,10 +78,11 @@ PROMISES = (
             "tests/crash/test_synced.py::test_what_was_flushed_is_there",
             "tests/crash/test_synced.py"
             "::test_what_a_truncation_has_cut_off_a_segment_does_not_come_back_when_the_next_one_begins_there",
+            "tests/crash/test_synced.py::test_the_indexes_of_a_closed_segment_are_there_though_each_append_was_flushed",
         ),
         (
             Mutant(
-                "what was cut off a segment before the next one began is not synced",
+                "what belongs to a segment that was closed is not synced",
                 "segment/log_disk.py",
                 "            self.recovery_point = min(self.recovery_point, base_offset - 1)\n",
                 "            pass\n",
