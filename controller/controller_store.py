@@ -187,7 +187,8 @@ class ControllerStore(Znodes):
         for partition, node in zip(wanted, found, strict=True):
             if node is not None:
                 try:
-                    states[partition] = znodes.decode_partition_state(partition, node[0], node[1].version)
+                    data, stat = node
+                    states[partition] = znodes.decode_partition_state(partition, data, stat.version, stat.mzxid)
                 except znodes.MalformedZnode:
                     continue
         return states

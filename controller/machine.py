@@ -40,7 +40,7 @@ from kbroker.controller.state import ControllerState, PartitionStatus, Replica, 
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.wording import count, few
-from kbroker.controller.znodes import PREFERRED_ELECTION, TopicAssignment, TopicPartition
+from kbroker.controller.znodes import PREFERRED_ELECTION, PartitionState, TopicAssignment, TopicPartition
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -237,11 +237,18 @@ class Machine:
             known = state.leadership.get(partition)
             if known is None:
                 status = PartitionStatus.NEW
-            elif state.is_online(known.leader, partition):
+            elif state.is_online(known.leader, partition) and not self._is_leader_of_another_life(known):
                 status = PartitionStatus.ONLINE
             else:
                 status = PartitionStatus.OFFLINE
             state.set_status(partition, status)
+
+    def _is_leader_of_another_life(self, known: PartitionState) -> bool:
+        """Whether the leader has registered since the partition's state was written, unseen by any controller.
+
+        It may have lost what it had not synced, and its followers may have that: it must not go on in its epoch.
+        """
+        return 0 <= known.changed_at < self.state.brokers[known.leader].epoch
 
     # --- brokers ---
 

@@ -175,6 +175,8 @@ class PartitionState:
     controller_epoch: int
     partition_epoch: int = 0
     leader_recovery_state: int = RECOVERED
+    changed_at: int = field(default=-1, compare=False)
+    """zxid of the last change, where it was read from ZooKeeper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,8 +386,10 @@ def encode_partition_state(state: PartitionState) -> bytes:
     ).encode()
 
 
-def decode_partition_state(partition: TopicPartition, data: bytes | None, version: int) -> PartitionState:
-    """The state in …/state; `version` is the znode's, our partition epoch."""
+def decode_partition_state(
+    partition: TopicPartition, data: bytes | None, version: int, changed_at: int = -1
+) -> PartitionState:
+    """The state in …/state; `version` is the znode's, our partition epoch, `changed_at` its mzxid."""
     path = state_path(*partition)
     value = _load(data, path)
     try:
@@ -396,6 +400,7 @@ def decode_partition_state(partition: TopicPartition, data: bytes | None, versio
             controller_epoch=int(value["controller_epoch"]),
             partition_epoch=version,
             leader_recovery_state=int(value.get("leader_recovery_state", RECOVERED)),
+            changed_at=changed_at,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedZnode(f"{path} is no partition state: {error!r}") from error

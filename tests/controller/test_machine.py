@@ -214,3 +214,21 @@ def reassignment(partition: TopicPartition, replicas: list[int] | None) -> Alter
     request = AlterPartitionReassignmentsRequest
     moved = request.ReassignablePartition(partition_index=partition.partition, replicas=replicas)
     return request(topics=[request.ReassignableTopic(name=partition.topic, partitions=[moved])])
+
+
+def test_a_leader_that_has_registered_anew_unseen_leads_in_another_epoch() -> None:
+    """Its disk may have kept less than its followers have copied: in the same epoch nobody could tell whose is true."""
+    play = Play((1, 2))
+    play.elect(1)
+    play.create_topic("t", (1, 2), (2, 1))
+    play.tell_topics()
+    before = {partition: state.leader_epoch for partition, state in play.states.items()}
+    play.zxid += 1
+    play.states = {partition: replace(state, changed_at=play.zxid) for partition, state in play.states.items()}
+    play.elect(1)
+    assert {partition: state.leader_epoch for partition, state in play.states.items()} == before
+    play.states = {partition: replace(state, changed_at=play.zxid) for partition, state in play.states.items()}
+    play.register(2)
+    play.elect(1)
+    after = {partition: state.leader_epoch - before[partition] for partition, state in play.states.items()}
+    assert after == {TopicPartition("t", 0): 0, TopicPartition("t", 1): 1}
