@@ -2,7 +2,7 @@
 
 With a flush before each acknowledgement, for every kind of producer; ZooKeeper, which syncs for itself, stays.
 $KBROKER_CUTS says how often (`make soak`: 200), $KBROKER_SOAK_SEED which part of the rest the disks keep. Run by name,
-and not by `make test`: what docs/guarantees.md says of all brokers at once may keep a replica from following.
+and not by `make test`: a few cuts say little, and many take long.
 """
 
 from __future__ import annotations
