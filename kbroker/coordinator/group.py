@@ -443,7 +443,7 @@ class Group(GroupLife):
         if self.state is not COMPLETING or write.generation_id != self.generation_id:
             return
         if error is not ErrorCode.NONE:
-            self._cancel_syncs(error)
+            self._cancel_syncs(error, now)
             self._rebalance(now, told.not_written(error.name))
             return
         for member in self.members.values():
@@ -459,10 +459,12 @@ class Group(GroupLife):
         leader = self.members.get(self.leader or "")
         self.story.end(now, self.generation_id, len(self.members), leader, self.protocol_name == COOPERATIVE)
 
-    def _cancel_syncs(self, error: ErrorCode) -> None:
+    def _cancel_syncs(self, error: ErrorCode, now: int) -> None:
         for member in self.members.values():
             member.assignment = b""
-            self._fail_sync(member, error)
+            if member.sync is not None:
+                self._fail_sync(member, error)
+                self._heard_of(member, now)
 
     # --- leaving and expiring ---------------------------------------------------------------------------------
 
@@ -542,7 +544,7 @@ class Group(GroupLife):
             enter(self, now)
 
     def _restart_generation(self, now: int) -> None:
-        self._cancel_syncs(ErrorCode.REBALANCE_IN_PROGRESS)
+        self._cancel_syncs(ErrorCode.REBALANCE_IN_PROGRESS, now)
 
     def _bury(self, now: int) -> None:
         self.clear()

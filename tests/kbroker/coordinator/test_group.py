@@ -210,6 +210,19 @@ def test_a_static_member_is_replaced_while_others_join() -> None:
     assert play.ids["b"] == "b-9"
 
 
+def test_who_waited_for_an_assignment_that_never_came_has_a_session_again() -> None:
+    """A static member that has gone meanwhile would stand in the way of every rebalance for ever."""
+    play = GroupPlay(delay_ms=2000)
+    play.join("a", instance="one", version=3, rebalance_ms=0)
+    play.join("b", version=3)
+    play.wait(2001)
+    play.sync("a", {})
+    play.wait(70_000)  # past its session, and until b is given up, which has not asked for its assignment
+    assert "a gets no assignment: REBALANCE_IN_PROGRESS" in play.lines
+    play.wait(10_000)
+    assert play.group.state is GroupState.EMPTY
+
+
 def test_a_reloaded_group_that_is_too_large_rebalances_at_once() -> None:
     play = stable("a", "b", "c")
     play.group.settings = GroupSettings(max_size=2)
