@@ -7,9 +7,27 @@ import typer
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 30.0
 
+
+def _note_where_from(context: typer.Context, value: str) -> str:
+    """A profile has brokers too: those of the command line itself go over them, also where they equal the default."""
+    source = context.get_parameter_source("bootstrap")
+    if source is not None and source.name == "COMMANDLINE":
+        from kbroker.cli.profiles import keep_bootstrap
+
+        keep_bootstrap()
+    return value
+
+
 Bootstrap = Annotated[
     str,
-    typer.Option("--bootstrap", "-b", envvar="KBROKER_BOOTSTRAP", metavar="HOST:PORT,…", help="Brokers to ask first."),
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="KBROKER_BOOTSTRAP",
+        metavar="HOST:PORT,…",
+        help="Brokers to ask first.",
+        callback=_note_where_from,
+    ),
 ]
 OutputFormat = Literal["table", "json", "yaml"]
 Format = Annotated[OutputFormat, typer.Option("--format", help="How to print.")]

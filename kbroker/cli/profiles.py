@@ -27,20 +27,22 @@ from typing import Any
 import typer
 
 from kbroker.cli import command_in
-from kbroker.cli.options import DEFAULT_BOOTSTRAP
 
-SECRETS = ("password", "jaas")
+SECRETS = ("password", "jaas", "keystore.key", "keystore_key", "certificates", "certificate.chain", "token")
 """What the names of settings contain that are secret."""
 
 WITHOUT_CLIENTS = ("dev", "start", "zookeeper", "jvm", "log")
 """Commands that reach no cluster."""
 
 _chosen: dict[str, str] = {}
+_on_the_line: set[str] = set()
+"""What the command line itself says, in the words of its own options."""
 
 
 def take_settings(words: Sequence[str]) -> list[str]:
     """Take `--profile NAME` and `-X KEY=VALUE` out of a command line, and let them hold; returns the other words."""
     _chosen.clear()
+    _on_the_line.clear()
     if command_in(words) in WITHOUT_CLIENTS:
         return list(words)
     rest: list[str] = []
@@ -80,9 +82,14 @@ def client_settings() -> dict[str, str]:
     return {key: value for key, value in _chosen.items() if key not in ("bootstrap", "bootstrap.servers")}
 
 
+def keep_bootstrap() -> None:
+    """The command line names its brokers: no profile goes over them, whatever they are."""
+    _on_the_line.add("bootstrap")
+
+
 def chosen_bootstrap(given: str) -> str:
-    """Return the brokers to ask: as given on the command line, else those of the profile."""
-    if given not in (DEFAULT_BOOTSTRAP, os.environ.get("KBROKER_BOOTSTRAP")):
+    """Return the brokers to ask: those that the command line names, else those of the profile, else as given."""
+    if "bootstrap" in _on_the_line:
         return given
     return _chosen.get("bootstrap") or _chosen.get("bootstrap.servers") or given
 

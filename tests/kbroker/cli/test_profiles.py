@@ -1,11 +1,13 @@
 """How the command line reaches a cluster: profiles, and settings over them."""
 
+from dataclasses import Field, fields
 from pathlib import Path
 
 import pytest
 import typer
 
 from kbroker.cli.profiles import chosen_bootstrap, client_settings, profiles_file, take_settings
+from kbroker.client.security import Security
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import kbroker, succeed
 
@@ -45,9 +47,42 @@ def test_a_profile_is_taken_from_anywhere_on_the_line_and_settings_go_over_it(fi
         "ssl.cafile": "a=b",
     }
     assert chosen_bootstrap("127.0.0.1:9092") == "b1:9093,b2:9093"
-    assert chosen_bootstrap("given:1") == "given:1"
     assert take_settings(["topic", "list"]) == ["topic", "list"]
     assert client_settings() == {}
+
+
+@pytest.mark.parametrize("words", [["-b", "127.0.0.1:1"], ["-b127.0.0.1:1"], ["--bootstrap=127.0.0.1:1"]])
+@pytest.mark.parametrize("named", ["in the environment too", "the default", "nowhere else"])
+def test_brokers_on_the_command_line_are_asked_whatever_the_profile_says(
+    file: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], named: str
+) -> None:
+    asked: list[str] = []
+
+    class Asked(Exception):
+        """The command has come as far as asking."""
+
+    def admin(bootstrap: str, **options: object) -> None:
+        asked.append(bootstrap)
+        raise Asked
+
+    monkeypatch.setattr("kbroker.cli.admin.Admin", admin)
+    monkeypatch.setenv("KBROKER_PROFILE", "test")
+    address = "127.0.0.1:9092" if named == "the default" else "127.0.0.1:1"
+    if named == "in the environment too":
+        monkeypatch.setenv("KBROKER_BOOTSTRAP", address)
+    for line in ([word.replace("127.0.0.1:1", address) for word in words], []):
+        with pytest.raises(Asked):
+            kbroker("topic", "list", *line)
+    assert asked == [address, "b1:9093,b2:9093"]
+
+
+@pytest.mark.parametrize("known", [each for each in fields(Security) if not each.repr], ids=lambda one: one.name)
+def test_no_secret_may_stand_in_a_profile_that_others_can_read(tmp_path: Path, known: "Field[object]") -> None:
+    own = tmp_path / "own.toml"
+    own.write_text(f'{known.name.replace("_", ".")} = "x"\n')
+    own.chmod(0o644)
+    with pytest.raises(typer.BadParameter, match="chmod 600"):
+        take_settings(["topic", "list", "--profile", str(own)])
 
 
 def test_a_profile_may_be_called_like_a_command(file: Path) -> None:
