@@ -200,7 +200,7 @@ def _screen(output_format: Any) -> Iterator[Show]:
 
     def show(brokers: list[dict[str, Any]], topics: list[dict[str, Any]]) -> None:
         if output_format != "table":
-            print_object({"brokers": brokers, "topics": topics}, output_format)
+            print_object({"brokers": brokers, "topics": topics}, output_format, one_of_many=True)
             return
         print_rows(brokers, BROKER_COLUMNS, "table")
         typer.echo("")

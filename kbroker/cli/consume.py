@@ -1,7 +1,6 @@
 """`kbroker topic consume`: records to standard output, with kcat's habits, or as rows of a file."""
 
 import contextlib
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -151,14 +150,13 @@ def topic_names(texts: Sequence[str], bootstrap: str) -> list[str]:
         return list(dict.fromkeys(texts))
     from kbroker.cli.admin import with_admin
     from kbroker.cli.errors import CommandFailed
+    from kbroker.cli.record_filter import compiled
 
     known = with_admin(bootstrap, lambda admin: admin.list_topics())
     found = [text for text in texts if not text.startswith("^")]
     for pattern in patterns:
-        try:
-            found += [name for name in known if re.match(pattern, name)]
-        except re.error as error:
-            raise typer.BadParameter(f"{pattern!r} is no regular expression: {error}", param_hint="TOPIC") from None
+        expression = compiled(pattern, "TOPIC")
+        found += [name for name in known if expression.match(name)]
     if not found:
         raise CommandFailed(f"no topic matches {' or '.join(patterns)}")
     return list(dict.fromkeys(found))

@@ -48,7 +48,8 @@ def lag(
                 _add_rates(rows, before, now)
             if watch is not None and looks and output_format == "table":
                 typer.echo("")
-            print_rows(rows, COLUMNS if watch is None else WATCH_COLUMNS, output_format, empty="no committed offsets")
+            columns = COLUMNS if watch is None else WATCH_COLUMNS
+            print_rows(rows, columns, output_format, empty="no committed offsets", one_of_many=watch is not None)
             looks += 1
             if watch is None or looks == count:
                 return

@@ -8,6 +8,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
+from unicodedata import category
 
 from kbroker.cli.options import OutputFormat
 
@@ -15,25 +16,43 @@ Row = Mapping[str, Any]
 """Column name (snake_case) to value: text, number, bool, None, a list of these, or names and values once more."""
 
 
-def print_rows(rows: Sequence[Row], columns: Sequence[str], output_format: OutputFormat, empty: str = "") -> None:
-    """Print rows; `empty` is what a table says (on stderr) when there are none."""
+def print_rows(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    output_format: OutputFormat,
+    empty: str = "",
+    *,
+    one_of_many: bool = False,
+) -> None:
+    """Print rows; `empty` is what a table says (on stderr) when there are none; `one_of_many`: as for an object."""
     if output_format == "table":
         if rows:
             _print_table(rows, columns)
         elif empty:
             print(empty, file=sys.stderr)
     else:
-        print_object([dict(row) for row in rows], output_format)
+        print_object([dict(row) for row in rows], output_format, one_of_many=one_of_many)
 
 
-def print_object(value: Any, output_format: OutputFormat) -> None:
-    """Print one JSON or YAML document."""
+def print_object(value: Any, output_format: OutputFormat, *, one_of_many: bool = False) -> None:
+    """Print one JSON or YAML document; where more follow, a YAML one says where it begins."""
     if output_format == "json":
-        print(json.dumps(value, indent=2, ensure_ascii=False))
+        print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
     else:
         import yaml
 
-        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True)
+        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=one_of_many)
+        sys.stdout.flush()
+
+
+def printable(text: str) -> str:
+    """Text for a terminal: what would steer it, or begin a line, is written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() or category(each) == "Zs" else each.encode("unicode_escape").decode()
+        for each in text
+    )
 
 
 def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
@@ -84,12 +103,12 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Mapping):
-        return " ".join(f"{name}={_inner(item)}" for name, item in value.items())
+        return " ".join(f"{printable(str(name))}={_inner(item)}" for name, item in value.items())
     if isinstance(value, list | tuple | set) and any(isinstance(item, Mapping) for item in value):
         return " ".join(_inner(item) for item in value)
     if isinstance(value, list | tuple | set):
         return ",".join(_text(item) for item in value) or "-"
-    return str(value)
+    return printable(str(value))
 
 
 def _inner(value: Any) -> str:

@@ -1,11 +1,11 @@
 """Which records `topic consume` shows: `--key`, `--grep`, `--header`; all that are given must hold.
 
-A filter looks at bytes as they are, so that it works with any encoding; the partition of a key is not guessed, since
-clients place keys by hashes of their own.
+A pattern is RE2's, which takes time in proportion to the value, whatever the pattern. A value is looked at as UTF-8,
+so that classes and letters without case mean characters; one that is no UTF-8 byte by byte, if the pattern is ASCII.
+The partition of a key is not guessed, since clients place keys by hashes of their own.
 """
 
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,8 @@ class RecordFilter:
     """None and () let everything through."""
 
     key: bytes | None = None
-    grep: re.Pattern[bytes] | None = None
+    grep: Callable[[bytes], bool] | None = None
+    """Whether a value has what is looked for."""
     headers: tuple[tuple[str, bytes | None], ...] = ()
     """(name, value); a value of None means any."""
 
@@ -29,7 +30,7 @@ class RecordFilter:
         """Whether a record is wanted."""
         if self.key is not None and key != self.key:
             return False
-        if self.grep is not None and (value is None or self.grep.search(value) is None):
+        if self.grep is not None and (value is None or not self.grep(value)):
             return False
         return all(
             any(name == wanted and (text is None or value == text) for name, value in headers)
@@ -60,11 +61,43 @@ def parse_filter(key: str | None, grep: str | None, headers: Sequence[str] | Non
     """Read the options; None when none is given, a usage error for one that is wrong."""
     if key is None and grep is None and not headers:
         return None
+    found = None if grep is None else _search_of(grep)
+    return RecordFilter(None if key is None else key.encode(), found, tuple(_header(text) for text in headers or ()))
+
+
+def compiled(expression: str | bytes, option: str, encoding: str = "UTF8") -> Any:
+    """Return RE2's pattern; a usage error for what is none."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.encoding = getattr(re2.Options.Encoding, encoding)
     try:
-        pattern = None if grep is None else re.compile(grep.encode())
-    except re.error as error:
-        raise typer.BadParameter(f"{grep!r} is no regular expression: {error}", param_hint="--grep") from None
-    return RecordFilter(None if key is None else key.encode(), pattern, tuple(_header(text) for text in headers or ()))
+        return re2.compile(expression, options)
+    except re2.error as error:
+        reason = error.args[0] if error.args else error
+        text = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else reason
+        raise typer.BadParameter(f"{expression!r} is no regular expression: {text}", param_hint=option) from None
+
+
+def _search_of(expression: str) -> Callable[[bytes], bool]:
+    in_text = compiled(expression, "--grep")
+    in_bytes = compiled(expression.encode(), "--grep", "LATIN1") if expression.isascii() else None
+
+    def found(value: bytes) -> bool:
+        if in_text.search(value) is not None:
+            return True
+        return in_bytes is not None and not _is_text(value) and in_bytes.search(value) is not None
+
+    return found
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _header(text: str) -> tuple[str, bytes | None]:

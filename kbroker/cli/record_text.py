@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from kbroker.cli.output import printable
 from kbroker.client.record_objects import as_object, readable
 
 if TYPE_CHECKING:
@@ -36,14 +37,22 @@ def table_lines(records: "Iterable[Record]") -> bytes:
     """Lines under the heading TABLE_COLUMNS."""
     lines = []
     for record in records:
-        moment = datetime.fromtimestamp(record.timestamp / 1000, UTC).isoformat(timespec="milliseconds")
         key, value = (_cell(readable(part)) for part in (record.key, record.value))
-        lines.append(TABLE_LINE.format(record.partition, record.offset, moment.replace("+00:00", "Z"), key, value))
+        lines.append(TABLE_LINE.format(record.partition, record.offset, _moment(record.timestamp), key, value))
     return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _moment(timestamp_ms: int) -> str:
+    """As ISO 8601 has it; a producer may say any number, which is shown where it is no such moment."""
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "-"
     text = value if isinstance(value, str) else json.dumps(value)
-    return text.replace("\n", "\\n")
+    return printable(text)

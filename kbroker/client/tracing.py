@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from kbroker.client.accumulator import OnDelivery
     from kbroker.client.delivery import Delivery
 
+HEADERS = ("traceparent", "tracestate")
+"""Of W3C Trace Context; those of another sender go when a record is sent on."""
+LONGEST_HEADER = 512
+"""Bytes that are looked at, as many as the specification asks for."""
 Append = Callable[..., "Delivery | None"]
 MOST_LINKS = 128
 """Of a span: what OpenTelemetry's SDK keeps unless it is told otherwise."""
@@ -65,8 +69,12 @@ class Sending:
         carrier: dict[str, str] = {}
         self._propagator.inject(carrier, self._trace.set_span_in_context(span))
         own = [(name, text.encode()) for name, text in carrier.items()]
-        traced = [*(each for each in headers if each[0] not in carrier), *own]
-        delivery = self._append(topic, value, key, partition, timestamp_ms, traced, on_delivery)
+        traced = [*(each for each in headers if each[0] not in HEADERS), *own]
+        try:
+            delivery = self._append(topic, value, key, partition, timestamp_ms, traced, on_delivery)
+        except BaseException as error:
+            self._end_failed(span, error)
+            raise
         if delivery is not None:
             delivery.add_done_callback(lambda done: self._end(span, done))
         return delivery
@@ -78,9 +86,13 @@ class Sending:
             span.set_attribute("messaging.destination.partition.id", str(written.partition))
             if written.offset >= 0:
                 span.set_attribute("messaging.kafka.offset", written.offset)
+            span.end()
         else:
-            span.record_exception(error)
-            span.set_status(self._trace.StatusCode.ERROR, str(error))
+            self._end_failed(span, error)
+
+    def _end_failed(self, span: Any, error: BaseException) -> None:
+        span.record_exception(error)
+        span.set_status(self._trace.StatusCode.ERROR, str(error))
         span.end()
 
 
@@ -127,7 +139,7 @@ def context_of(record: Record) -> Any:
     carrier = {
         name: bytes(value).decode("ascii", "replace")
         for name, value in record.headers
-        if name in ("traceparent", "tracestate") and value is not None
+        if name in HEADERS and value is not None and len(value) <= LONGEST_HEADER
     }
     return TraceContextTextMapPropagator().extract(carrier, Context())
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 import yaml
 
-from kbroker.cli.output import print_rows
+from kbroker.cli.output import print_object, print_rows
 
 ROWS = [
     {"topic": "flights", "partitions": 12, "internal": False, "replicas": [1, 2], "leader": None},
@@ -48,6 +48,18 @@ def test_json_and_yaml_hold_the_values_as_they_are(capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out) == ROWS
     print_rows(ROWS, COLUMNS, "yaml")
     assert yaml.safe_load(capsys.readouterr().out) == ROWS
+
+
+def test_documents_that_follow_each_other_are_read_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        print_rows(ROWS, COLUMNS, "yaml", one_of_many=True)
+        print_object({"a": 1}, "yaml", one_of_many=True)
+    assert list(yaml.safe_load_all(capsys.readouterr().out)) == [ROWS, {"a": 1}] * 2
+
+
+def test_names_in_a_table_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    print_rows([{"topic": "\x1b]0;x\x07", "replicas": ["a\nb"]}], ("topic", "replicas"), "table")
+    assert capsys.readouterr().out.splitlines()[1].split() == ["\\x1b]0;x\\x07", "a\\nb"]
 
 
 def test_an_empty_table_says_so_on_stderr_and_empty_json_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:

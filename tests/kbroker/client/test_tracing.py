@@ -94,6 +94,31 @@ def test_a_record_that_is_given_up_ends_its_span_with_the_error(spans: Any) -> N
     assert span.events[0].name == "exception"
 
 
+def test_a_record_that_cannot_be_sent_ends_its_span_with_the_error(spans: Any) -> None:
+    def too_large(*record: Any) -> Delivery:
+        raise ValueError("too large")
+
+    with pytest.raises(ValueError, match="too large"):
+        Sending(too_large, "me")("t", b"v", None, None, None, (), None)
+    (span,) = spans()
+    assert span.status.status_code is trace.StatusCode.ERROR
+    assert span.events[0].name == "exception"
+
+
+def test_a_record_that_is_sent_on_carries_no_state_of_its_former_sender(spans: Any) -> None:
+    sent: list[Any] = []
+    headers = (("traceparent", b"old"), ("tracestate", b"old=1"), ("mine", b"x"))
+    Sending(lambda *record: sent.append(record[5]), "me")("t", b"v", None, None, None, headers, None)
+    assert [name for name, _ in sent[0]] == ["mine", "traceparent"]
+
+
+def test_a_state_that_is_too_long_is_not_read(spans: Any) -> None:
+    parent = ("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    for state, entries in ((b"a=1", 1), (b"a=1," + b" " * 512 + b"b=2", 0)):
+        context = context_of(Record(0, 0, 0, None, b"", (parent, ("tracestate", state)), "t", 0))
+        assert len(trace.get_current_span(context).get_span_context().trace_state) == entries
+
+
 def test_a_record_without_room_is_no_span(spans: Any) -> None:
     assert Sending(lambda *record: None, "me")("t", b"v", None, None, None, (), None) is None
     assert spans() == ()
