@@ -46,6 +46,8 @@ def page(
     from kbroker.page.options import PageOptions, is_loopback
 
     token = os.environ.get(TOKEN_VARIABLE) if token_file is None else token_file.read_text().strip()
+    if token_file is not None and not token:
+        raise CommandFailed(f"{token_file} is empty: it holds the token of the login")
     is_new = not token and not is_loopback(host)
     options = PageOptions(
         chosen_bootstrap(bootstrap),

@@ -21,6 +21,7 @@ import re2
 from kbroker.protocol.records.record import Record
 
 LONGEST = 2_000
+MOST_CALLS = 20
 DEEPEST = 40
 Evaluate = Callable[[Mapping[str, Any]], Any]
 NAMES = ("key", "value", "headers", "partition", "offset", "timestamp")
@@ -58,6 +59,8 @@ def compile_expression(text: str) -> Callable[[Record], bool]:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         raise WrongExpression(f"{text!r} is no expression: {getattr(error, 'msg', error)}") from None
+    if sum(isinstance(node, ast.Call) for node in ast.walk(tree)) > MOST_CALLS:
+        raise WrongExpression(f"an expression has at most {MOST_CALLS} calls")
     evaluate = _compiled(tree.body, DEEPEST)
 
     def matches(record: Record) -> bool:
@@ -100,13 +103,20 @@ def _compiled(node: ast.expr, depth: int) -> Evaluate:
         raise WrongExpression("the expression is nested too deeply")
     compile_node = _NODES.get(type(node))
     if compile_node is None:
-        raise WrongExpression(f"{ast.unparse(node)!r} has no place in an expression")
+        raise WrongExpression(f"{_written(node)} has no place in an expression")
     return compile_node(node, depth - 1)
+
+
+def _written(node: ast.expr) -> str:
+    try:
+        return repr(ast.unparse(node))
+    except RecursionError:
+        return "what is nested so deeply"
 
 
 def _constant(node: ast.Constant, depth: int) -> Evaluate:
     if not isinstance(node.value, str | int | float | None):
-        raise WrongExpression(f"{ast.unparse(node)!r} has no place in an expression")
+        raise WrongExpression(f"{_written(node)} has no place in an expression")
     return lambda fields: node.value
 
 
@@ -157,11 +167,15 @@ def _unary(node: ast.UnaryOp, depth: int) -> Evaluate:
         return lambda fields: not part(fields)
     if isinstance(node.op, ast.USub):
         return lambda fields: -part(fields)
-    raise WrongExpression(f"{ast.unparse(node)!r} has no place in an expression")
+    raise WrongExpression(f"{_written(node)} has no place in an expression")
 
 
 def _comparison(node: ast.Compare, depth: int) -> Evaluate:
-    parts = [_compiled(part, depth) for part in (node.left, *node.comparators)]
+    sides = (node.left, *node.comparators)
+    parts = [_compiled(part, depth) for part in sides]
+    for how, left, right in zip(node.ops, sides, sides[1:], strict=False):
+        if isinstance(how, ast.Is | ast.IsNot) and not (_is_single(left) or _is_single(right)):
+            raise WrongExpression("is and is not go with null, true and false: compare others with == and !=")
     compare = [COMPARE[type(each)] for each in node.ops]
 
     def evaluate(fields: Mapping[str, Any]) -> bool:
@@ -179,7 +193,7 @@ def _comparison(node: ast.Compare, depth: int) -> Evaluate:
 def _arithmetic(node: ast.BinOp, depth: int) -> Evaluate:
     how = ARITHMETIC.get(type(node.op))
     if how is None:
-        raise WrongExpression(f"{ast.unparse(node)!r}: known are + - * / %")
+        raise WrongExpression(f"{_written(node)}: known are + - * / %")
     left, right = _compiled(node.left, depth), _compiled(node.right, depth)
 
     def evaluate(fields: Mapping[str, Any]) -> Any:
@@ -189,6 +203,13 @@ def _arithmetic(node: ast.BinOp, depth: int) -> Evaluate:
         return how(*values)
 
     return evaluate
+
+
+def _is_single(node: ast.expr) -> bool:
+    """Whether it is null, true or false."""
+    if isinstance(node, ast.Constant):
+        return node.value is None or isinstance(node.value, bool)
+    return isinstance(node, ast.Name) and node.id in CONSTANTS
 
 
 def _list(node: ast.List, depth: int) -> Evaluate:
@@ -204,12 +225,21 @@ def _call(node: ast.Call, depth: int) -> Evaluate:
     if name == "len" and len(parts) == 1 and not node.keywords:
         return lambda fields: len(parts[0](fields))
     if name == "matches" and len(parts) == 2 and isinstance(node.args[1], ast.Constant) and not node.keywords:
+        wanted = str(node.args[1].value)
+        if any(ord(char) < 32 for char in wanted):
+            raise WrongExpression('a pattern with a backslash is one of its own: write r"\\bword" and not "\\bword"')
         try:
-            pattern = re2.compile(str(node.args[1].value))
+            pattern = re2.compile(wanted, _quiet())
         except re2.error as error:
             raise WrongExpression(f"{node.args[1].value!r} is no pattern: {error}") from None
         return lambda fields: pattern.search(_text(parts[0](fields))) is not None
-    raise WrongExpression(f'{ast.unparse(node)!r}: known are lower(x), len(x) and matches(x, "pattern")')
+    raise WrongExpression(f'{_written(node)}: known are lower(x), len(x) and matches(x, "pattern")')
+
+
+def _quiet() -> re2.Options:
+    options = re2.Options()
+    options.log_errors = False
+    return options
 
 
 def _text(value: Any) -> str:

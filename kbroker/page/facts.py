@@ -28,25 +28,37 @@ AT_ONCE = 16
 
 
 class Remembered(Generic[T]):
-    """An answer that is kept for a while; who asks meanwhile waits for the same one."""
+    """An answer, or a failure, that is kept for a while; who asks meanwhile waits for the same one."""
 
     def __init__(self, ask: Callable[[], Awaitable[T]], seconds: float) -> None:
         self._ask = ask
         self._seconds = seconds
-        self._lock = asyncio.Lock()
-        self._known: tuple[float, T] | None = None
+        self._asked: asyncio.Future[T] | None = None
+        self._answered_at = 0.0
 
     async def get(self) -> T:
-        """Return the answer."""
-        async with self._lock:
-            if self._known is None or time.monotonic() >= self._known[0] + self._seconds:
-                self._known = None
-                self._known = time.monotonic(), await self._ask()
-            return self._known[1]
+        """Return the answer; who no longer waits for it does not end the question."""
+        if self._asked is None or self._is_old(self._asked):
+            self._asked = asyncio.ensure_future(self._ask())
+            self._asked.add_done_callback(self._note)
+        return await asyncio.shield(self._asked)
 
     def forget(self) -> None:
         """Ask anew the next time: something was changed."""
-        self._known = None
+        self._asked = None
+
+    def _is_old(self, asked: asyncio.Future[T]) -> bool:
+        if not asked.done():
+            return False
+        is_failure = asked.cancelled() or asked.exception() is not None
+        seconds = min(self._seconds, SHORT_S) if is_failure else self._seconds
+        return asked.cancelled() or time.monotonic() >= self._answered_at + seconds
+
+    def _note(self, asked: asyncio.Future[T]) -> None:
+        if asked is self._asked:
+            self._answered_at = time.monotonic()
+        if not asked.cancelled():
+            asked.exception()  # it was seen, also where nobody waits any more
 
 
 @dataclass(frozen=True, slots=True)

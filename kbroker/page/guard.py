@@ -24,7 +24,8 @@ from kbroker.page.options import PageOptions, is_loopback
 COOKIE = "kbroker_page"
 FIELD = "csrf_token"
 MAX_FORM_BYTES = 2 << 20
-WITHOUT_LOGIN = ("/login", "/static/")
+MAX_LOGIN_BYTES = 4 << 10
+MAX_FIELDS = 200
 HEADERS = {
     "content-security-policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -100,7 +101,7 @@ class Guard:
         headers = Headers(scope=scope)
         if is_loopback(self._options.host) and not is_loopback(_host_name(headers.get("host", ""))):
             return PlainTextResponse("this page is for its own machine only", 421)
-        if self._options.token is None or scope["path"].startswith(WITHOUT_LOGIN):
+        if self._options.token is None or not needs_login(scope["path"]):
             return None
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
@@ -115,15 +116,15 @@ class Guard:
     async def _take_form(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a form, hold it against its origin and its token, and hand it on."""
         headers = Headers(scope=scope)
-        body = await _body(receive)
-        if body is None:
+        body = await _body(receive, MAX_LOGIN_BYTES if scope["path"] == "/login" else MAX_FORM_BYTES)
+        fields = None if body is None else _fields(body)
+        if fields is None:
             await PlainTextResponse("the form is too large", 413)(scope, receive, send)
             return
         origin = headers.get("origin") or headers.get("referer", "")
-        fields = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True)
         is_urlencoded = headers.get("content-type", "").startswith("application/x-www-form-urlencoded")
         token = fields.get(FIELD, [""])[0]
-        is_ours = urlsplit(origin).netloc == headers.get("host", "") != ""
+        is_ours = _netloc(origin) == headers.get("host", "") != ""
         expected = str(scope["state"]["csrf_token"])
         if not (is_urlencoded and is_ours and hmac.compare_digest(token.encode(), expected.encode())):
             text = "the form is not of this page, or older than its start: load the page again"
@@ -133,7 +134,12 @@ class Guard:
         await self._app(scope, receive, send)
 
 
-async def _body(receive: Receive) -> bytes | None:
+def needs_login(path: str) -> bool:
+    """Whether a path is shown only to those who are logged in, where there is a login."""
+    return path != "/login" and not path.startswith("/static/")
+
+
+async def _body(receive: Receive, most: int) -> bytes | None:
     """Return a request's body; None when it is too large."""
     pieces: list[bytes] = []
     size = 0
@@ -143,7 +149,7 @@ async def _body(receive: Receive) -> bytes | None:
             return None
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
-        if size > MAX_FORM_BYTES:
+        if size > most:
             return None
         if not message.get("more_body"):
             return b"".join(pieces)
@@ -156,6 +162,22 @@ def _cookie(scope: Scope, name: str) -> str | None:
         if found is not None:
             return found
     return None
+
+
+def _fields(body: bytes) -> dict[str, list[str]] | None:
+    """Return a form's fields; None where there are too many."""
+    try:
+        return parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        return None
+
+
+def _netloc(address: str) -> str:
+    """Return the host and port of an address."""
+    try:
+        return urlsplit(address).netloc
+    except ValueError:
+        return ""
 
 
 def _host_name(host: str) -> str:

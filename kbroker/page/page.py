@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from kbroker.client.admin import Admin
 from kbroker.page.facts import Facts
-from kbroker.page.guard import FIELD, form_token
+from kbroker.page.guard import FIELD, form_token, needs_login
 from kbroker.page.options import PageOptions
 
 VIEWS = (
@@ -46,7 +46,8 @@ class Page:
     """Clients that are being closed."""
 
     def show(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
-        """Render a view."""
+        """Render a view; who has not logged in is not told of the cluster."""
+        is_known = self.options.token is None or needs_login(request.scope["path"])
         text = self.templates.get_template(template).render(
             values,
             views=VIEWS,
@@ -54,7 +55,7 @@ class Page:
             is_form=request.method == "POST",
             query_now=request.query_params.multi_items(),
             asked=dict(request.query_params),
-            bootstrap=self.options.bootstrap,
+            bootstrap=self.options.bootstrap if is_known else "",
             writes=self.options.allow_writes,
             csrf_field=FIELD,
             csrf_token=form_token(request),

@@ -13,6 +13,8 @@ from kbroker.protocol.records.record import Record
 
 GROUP_RECORDS = 20_000
 GROUP_BYTES = 16 << 20
+MOST_MS = ((1 << 63) - 1) // 1000
+"""The file counts microseconds in 64 bits."""
 
 
 class ParquetWriter:
@@ -27,7 +29,7 @@ class ParquetWriter:
     def write(self, records: Sequence[Record]) -> bytes:
         """Take records; returns what is ready to be sent."""
         self._waiting += records
-        self._bytes += sum(len(record.value or b"") + len(record.key or b"") for record in records)
+        self._bytes += sum(map(_size, records))
         if len(self._waiting) >= GROUP_RECORDS or self._bytes >= GROUP_BYTES:
             self._write_group()
         return self._stream.take()
@@ -47,12 +49,17 @@ class ParquetWriter:
             "topic": [record.topic for record in records],
             "partition": [record.partition for record in records],
             "offset": [record.offset for record in records],
-            "timestamp": [record.timestamp * 1000 for record in records],
+            "timestamp": [max(-MOST_MS, min(record.timestamp, MOST_MS)) * 1000 for record in records],
             "timestampType": [record.timestamp_type for record in records],
             "headers": [[{"key": name, "value": value} for name, value in record.headers] for record in records],
         }
         arrays = [pa.array(columns[each.name], each.type) for each in SCHEMA_WITH_HEADERS]
         self._writer.write_table(pa.Table.from_arrays(arrays, schema=SCHEMA_WITH_HEADERS))
+
+
+def _size(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers)
+    return len(record.value or b"") + len(record.key or b"") + headers
 
 
 class _Drained(io.RawIOBase):

@@ -15,9 +15,12 @@ from kbroker.protocol.records.record import Record
 LONGEST_PREVIEW = 240
 LONGEST_SHOWN = 32 << 10
 """Bytes of a key or a value that are shown; a download has all."""
+LONGEST_WRITTEN = 4 * LONGEST_SHOWN
+"""Characters that JSON may become with its line breaks."""
 HEX_WIDTH = 16
 FORMATS = ("auto", "json", "text", "hex")
 CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,18 @@ def content_of(data: bytes | None, form: str) -> Content:
 
 
 def _pretty(data: bytes) -> str | None:
-    """Return JSON objects and lists with line breaks, other JSON as it stands; None where it is none."""
+    """Return JSON with line breaks; None where it is none, or where nesting makes far more of it than it is."""
+    pieces: list[str] = []
+    size = 0
     try:
-        value = json.loads(data)
-        return json.dumps(value, indent=2, ensure_ascii=False)
+        for piece in _ENCODER.iterencode(json.loads(data)):
+            pieces.append(piece)
+            size += len(piece)
+            if size > LONGEST_WRITTEN:
+                return None
     except (ValueError, RecursionError):
         return None
+    return "".join(pieces)
 
 
 def _text(data: bytes, *, is_whole: bool, insist: bool) -> str | None:

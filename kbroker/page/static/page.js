@@ -4,23 +4,62 @@
 const main = document.getElementById("main");
 
 // --- keeping fresh: the view is asked for again while it is looked at, unless somebody is at work in it ---
+function isRestingFilter(field) {
+  return field.matches("form[data-live] [data-slash]") && field.value === field.defaultValue;
+}
+
 function isBusy() {
   const active = document.activeElement;
-  const typing = active && main.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName);
+  const typing = active && main.contains(active) && /^(INPUT|TEXTAREA|SELECT)$/.test(active.tagName) && !isRestingFilter(active);
   return document.hidden || typing || main.querySelector("details[open]") || String(getSelection()) !== "";
 }
 
+const MOST_WAITED_MS = 30_000;
+let asking = false;
+let freshAt = new Date();
+
 async function refresh() {
-  if (isBusy()) return;
+  if (asking || isBusy()) return;
+  asking = true;
   try {
-    const answer = await fetch(location.href, { headers: { accept: "text/html" } });
-    if (!answer.ok || answer.redirected || isBusy()) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("main");
-    if (!fresh) return;
-    const places = [...main.querySelectorAll(".scroll, .map-scroll")].map((each) => each.scrollLeft);
-    main.replaceChildren(...fresh.childNodes);
-    main.querySelectorAll(".scroll, .map-scroll").forEach((each, index) => { each.scrollLeft = places[index] || 0; });
-  } catch { /* the next round asks again */ }
+    const answer = await fetch(location.href, { headers: { accept: "text/html" }, signal: AbortSignal.timeout(MOST_WAITED_MS) });
+    const text = await answer.text();
+    if (answer.redirected) return tellStale("log in again");
+    if (!answer.ok) return tellStale(`the page answers ${answer.status}`);
+    if (isBusy()) return;
+    const fresh = new DOMParser().parseFromString(text, "text/html").getElementById("main");
+    if (fresh) show(fresh);
+  } catch {
+    tellStale("no connection to the page");
+  } finally {
+    asking = false;
+  }
+}
+
+function show(fresh) {
+  const places = [...main.querySelectorAll(".scroll, .map-scroll")].map((each) => each.scrollLeft);
+  const field = main.contains(document.activeElement) && isRestingFilter(document.activeElement) ? document.activeElement : null;
+  const selected = field && [field.selectionStart, field.selectionEnd];
+  main.replaceChildren(...fresh.childNodes);
+  main.querySelectorAll(".scroll, .map-scroll").forEach((each, index) => { each.scrollLeft = places[index] || 0; });
+  const again = field && main.querySelector("form[data-live] [data-slash]");
+  if (again) {
+    again.focus({ preventScroll: true });
+    again.setSelectionRange(...selected);
+  }
+  freshAt = new Date();
+}
+
+function tellStale(why) {
+  let line = main.querySelector("[data-stale]");
+  if (!line) {
+    line = document.createElement("p");
+    line.className = "notice";
+    line.dataset.stale = "";
+    line.setAttribute("role", "status");
+    main.prepend(line);
+  }
+  line.textContent = `Not fresh since ${freshAt.toISOString().slice(11, 19)} UTC: ${why}`;
 }
 
 const seconds = Number(main.dataset.refresh || 0);

@@ -76,3 +76,9 @@ def test_where_to_listen_is_a_host_and_a_port(text: str, expected: Any) -> None:
 @pytest.mark.parametrize("text", ["", "host:", ":80", "a:b", "a:99999"])
 def test_what_is_no_address_is_wrong_usage(text: str) -> None:
     assert kbroker("page", "--listen", text).returncode == 2
+
+
+def test_a_token_file_that_is_empty_is_not_a_page_without_login(served: list[PageOptions], tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    assert "is empty" in fail("page", "--listen", "127.0.0.1:0", "--token-file", str(tmp_path / "token"))
+    assert not served

@@ -39,3 +39,9 @@ async def test_a_page_that_is_for_reading_changes_nothing(path: str) -> None:
 def test_what_changes_something_is_no_view() -> None:
     """A view is asked for by GET: whatever it does, a link on another site can have it done."""
     assert not {view for _, view in ROUTES} & {view for _, view in FORMS}
+
+
+async def test_trying_again_leads_to_the_same_view_and_not_to_another_site() -> None:
+    async with visiting("127.0.0.1:1", settings={"request.timeout.ms": "300"}) as visitor:
+        assert 'href="?id=x%26y"' in (await visitor.get("/group?id=x%26y")).text
+        assert 'href="//' not in (await visitor.get("//evil.example/login")).text

@@ -200,3 +200,19 @@ def test_keys_lead_to_views_and_to_the_filter(browser: Any, page: str) -> None:
     until(browser, is_led)
     find(browser, "main").send_keys("/")
     until(browser, lambda driver: driver.switch_to.active_element.get_attribute("type") == "search")
+
+
+def test_a_view_that_is_no_longer_fresh_says_so_until_it_is_again(browser: Any, page: str) -> None:
+    browser.get(page)
+    browser.execute_script("window.real = fetch; window.fetch = () => Promise.reject(new Error('gone')); refresh()")
+    until(browser, lambda driver: "Not fresh since" in find(driver, "[data-stale]").text)
+    twice = "asked = 0; window.fetch = () => { asked += 1; return real(location.href); }; refresh(); refresh();"
+    until(browser, lambda driver: driver.execute_script(f"let {twice} return asked") == 1)
+    until(browser, lambda driver: not driver.find_elements("css selector", "[data-stale]"))
+
+
+def test_a_filtered_list_is_kept_fresh_while_its_filter_has_the_focus(browser: Any, page: str) -> None:
+    browser.get(f"{page}/groups?q=no-such")
+    browser.execute_script("document.querySelector('#main h1').textContent = 'old'; refresh()")
+    until(browser, lambda driver: find(driver, "h1").text == "Groups")
+    assert browser.switch_to.active_element.get_attribute("name") == "q"

@@ -96,3 +96,32 @@ def test_attributes_are_fields_and_never_pythons() -> None:
 
 def test_texts_are_not_multiplied() -> None:
     assert not is_meant('len("aaaaaaaaaa" * 999999999) > 0')
+
+
+@pytest.mark.parametrize("text", ["lambda:" + "-" * 1900 + "1", "{" + "-" * 900 + "1}"])
+def test_what_is_nested_without_end_is_wrong_and_no_more(text: str) -> None:
+    with pytest.raises(WrongExpression):
+        compile_expression(text)
+
+
+@pytest.mark.parametrize("text", ["value.n is 1000", "value is key", "5 is not value"])
+def test_only_null_true_and_false_are_the_same_thing(text: str) -> None:
+    with pytest.raises(WrongExpression, match="=="):
+        compile_expression(text)
+
+
+def test_null_true_and_false_are_compared_by_is() -> None:
+    record = Record(0, 0, 0, None, b'{"yes": true}', (), "t", 0)
+    for text in ("key is null", "value.yes is true", "value.no is None", "value is not null", "null is key"):
+        assert compile_expression(text)(record), text
+
+
+def test_a_pattern_with_a_backspace_for_a_boundary_is_refused() -> None:
+    with pytest.raises(WrongExpression, match="write r"):
+        compile_expression(r'matches(value, "\bfoo\b")')
+    assert compile_expression(r'matches(value, r"\bfoo\b")')(Record(0, 0, 0, None, b"a foo", (), "t", 0))
+
+
+def test_calls_are_counted_as_each_may_copy_a_value() -> None:
+    with pytest.raises(WrongExpression, match="calls"):
+        compile_expression("[" + ",".join(["lower(value)"] * 21) + "]")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker.page.guard import HEADERS, MAX_FORM_BYTES
+from kbroker.page.guard import HEADERS, MAX_FIELDS, MAX_FORM_BYTES, MAX_LOGIN_BYTES
 from tests.kbroker.page.visiting import visiting
 
 NOWHERE = "127.0.0.1:1"
@@ -70,3 +70,29 @@ async def test_a_form_counts_only_from_this_page_with_its_visitors_token() -> No
 async def test_a_form_without_end_is_not_read() -> None:
     async with visiting(NOWHERE) as visitor:
         assert (await visitor.post("/login", {"token": "x" * (MAX_FORM_BYTES + 1)})).status == 413
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "//[x"])
+async def test_an_origin_that_is_no_address_is_refused(origin: str) -> None:
+    async with visiting(NOWHERE) as visitor:
+        token = await visitor.token("/login")
+        assert (await visitor.post("/login", {"csrf_token": token}, {"origin": origin})).status == 403
+
+
+async def test_a_form_of_fields_without_number_is_not_read() -> None:
+    async with visiting(NOWHERE) as visitor:
+        fields = {f"a{number}": "" for number in range(MAX_FIELDS)}
+        token = await visitor.token("/login")
+        assert (await visitor.post("/no-such-form", {"csrf_token": token, **fields})).status == 413
+        assert (await visitor.post("/login", {"token": "x" * MAX_LOGIN_BYTES})).status == 413
+
+
+async def test_who_is_not_logged_in_does_not_hear_of_the_cluster() -> None:
+    async with visiting(NOWHERE, called="page.example", host="0.0.0.0", token=TOKEN, allow_writes=True) as visitor:
+        for path in ("/login", "/static/missing"):
+            text = (await visitor.get(path)).text
+            assert NOWHERE not in text, path
+            assert "writes allowed" not in text, path
+        assert (await visitor.get("/loginx")).status == 303
+        seen = await visitor.get(MISSING, {"authorization": f"Bearer {TOKEN}"})
+        assert NOWHERE in seen.text

@@ -28,3 +28,18 @@ def test_records_come_back_from_the_file(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_file_without_records_has_its_columns() -> None:
     table = pyarrow.parquet.read_table(io.BytesIO(ParquetWriter().close()))
     assert (table.num_rows, table.schema.names) == (0, SCHEMA_WITH_HEADERS.names)
+
+
+def test_headers_count_where_a_group_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 1_000)
+    assert ParquetWriter().write([Record(0, 0, 0, None, None, (("h", b"x" * 2_000),), "t", 0)]).count(b"x" * 20)
+
+
+@pytest.mark.parametrize("timestamp", [1 << 62, -(1 << 62)])
+def test_a_time_that_no_file_holds_does_not_break_it_off(timestamp: int) -> None:
+    writer = ParquetWriter()
+    pieces = [writer.write([Record(0, timestamp, 0, None, b"v", (), "t", 0)]), writer.close()]
+    table = pyarrow.parquet.read_table(io.BytesIO(b"".join(pieces)))
+    [kept] = table["timestamp"].cast("int64").to_pylist()
+    assert (kept > 0) == (timestamp > 0)
+    assert abs(kept) > 1 << 62

@@ -70,3 +70,9 @@ def test_a_record_is_written_out_with_its_headers() -> None:
     view = view_of(Record(1, 2, 0, None, b"{}", (("h", b"\x00"), ("n", None))), "auto")
     assert (view.key.form, view.value.form) == ("null", "json")
     assert [(name, content.form) for name, content in view.headers] == [("h", "hex"), ("n", "null")]
+
+
+def test_json_that_grows_when_written_out_is_shown_as_it_stands() -> None:
+    bomb = b"[" * 900 + b",".join([b"1"] * 15_000) + b"]" * 900
+    content = content_of(bomb, "json")
+    assert (content.form, content.full) == ("text", bomb.decode())
