@@ -21,7 +21,7 @@ from kbroker.page import access_views, group_views, message_views, overview_view
 from kbroker.page.facts import Facts, reason
 from kbroker.page.guard import Guard, form_of
 from kbroker.page.options import PageOptions
-from kbroker.page.page import NotAllowed, NotThere, Page, page_of_request
+from kbroker.page.page import NotAllowed, NotThere, Page, TooMany, page_of_request
 from kbroker.page.rendering import FOLDER, environment
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -66,7 +66,9 @@ def build_app(options: PageOptions) -> Starlette:
         Route("/login", login, methods=["GET", "POST"]),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
-    failures = dict.fromkeys((KafkaError, OSError, ConfigurationError, ValueError, NotThere, NotAllowed, 404), _failed)
+    failures = dict.fromkeys(
+        (KafkaError, OSError, ConfigurationError, ValueError, NotThere, NotAllowed, TooMany, 404), _failed
+    )
     return Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -99,6 +101,8 @@ async def _failed(request: Request, error: Exception) -> Response:
     text = reason(error)
     if isinstance(error, NotAllowed):
         status, heading = 403, "Not allowed"
+    elif isinstance(error, TooMany):
+        status, heading = 503, "Too many read"
     elif isinstance(error, KafkaError) and error.code in UNKNOWN:
         status, heading = 404, "There is no such thing"
     elif isinstance(error, NotThere) or getattr(error, "status_code", 0) == 404:

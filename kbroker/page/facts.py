@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -84,6 +85,11 @@ class Disks:
                 sizes[replica.topic] = sizes.get(replica.topic, 0) + replica.size
         return sizes
 
+    def knows_all_of(self, topic: TopicDescription) -> bool:
+        """Whether all brokers with a copy of it have answered."""
+        answered = {directory.broker_id for directory in self.directories}
+        return all(answered.issuperset(partition.replicas) for partition in topic.partitions)
+
     def replicas_of(self, topic: str) -> dict[tuple[int, int], tuple[int, int]]:
         """Return (partition, broker) -> (bytes, records behind its leader)."""
         return {
@@ -142,25 +148,40 @@ class Facts:
         return Disks(tuple(directories), problems)
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset and the end of partitions; without those that no leader answers for."""
+        """Return the first offset and the end of partitions; without those whose leader does not answer."""
         keys = list(partitions)
-        answers = await asyncio.gather(
-            *(asyncio.wait_for(self._offsets(keys, wanted), BROKER_LIMIT_S) for wanted in (EARLIEST, LATEST)),
-            return_exceptions=True,
-        )
-        for answer in answers:
-            if isinstance(answer, OSError | KafkaError):
-                return {}
-            if isinstance(answer, BaseException):
+        described = (await told(self.topics.get())).value or {}
+        topics = [described[name] for name in {key.topic for key in keys} if name in described]
+        leaders = {
+            TopicPartition(topic.name, each.partition): each.leader for topic in topics for each in topic.partitions
+        }
+        per_leader: dict[int | None, list[TopicPartition]] = defaultdict(list)
+        for key in keys:
+            per_leader[leaders.get(key)].append(key)
+        asked = (asyncio.wait_for(self._offsets(some), BROKER_LIMIT_S) for some in per_leader.values())
+        found: dict[TopicPartition, tuple[int, int]] = {}
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, dict):
+                found |= answer
+            elif not isinstance(answer, OSError | KafkaError):
                 raise answer
-        first, last = answers
-        assert isinstance(first, dict)
-        assert isinstance(last, dict)
-        return {key: (first[key], last[key]) for key in keys if key in first and key in last}
+        return found
 
-    async def _offsets(self, keys: list[TopicPartition], wanted: int) -> dict[TopicPartition, int]:
-        found = await self.admin.list_offsets(dict.fromkeys(keys, wanted)) if keys else {}
-        return {key: each.offset for key, each in found.items()}
+    async def _offsets(self, keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
+        first, last = await asyncio.gather(
+            *(self.admin.list_offsets(dict.fromkeys(keys, wanted)) for wanted in (EARLIEST, LATEST))
+        )
+        return {key: (first[key].offset, last[key].offset) for key in keys}
+
+
+def whole_sum(numbers: Iterable[int | None]) -> int | None:
+    """Add numbers up; None where one is not known, as a part of a sum is not the sum."""
+    total = 0
+    for number in numbers:
+        if number is None:
+            return None
+        total += number
+    return total
 
 
 def health_of(partitions: Iterable[PartitionDescription]) -> Health:

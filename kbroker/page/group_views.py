@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kbroker.client.types import GroupDescription, TopicPartition
-from kbroker.page.facts import Told, told
+from kbroker.page.facts import Told, told, whole_sum
 from kbroker.page.guard import form_of
 from kbroker.page.lags import commits_of, lags_of, sums, times_behind
 from kbroker.page.page import NotThere, Page, see_other
@@ -68,12 +69,13 @@ async def preview(page: Page, request: Request) -> Response:
 
 
 async def apply_reset(page: Page, request: Request) -> Response:
-    """Move a group."""
+    """Move a group to the offsets that were shown."""
     form = form_of(request)
     name = form.get("id", "")
-    topics, to = _reset(form)
-    committed = await page.admin.list_group_offsets(name)
-    await page.admin.reset_group_offsets(name, _chosen(topics, committed), to)
+    places = _places(form.get("places", ""))
+    if not places.keys() <= (await page.admin.list_group_offsets(name)).keys():
+        raise WrongQuery("the group has no commits there that could be moved")
+    await page.admin.alter_group_offsets(name, places)
     return see_other("/group?" + urlencode({"id": name, "done": "reset"}))
 
 
@@ -101,14 +103,13 @@ async def _show_group(page: Page, request: Request, name: str, reset: Any) -> Re
     lags, history = await asyncio.gather(lags_of(page.facts, commits.value or {}), told(page.admin.group_history(name)))
     behind: Told[dict[TopicPartition, int]] = await told(times_behind(page.options, lags))
     owners = {key: member for member in described.members for key in member.assignment}
-    known = [lag.lag for lag in lags if lag.lag is not None]
     return page.show(
         request,
         "group.html",
         title=name,
         group=described,
         lags=sorted(lags, key=lambda lag: (-(lag.lag or 0), lag.partition)),
-        lag=sum(known) if known else None,
+        lag=whole_sum(lag.lag for lag in lags) if commits.value is not None else None,
         behind=behind.value or {},
         most_behind=max((behind.value or {}).values(), default=None),
         owners=owners,
@@ -118,6 +119,7 @@ async def _show_group(page: Page, request: Request, name: str, reset: Any) -> Re
         commit_problem=commits.problem,
         topics=sorted({lag.partition.topic for lag in lags}),
         reset=reset,
+        places=json.dumps([(*key, after) for key, _, after in reset or ()]),
     )
 
 
@@ -133,6 +135,17 @@ def _reset(asked: Mapping[str, str]) -> tuple[str, int | str]:
     if to != "time":
         raise WrongQuery("a group is moved to earliest, latest or a time")
     return asked.get("topic", ""), read_time(asked.get("at", "").strip(), int(time.time() * 1000))
+
+
+def _places(text: str) -> dict[TopicPartition, int]:
+    """Read what the form of a preview carries: topics, partitions and offsets."""
+    try:
+        found = {TopicPartition(str(topic), int(number)): int(offset) for topic, number, offset in json.loads(text)}
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        raise WrongQuery("a group is moved to the offsets that were shown: ask again what the reset would do") from None
+    if not found or not all(0 <= offset < 1 << 63 for offset in found.values()):
+        raise WrongQuery("there is no such offset")
+    return found
 
 
 def _chosen(topic: str, committed: Mapping[TopicPartition, Any]) -> list[TopicPartition]:

@@ -24,6 +24,8 @@ from kbroker.page.options import PageOptions, is_loopback
 COOKIE = "kbroker_page"
 FIELD = "csrf_token"
 MAX_FORM_BYTES = 2 << 20
+READING = ("/messages/stream", "/messages/download")
+"""What reads a topic as long as somebody listens."""
 MAX_LOGIN_BYTES = 4 << 10
 MAX_FIELDS = 200
 HEADERS = {
@@ -101,6 +103,8 @@ class Guard:
         headers = Headers(scope=scope)
         if is_loopback(self._options.host) and not is_loopback(_host_name(headers.get("host", ""))):
             return PlainTextResponse("this page is for its own machine only", 421)
+        if is_from_elsewhere(headers, scope["path"]):
+            return PlainTextResponse("another site may lead here, and not ask", 403)
         if self._options.token is None or not needs_login(scope["path"]):
             return None
         kind, _, given = headers.get("authorization", "").partition(" ")
@@ -132,6 +136,14 @@ class Guard:
             return
         scope["state"]["form"] = {name: values[0] for name, values in fields.items()}
         await self._app(scope, receive, send)
+
+
+def is_from_elsewhere(headers: Headers, path: str) -> bool:
+    """Whether another site has a visitor's browser ask; it may only lead to a view, as a link does."""
+    if headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
+        return False
+    is_link = headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest", "document") == "document"
+    return not is_link or path.endswith(READING)
 
 
 def needs_login(path: str) -> bool:

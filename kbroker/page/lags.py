@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kbroker.client.client_config import ConsumerConfig
 from kbroker.client.consumer import Consumer
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
-from kbroker.page.facts import AT_ONCE, Facts, Told, led, told
+from kbroker.page.facts import AT_ONCE, Facts, Told, led, told, whole_sum
 from kbroker.page.options import PageOptions
 
 MOST_TIMED = 200
@@ -72,16 +72,18 @@ async def sums(facts: Facts, groups: Iterable[str], topic: str | None = None) ->
     found = []
     for group, answer in commits.items():
         mine = {key: value.offset for key, value in (answer.value or {}).items() if key in chosen}
-        known = [max(end - at, 0) for key, at in mine.items() if (end := ends.get(key)) is not None]
+        behind = (None if (end := ends.get(key)) is None else max(end - at, 0) for key, at in mine.items())
         if mine or topic is None:
-            found.append(GroupLag(group, len(mine), sum(known) if known or not mine else None, answer.problem))
+            found.append(
+                GroupLag(group, len(mine), None if answer.value is None else whole_sum(behind), answer.problem)
+            )
     return found
 
 
 async def times_behind(options: PageOptions, lags: Iterable[Lag]) -> dict[TopicPartition, int]:
     """Return how old the next record to read is, in ms, of partitions with lag; of those that answer in time."""
-    waiting = {lag.partition: lag.committed for lag in lags if lag.lag}
-    waiting = dict(list(waiting.items())[:MOST_TIMED])
+    worst = sorted((lag for lag in lags if lag.lag), key=lambda lag: -(lag.lag or 0))[:MOST_TIMED]
+    waiting = {lag.partition: lag.committed for lag in worst}
     found: dict[TopicPartition, int] = {}
     if not waiting:
         return found
@@ -96,6 +98,7 @@ async def times_behind(options: PageOptions, lags: Iterable[Lag]) -> dict[TopicP
             for record in await consumer.poll(0.25, 500):
                 key = TopicPartition(record.topic, record.partition)
                 if waiting.pop(key, None) is not None:
-                    found[key] = max(0, int(time.time() * 1000) - record.timestamp)
+                    if record.timestamp >= 0:
+                        found[key] = max(0, int(time.time() * 1000) - record.timestamp)
                     consumer.pause(key)
     return found

@@ -22,9 +22,9 @@ from kbroker.client.record_objects import as_object
 from kbroker.client.types import TopicDescription
 from kbroker.page.facts import reason
 from kbroker.page.guard import form_of
-from kbroker.page.page import Page, see_other
+from kbroker.page.page import Page, TooMany, see_other
 from kbroker.page.record_query import PARTITIONERS, STARTS, RecordQuery, WrongQuery, read_query
-from kbroker.page.record_view import FORMATS, csv_lines, spark_snippet, view_of
+from kbroker.page.record_view import FORMATS, RecordView, csv_lines, spark_snippet, view_of
 from kbroker.page.rendering import path_segment
 from kbroker.page.scan import scan
 from kbroker.protocol.errors import KafkaError
@@ -33,6 +33,8 @@ from kbroker.protocol.records.record import Record
 if TYPE_CHECKING:
     from kbroker.page.app import View
 
+READ_AHEAD = 8 << 20
+"""Bytes that one reader has before they are looked at."""
 PROGRESS_S = 0.2
 """How often a search tells how far it is."""
 MOST_ROWS = 1_000
@@ -77,6 +79,7 @@ async def stream(page: Page, request: Request) -> Response:
 async def download(page: Page, request: Request) -> Response:
     """Give all records that match as a file."""
     topic = (await page.facts.topic(request.path_params["topic"])).name
+    page.check_reading()
     kind = request.query_params.get("file", "json")
     make = DOWNLOADS.get(kind)
     if make is None:
@@ -114,17 +117,19 @@ def _query(request: Request) -> RecordQuery:
 @contextlib.asynccontextmanager
 async def _reading(page: Page) -> AsyncIterator[Consumer]:
     """Give a consumer that is in no group; it is closed even when whoever listened has gone, which cancels all here."""
-    arguments = page.options.for_client(ConsumerConfig)
+    page.check_reading()
+    arguments = page.options.for_client(ConsumerConfig, prefetch_bytes=READ_AHEAD, fetch_max_bytes=READ_AHEAD)
     for name in ("group.id", "group_id", "group.instance.id", "group_instance_id"):
         arguments.pop(name, None)
-    consumer = Consumer(page.options.bootstrap, **arguments)
-    try:
-        yield consumer
-    finally:
-        closing = asyncio.ensure_future(consumer.close())
-        page.closing.add(closing)
-        closing.add_done_callback(page.closing.discard)
-        await asyncio.shield(closing)
+    async with page.reading:
+        consumer = Consumer(page.options.bootstrap, **arguments)
+        try:
+            yield consumer
+        finally:
+            closing = asyncio.ensure_future(consumer.close())
+            page.closing.add(closing)
+            closing.add_done_callback(page.closing.discard)
+            await asyncio.shield(closing)
 
 
 async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str]:
@@ -136,18 +141,22 @@ async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str
         form = request.query_params.get("show", "auto")
         template = page.templates.get_template("rows.html")
         found, told_at = 0, 0.0
-        async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query)) as steps:
+
+        def shown(record: Record) -> RecordView:
+            return view_of(record, form)
+
+        async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query, shown)) as steps:
             async for step in steps:
                 found += len(step.records)
                 now = time.monotonic()
                 if not step.records and now < told_at + PROGRESS_S:
                     continue
                 told_at = now
-                views = [view_of(record, form) for record in step.records[-MOST_ROWS:]]
+                views = step.records[-MOST_ROWS:]
                 html = template.render(rows=views, topic=topic) if views else ""
                 yield _event("rows", {"html": html, "found": found, "scanned": step.scanned, "total": step.total})
         yield _event("end", {"found": found, "limit": query.limit})
-    except (KafkaError, OSError, ValueError, ConfigurationError) as error:
+    except (KafkaError, OSError, ValueError, ConfigurationError, TooMany) as error:
         yield _event("problem", {"text": reason(error)})
 
 
@@ -160,12 +169,16 @@ Encoder = Callable[[list[Record] | None], bytes]
 
 
 async def _pieces(page: Page, topic: str, query: RecordQuery, encode: Encoder) -> AsyncIterator[bytes]:
-    async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query)) as steps:
+    async with _reading(page) as consumer, contextlib.aclosing(scan(consumer, topic, query, _whole)) as steps:
         async for step in steps:
             piece = encode(step.records)
             if piece:
                 yield piece
     yield encode(None)
+
+
+def _whole(record: Record) -> Record:
+    return record
 
 
 def _as_csv() -> tuple[str, str, Encoder]:
@@ -212,7 +225,14 @@ def _snippet(page: Page, topic: TopicDescription, query: RecordQuery) -> str:
         places = [(number, query.at if number in chosen else -2) for number in numbers]
     elif query.start in ("end", "live"):
         places = [(number, -1) for number in numbers]
-    return spark_snippet(page.options.bootstrap, topic.name, places, query.at if query.start == "time" else None)
+    return spark_snippet(
+        page.options.bootstrap,
+        topic.name,
+        places,
+        query.at if query.start == "time" else None,
+        is_stream=query.start in ("end", "live"),
+        is_secured="security.protocol" in page.options.settings,
+    )
 
 
 def _bytes(text: str, *, is_hex: bool) -> bytes:

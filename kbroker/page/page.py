@@ -15,6 +15,7 @@ from kbroker.page.facts import Facts
 from kbroker.page.guard import FIELD, form_token, needs_login
 from kbroker.page.options import PageOptions
 
+MOST_READING = 16
 VIEWS = (
     ("/", "Overview"),
     ("/topics", "Topics"),
@@ -28,6 +29,10 @@ NOTICES = {"changed": "Changed.", "produced": "Written.", "reset": "The group wa
 
 class NotThere(Exception):
     """What was asked for does not exist."""
+
+
+class TooMany(Exception):
+    """As many read topics as may at once."""
 
 
 class NotAllowed(Exception):
@@ -44,6 +49,15 @@ class Page:
     templates: Environment
     closing: set[asyncio.Future[None]] = field(default_factory=set)
     """Clients that are being closed."""
+    reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING))
+    """Searches, live tails and downloads that run."""
+
+    def check_reading(self) -> None:
+        """Raise TooMany where no more may read a topic now."""
+        if self.reading.locked():
+            raise TooMany(
+                f"{MOST_READING} searches, live tails and downloads run already: try again when one has ended"
+            )
 
     def show(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """Render a view; who has not logged in is not told of the cluster."""

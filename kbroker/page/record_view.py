@@ -18,6 +18,7 @@ LONGEST_SHOWN = 32 << 10
 LONGEST_WRITTEN = 4 * LONGEST_SHOWN
 """Characters that JSON may become with its line breaks."""
 HEX_WIDTH = 16
+MOST_HEADERS = 100
 FORMATS = ("auto", "json", "text", "hex")
 CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 _ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False)
@@ -48,18 +49,33 @@ class RecordView:
     key: Content
     value: Content
     headers: tuple[tuple[str, Content], ...]
+    headers_left: int = 0
+    """Headers that are not shown: there are too many, or they are too long."""
 
 
 def view_of(record: Record, form: str) -> RecordView:
     """Write a record out."""
+    headers = _headers(record, "hex" if form == "hex" else "auto")
     return RecordView(
         record.partition,
         record.offset,
         record.timestamp,
         content_of(record.key, "auto" if form == "json" else form),
         content_of(record.value, form),
-        tuple((name, content_of(value, "hex" if form == "hex" else "auto")) for name, value in record.headers),
+        headers,
+        len(record.headers) - len(headers),
     )
+
+
+def _headers(record: Record, form: str) -> tuple[tuple[str, Content], ...]:
+    shown: list[tuple[str, Content]] = []
+    size = 0
+    for name, value in record.headers[:MOST_HEADERS]:
+        if size > LONGEST_SHOWN:
+            break
+        size += len(name) + len(value or b"")
+        shown.append((name[:LONGEST_SHOWN], content_of(value, form)))
+    return tuple(shown)
 
 
 def content_of(data: bytes | None, form: str) -> Content:
@@ -135,8 +151,19 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else value
 
 
-def spark_snippet(bootstrap: str, topic: str, places: Sequence[tuple[int, int]] | None, at_ms: int | None) -> str:
-    """Return Python that reads the topic in Spark from partitions' offsets, a time, or the beginning."""
+def spark_snippet(
+    bootstrap: str,
+    topic: str,
+    places: Sequence[tuple[int, int]] | None,
+    at_ms: int | None,
+    *,
+    is_stream: bool = False,
+    is_secured: bool = False,
+) -> str:
+    """Return Python that reads the topic in Spark from partitions' offsets, a time, or the beginning.
+
+    A batch cannot begin at the end: from there a stream reads.
+    """
     options = [("kafka.bootstrap.servers", bootstrap), ("subscribe", topic)]
     if at_ms is not None:
         options.append(("startingTimestamp", str(at_ms)))
@@ -146,4 +173,7 @@ def spark_snippet(bootstrap: str, topic: str, places: Sequence[tuple[int, int]] 
     else:
         options.append(("startingOffsets", "earliest"))
     lines = "".join(f"    .option({key!r}, {value!r})\n" for key, value in options)
-    return f'frame = (\n    spark.read.format("kbroker")  # "kafka" takes the same options\n{lines}    .load()\n)'
+    if is_secured:
+        lines += "    # and the options of the cluster's security: kafka.security.protocol, ...\n"
+    read = "readStream" if is_stream else "read"
+    return f'frame = (\n    spark.{read}.format("kbroker")  # "kafka" takes the same options\n{lines}    .load()\n)'

@@ -8,15 +8,18 @@ end. Each step tells what was found and how far the search is, so that whoever s
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeVar
 
 from kbroker.client.consumer import Consumer
 from kbroker.client.types import TopicPartition
 from kbroker.page.record_query import RecordQuery
 from kbroker.protocol.records.record import Record
 
+T = TypeVar("T")
 POLL_S = 0.25
 POLL_RECORDS = 2_000
 SMALLEST_SEARCH = 1_000
@@ -25,24 +28,26 @@ LARGEST_WINDOW = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What a part of the search has found; `total` is None where there is no end."""
+class Step(Generic[T]):
+    """What a part of the search has found, as it is kept; `total` is None where there is no end."""
 
-    records: list[Record]
+    records: list[T]
     scanned: int
     total: int | None
 
 
-async def scan(consumer: Consumer, topic: str, query: RecordQuery) -> AsyncGenerator[Step, None]:
-    """Search; ends when all is read or as much is found as is wanted."""
+async def scan(
+    consumer: Consumer, topic: str, query: RecordQuery, keep: Callable[[Record], T]
+) -> AsyncGenerator[Step[T], None]:
+    """Search; ends when all is read or as much is found as is wanted. `keep` says what is kept of a record."""
     count = len(await consumer.partitions_for(topic))
     keys = [TopicPartition(topic, index) for index in query.partitions(count)]
     if query.start == "live":
-        steps = _live(consumer, keys, query)
+        steps = _live(consumer, keys, query, keep)
     elif query.start == "end":
-        steps = _backwards(consumer, keys, query)
+        steps = _backwards(consumer, keys, query, keep)
     else:
-        steps = _forwards(consumer, keys, query)
+        steps = _forwards(consumer, keys, query, keep)
     left = query.limit
     async with aclosing(steps):
         async for step in steps:
@@ -55,7 +60,9 @@ async def scan(consumer: Consumer, topic: str, query: RecordQuery) -> AsyncGener
                 return
 
 
-async def _live(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncGenerator[Step, None]:
+async def _live(
+    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T]
+) -> AsyncGenerator[Step[T], None]:
     await consumer.assign(keys)
     await consumer.seek_to_end()
     matches = query.matcher()
@@ -64,10 +71,12 @@ async def _live(consumer: Consumer, keys: list[TopicPartition], query: RecordQue
     while True:
         records = await consumer.poll(2 * POLL_S, POLL_RECORDS)
         scanned += len(records)
-        yield Step([record for record in records if matches is None or matches(record)], scanned, None)
+        yield Step([keep(record) for record in records if matches is None or matches(record)], scanned, None)
 
 
-async def _forwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncGenerator[Step, None]:
+async def _forwards(
+    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T]
+) -> AsyncGenerator[Step[T], None]:
     first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
     starts = dict(first)
     if query.start == "offset":
@@ -80,10 +89,13 @@ async def _forwards(consumer: Consumer, keys: list[TopicPartition], query: Recor
     matches = query.matcher()
     yield Step([], 0, total)
     async for records, scanned in _read(consumer, ranges):
-        yield Step([record for record in records if matches is None or matches(record)], scanned, total)
+        found_here = (record for record in records if matches is None or matches(record))
+        yield Step([keep(record) for record in islice(found_here, query.limit)], scanned, total)
 
 
-async def _backwards(consumer: Consumer, keys: list[TopicPartition], query: RecordQuery) -> AsyncGenerator[Step, None]:
+async def _backwards(
+    consumer: Consumer, keys: list[TopicPartition], query: RecordQuery, keep: Callable[[Record], T]
+) -> AsyncGenerator[Step[T], None]:
     first, ends = await consumer.beginning_offsets(keys), await consumer.end_offsets(keys)
     total = sum(ends[key] - first[key] for key in keys)
     wanted = query.limit or LARGEST_WINDOW
@@ -93,12 +105,15 @@ async def _backwards(consumer: Consumer, keys: list[TopicPartition], query: Reco
     yield Step([], 0, total)
     while any(upper[key] > first[key] for key in keys):
         ranges = {key: (max(first[key], upper[key] - window), upper[key]) for key in keys if upper[key] > first[key]}
-        newest: list[tuple[int, int, int, Record]] = []
+        newest: list[tuple[int, int, int, T]] = []
         scanned = 0
         async for records, scanned in _read(consumer, ranges):
             for record in records:
                 if matches is None or matches(record):
-                    entry = (record.timestamp, record.offset, record.partition, record)
+                    place = record.timestamp, record.offset, record.partition
+                    if len(newest) >= wanted and place < newest[0][:3]:
+                        continue
+                    entry = (*place, keep(record))
                     (heapq.heappushpop if len(newest) >= wanted else heapq.heappush)(newest, entry)
             yield Step([], before + scanned, total)
         before += sum(end - start for start, end in ranges.values())

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kbroker.client.types import ResourceType, TopicDescription
-from kbroker.page.facts import health_of, led, told
+from kbroker.client.types import ResourceType, TopicDescription, TopicPartition
+from kbroker.page.facts import health_of, led, told, whole_sum
 from kbroker.page.guard import form_of
 from kbroker.page.page import Page, see_other
 from kbroker.page.rendering import page_of, path_segment
@@ -36,6 +36,8 @@ class TopicRow:
     under_replicated: int
     offline: int
     size: int | None
+    is_size_whole: bool
+    """Whether all brokers with a copy have told how large it is."""
 
 
 ORDERS: dict[str, Callable[[TopicRow], Any]] = {
@@ -53,7 +55,7 @@ async def topics(page: Page, request: Request) -> Response:
     wanted = asked.get("q", "").strip().lower()
     sizes = disks.value.bytes_of_topics() if disks.value else {}
     found = [
-        _row(topic, sizes.get(name))
+        _row(topic, sizes.get(name), disks.value is not None and disks.value.knows_all_of(topic))
         for name, topic in described.items()
         if wanted in name.lower() and (asked.get("internal") or not topic.is_internal)
     ]
@@ -66,20 +68,34 @@ async def topics(page: Page, request: Request) -> Response:
     )
 
 
-async def _records(page: Page, chosen: list[TopicDescription]) -> dict[str, int]:
+async def _records(page: Page, chosen: list[TopicDescription]) -> dict[str, int | None]:
     """Count the records of topics."""
-    keys = [key for topic in chosen for key in led(topic)][:MOST_COUNTED]
-    counts: dict[str, int] = {}
-    for key, (first, end) in (await page.facts.offsets(keys)).items():
-        counts[key.topic] = counts.get(key.topic, 0) + end - first
-    return counts
+    keys: list[TopicPartition] = []
+    for topic in chosen:
+        if len(keys) + len(topic.partitions) <= MOST_COUNTED:
+            keys += led(topic)
+    offsets = await page.facts.offsets(keys)
+    return {topic.name: records_of(topic, offsets) for topic in chosen}
 
 
-def _row(topic: TopicDescription, size: int | None) -> TopicRow:
+def records_of(topic: TopicDescription, offsets: Mapping[TopicPartition, tuple[int, int]]) -> int | None:
+    """Return how many records a topic has; None where a partition's offsets are not known."""
+    places = (offsets.get(TopicPartition(topic.name, each.partition)) for each in topic.partitions)
+    return whole_sum(None if place is None else place[1] - place[0] for place in places)
+
+
+def _row(topic: TopicDescription, size: int | None, is_size_whole: bool) -> TopicRow:
     health = health_of(topic.partitions)
     replicas = max((len(partition.replicas) for partition in topic.partitions), default=0)
     return TopicRow(
-        topic.name, topic.is_internal, health.partitions, replicas, health.under_replicated, health.offline, size
+        topic.name,
+        topic.is_internal,
+        health.partitions,
+        replicas,
+        health.under_replicated,
+        health.offline,
+        size,
+        is_size_whole,
     )
 
 
@@ -100,8 +116,9 @@ async def topic(page: Page, request: Request) -> Response:
         topic=described,
         shown=shown,
         offsets={key.partition: value for key, value in offsets.items()},
-        records=sum(end - first for first, end in offsets.values()) if offsets else None,
+        records=records_of(described, offsets),
         size=sum(size for size, _ in replicas.values()) if replicas else None,
+        is_size_whole=disks.value is not None and disks.value.knows_all_of(described),
         replicas=replicas,
         moves={key.partition: move for key, move in (moves.value or {}).items() if key.topic == name},
         health=health_of(described.partitions),

@@ -1,13 +1,24 @@
 import asyncio
+from typing import Any
 
 import pytest
 
 from kbroker.client.admin import Admin
 from kbroker.client.errors import NotConnected, error_for
-from kbroker.client.types import PartitionDescription
+from kbroker.client.types import (
+    EARLIEST,
+    LogDirDescription,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    PartitionDescription,
+    TopicDescription,
+    TopicPartition,
+)
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page import facts
-from kbroker.page.facts import Facts, Remembered, health_of, led, reason, told
+from kbroker.page.facts import Disks, Facts, Remembered, health_of, led, reason, told, whole_sum
+from kbroker.page.lags import sums
+from kbroker.page.topic_views import records_of
 from kbroker.protocol.errors import ErrorCode
 
 
@@ -107,3 +118,56 @@ async def test_who_leaves_does_not_end_the_question_of_others() -> None:
     first.cancel()
     go.set()
     assert await second == "here"
+
+
+def two_leaders() -> TopicDescription:
+    """A topic whose partitions 0 and 1 are led by brokers 1 and 2."""
+    return TopicDescription(
+        "t", bytes(16), False, tuple(PartitionDescription(n, n + 1, 0, (n + 1,), (n + 1,), ()) for n in range(2))
+    )
+
+
+class OneBrokerIsSilent:
+    """A cluster's calls, where broker 2 does not answer."""
+
+    def __getattr__(self, name: str) -> Any:
+        return None
+
+    async def describe_topics(self) -> dict[str, TopicDescription]:
+        return {"t": two_leaders()}
+
+    async def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        if any(key.partition == 1 for key in wanted):
+            raise NotConnected("silent")
+        return {key: OffsetAndTimestamp(0 if at == EARLIEST else 30, 0, 0) for key, at in wanted.items()}
+
+    async def list_group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        if group == "hidden":
+            raise NotConnected("silent")
+        return {TopicPartition("t", number): OffsetAndMetadata(10) for number in range(1 if group == "one" else 2)}
+
+
+async def test_a_silent_broker_costs_only_the_offsets_of_its_own_partitions() -> None:
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    silent: Any = OneBrokerIsSilent()
+    assert await Facts(silent).offsets([first, second]) == {first: (0, 30)}
+
+
+async def test_a_lag_that_is_known_in_part_is_not_told_as_the_whole() -> None:
+    silent: Any = OneBrokerIsSilent()
+    found = {each.group: each.lag for each in await sums(Facts(silent), ["one", "both", "hidden"])}
+    assert found == {"one": 20, "both": None, "hidden": None}
+
+
+def test_a_sum_of_what_is_not_known_is_not_known() -> None:
+    assert (whole_sum([1, 2]), whole_sum([]), whole_sum([1, None])) == (3, 0, None)
+    topic = two_leaders()
+    first, second = TopicPartition("t", 0), TopicPartition("t", 1)
+    assert records_of(topic, {first: (1, 3)}) is None
+    assert records_of(topic, {first: (1, 3), second: (0, 5)}) == 7
+
+
+def test_sizes_are_whole_when_all_brokers_with_a_copy_have_told() -> None:
+    one, two = (LogDirDescription(broker, "/data", -1, -1, None, ()) for broker in (1, 2))
+    assert not Disks((one,), {}).knows_all_of(two_leaders())
+    assert Disks((one, two), {}).knows_all_of(two_leaders())

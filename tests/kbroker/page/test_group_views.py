@@ -1,13 +1,24 @@
+import html
+import json
+import re
 from urllib.parse import quote
 
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
+from kbroker.client.producer import Producer
 from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.page.test_scan import fill
 from tests.kbroker.page.visiting import visiting
 
 HOSTILE = "<b>/a group&x=1</b>"
+
+
+def places_of(preview: str) -> str:
+    """Return what the form of a preview carries."""
+    found = re.search('name="places" value="([^"]*)"', preview)
+    assert found is not None
+    return html.unescape(found[1])
 
 
 async def test_a_group_is_listed_shown_and_moved(broker: BrokerProcess, topic_name: str) -> None:
@@ -34,12 +45,29 @@ async def test_a_group_is_listed_shown_and_moved(broker: BrokerProcess, topic_na
             assert (await visitor.submit("/group/reset", reset, "/login")).status == 403
         assert (await admin.list_group_offsets(group))[key].offset == 1_000
         async with visiting(broker.bootstrap, allow_writes=True) as visitor:
-            done = await visitor.submit("/group/reset", reset, shown)
+            places = places_of(await visitor.see(shown))
+            assert json.loads(places) == [[topic_name, 0, 0]]
+            latest = places_of(await visitor.see(shown.replace("earliest", "latest")))
+            done = await visitor.submit("/group/reset", {**reset, "places": places}, shown)
             assert (done.status, done.header("location").endswith("done=reset")) == (303, True)
             assert (await admin.list_group_offsets(group))[key].offset == 0
-            for wrong in ({"to": "time", "at": "x"}, {"to": "there"}, {"topic": "no-such-topic"}):
-                answer = await visitor.submit("/group/reset", {**reset, **wrong}, shown)
-                assert answer.status == 400, wrong
+            async with Producer(broker.bootstrap) as producer:
+                await producer.send_and_wait(topic_name, b"after the preview")
+            await visitor.submit("/group/reset", {**reset, "places": latest}, shown)
+            assert (await admin.list_group_offsets(group))[key].offset == 1_234
+            for wrong in (
+                "",
+                "x",
+                "[]",
+                "[1]",
+                '[["no-such-topic", 0, 1]]',
+                f'[["{topic_name}", 0, -1]]',
+                "[" * 99_999,
+            ):
+                answer = await visitor.submit("/group/reset", {**reset, "places": wrong}, shown)
+                assert answer.status == 400, wrong[:40]
+            for query in ("to=time&at=x", "to=there", "to=latest&topic=no-such-topic"):
+                assert (await visitor.get(f"/group/reset?id={quote(group)}&{query}")).status == 400, query
             assert (await visitor.get("/group?id=no-such-group")).status == 404
 
 

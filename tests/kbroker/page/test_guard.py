@@ -96,3 +96,15 @@ async def test_who_is_not_logged_in_does_not_hear_of_the_cluster() -> None:
         assert (await visitor.get("/loginx")).status == 303
         seen = await visitor.get(MISSING, {"authorization": f"Bearer {TOKEN}"})
         assert NOWHERE in seen.text
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_another_site_may_lead_here_and_not_ask(site: str) -> None:
+    link = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+    async with visiting(NOWHERE) as visitor:
+        assert (await visitor.get(MISSING, link)).status == 404
+        assert (await visitor.get(MISSING, {**link, "sec-fetch-site": "same-origin"})).status == 404
+        for other in ({"sec-fetch-mode": "no-cors"}, {"sec-fetch-dest": "iframe"}):
+            assert (await visitor.get(MISSING, {**link, **other})).status == 403, other
+        for path in ("/topics/t/messages/download", "/topics/t/messages/stream"):
+            assert (await visitor.get(path, link)).status == 403, path

@@ -9,6 +9,7 @@ from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.page.page import MOST_READING
 from tests.kbroker.page.visiting import Visitor, visiting
 
 HOSTILE = '</pre><script>alert(1)</script><img src=x onerror="alert(2)">'
@@ -106,3 +107,19 @@ async def test_a_record_is_produced_where_that_is_allowed(broker: BrokerProcess,
     assert (first.key, first.value) == (b"k", "a\nü".encode())
     assert first.headers == (("h", b"1"), ("b", b"2: 3"))
     assert (second.key, second.value, third.value) == (None, b"\x00\xff", None)
+
+
+async def test_only_so_many_read_a_topic_at_once(broker: BrokerProcess, topic_name: str) -> None:
+    path = f"/topics/{topic_name}/messages"
+    async with Admin(broker.bootstrap) as admin, visiting(broker.bootstrap) as visitor:
+        await admin.create_topic(topic_name, 1)
+        reading = visitor.app.state.page.reading
+        for _ in range(MOST_READING):
+            await reading.acquire()
+        assert (await visitor.get(f"{path}/download")).status == 503
+        [(name, told)] = await events(visitor, f"{path}/stream")
+        assert (name, str(MOST_READING) in told["text"]) == ("problem", True)
+        reading.release()
+        assert (await visitor.get(f"{path}/download")).status == 200
+        assert (await events(visitor, f"{path}/stream"))[-1][0] == "end"
+        assert not reading.locked()

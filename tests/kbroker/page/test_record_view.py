@@ -76,3 +76,17 @@ def test_json_that_grows_when_written_out_is_shown_as_it_stands() -> None:
     bomb = b"[" * 900 + b",".join([b"1"] * 15_000) + b"]" * 900
     content = content_of(bomb, "json")
     assert (content.form, content.full) == ("text", bomb.decode())
+
+
+@pytest.mark.parametrize(("size", "count"), [(1, 100), (LONGEST_SHOWN, 1)])
+def test_headers_are_shown_as_far_as_anybody_reads(size: int, count: int) -> None:
+    view = view_of(Record(1, 2, 0, None, b"", (("h", b"x" * size),) * 20_000), "auto")
+    assert (len(view.headers), view.headers_left) == (count, 20_000 - count)
+
+
+def test_from_the_end_on_a_stream_reads_and_options_of_security_are_named() -> None:
+    text = spark_snippet("b:1", "t", [(0, -1)], None, is_stream=True, is_secured=True)
+    assert "spark.readStream.format" in text
+    assert "kafka.security.protocol" in text
+    compile(text, "snippet", "exec")
+    assert "spark.read.format" in spark_snippet("b:1", "t", None, None)

@@ -7,6 +7,7 @@ from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page.record_query import RecordQuery
 from kbroker.page.scan import scan
+from kbroker.protocol.records.record import Record
 
 
 async def fill(bootstrap: str, topic: str, counts: Iterable[int]) -> None:
@@ -24,12 +25,17 @@ async def fill(bootstrap: str, topic: str, counts: Iterable[int]) -> None:
         await producer.flush()
 
 
+def value_of(record: Record) -> bytes:
+    """What a search keeps of a record here."""
+    return bytes(record.value or b"")
+
+
 async def found(bootstrap: str, topic: str, query: RecordQuery) -> list[bytes]:
     async with Consumer(bootstrap) as consumer, asyncio.timeout(60):
-        values = []
+        values: list[bytes] = []
         scanned = 0
-        async for step in scan(consumer, topic, query):
-            values += [bytes(record.value or b"") for record in step.records]
+        async for step in scan(consumer, topic, query, value_of):
+            values += step.records
             assert step.scanned >= scanned
             assert step.total is not None
             assert step.scanned <= step.total
@@ -66,11 +72,11 @@ async def test_a_live_tail_tells_what_comes_from_now_on(broker: BrokerProcess, t
     ):
         values: list[bytes] = []
         is_told = False
-        async for step in scan(consumer, topic_name, RecordQuery("live", limit=None)):
+        async for step in scan(consumer, topic_name, RecordQuery("live", limit=None), value_of):
             if not is_told:
                 is_told = True
                 await producer.send_and_wait(topic_name, b"new")
-            values += [bytes(record.value or b"") for record in step.records]
+            values += step.records
             if values:
                 break
         assert values == [b"new"]
@@ -84,7 +90,7 @@ async def test_what_is_written_during_a_search_is_not_waited_for(broker: BrokerP
         asyncio.timeout(60),
     ):
         values = []
-        async for step in scan(consumer, topic_name, RecordQuery("start", limit=None)):
+        async for step in scan(consumer, topic_name, RecordQuery("start", limit=None), value_of):
             await producer.send_and_wait(topic_name, b"late")
-            values += [bytes(record.value or b"") for record in step.records]
+            values += step.records
         assert values == [b"0/%d" % number for number in range(5)]
