@@ -1,5 +1,6 @@
 cimport cython
 from libc.stdint cimport int64_t
+from kbroker.protocol cimport memory
 from kbroker.protocol.records cimport raw
 from kbroker.protocol.records.batch cimport BatchHeader
 from kbroker.protocol.records.reader cimport RecordReader
@@ -81,6 +82,8 @@ cdef class ColumnDecoder:
     cdef bint _copy_rows(self, int partition, int64_t from_offset, int64_t to_offset) except -1
     @cython.locals(reader=RecordReader, data="const unsigned char*", room=Py_ssize_t)
     cdef int _copy_headers(self, Py_ssize_t row) except -1
+    @cython.locals(reader=RecordReader, keys=BinaryBuffers, start=Py_ssize_t, text=bytes)
+    cdef int _append_repaired(self) except -1
     cdef Py_ssize_t _close_batch(self) except -1
     @cython.locals(rows=Py_ssize_t)
     cpdef object finish(self)

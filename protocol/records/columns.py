@@ -8,6 +8,7 @@ of a column stay below 2^31: byte_limit and the payload of one batch are at most
 
 from typing import Any
 
+from kbroker.protocol import memory
 from kbroker.protocol.records import raw
 from kbroker.protocol.records.batch import HEADER_SIZE, LOG_OVERHEAD, read_header
 from kbroker.protocol.records.buffers import BinaryColumn, BufferPool, Columns, HeadersColumn
@@ -338,11 +339,23 @@ class ColumnDecoder:
             reader.start_headers()
             for _ in range(reader.header_count):
                 reader.next_header()
-                if not raw.is_text(data, reader.key_start, reader.key_length):
-                    raise InvalidRecord(f"record {reader.index - 1}: a header key that is not UTF-8")
-                self.header_keys.append(data, reader.key_start, reader.key_length)
+                if raw.is_text(data, reader.key_start, reader.key_length):
+                    self.header_keys.append(data, reader.key_start, reader.key_length)
+                else:
+                    self._append_repaired()
                 self.header_values.append(data, reader.value_start, reader.value_length)
         self.header_offsets[row + 1] = self.header_keys.rows
+
+    def _append_repaired(self) -> None:
+        """Add a header's key that is no UTF-8 with U+FFFD in place of what is wrong: three bytes for one at most."""
+        reader = self.reader
+        keys = self.header_keys
+        if keys.offsets[keys.rows] + 3 * (reader.end - reader.headers_start) > 2 * MAX_BYTES - 1:
+            raise InvalidRecord(f"record {reader.index - 1}: a header key that is not UTF-8")
+        keys.reserve(reader.header_count, 3 * (reader.limit - reader.headers_start))
+        start = reader.key_start
+        text = memory.load_bytes(reader.data, start, start + reader.key_length).decode("utf-8", "replace").encode()
+        keys.append(raw.address(memoryview(text)), 0, len(text))
 
     def _close_batch(self) -> int:
         """Let go of the open batch; returns its size."""

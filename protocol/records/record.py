@@ -16,7 +16,7 @@ from kbroker.protocol.records.batch import (
 )
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
-from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
+from kbroker.protocol.records.errors import CorruptBatch
 from kbroker.protocol.records.reader import BytesLike, RecordReader
 
 CREATE_TIME = 0
@@ -202,7 +202,8 @@ def _read_headers(reader: RecordReader) -> tuple[tuple[str, bytes | None], ...]:
         try:
             key = memory.load_text(data, start, start + reader.key_length)
         except UnicodeDecodeError:
-            raise InvalidRecord(f"record {reader.index - 1}: a header key that is not UTF-8") from None
+            # Kafka's broker takes them, Java's consumer reads them so: one sender's mistake stops no reader.
+            key = memory.load_bytes(data, start, start + reader.key_length).decode("utf-8", "replace")
         start = reader.value_start
         headers.append(
             (key, None if reader.value_length < 0 else memory.load_bytes(data, start, start + reader.value_length))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kbroker.protocol.records import columns, control
-from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.records.builder import BatchBuilder, encode_varint
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from tests.protocol.records import interpreted
 from tests.protocol.records.batches import Row, assemble, batch_of, cells, rows, table
@@ -114,11 +114,26 @@ def test_a_bad_record_takes_back_its_batch_and_the_rest_goes_on(module: ModuleTy
 
 
 @both
-def test_header_keys_that_are_no_text_are_refused_where_headers_are_read(module: ModuleType) -> None:
+def test_header_keys_that_are_no_text_stop_no_reader(module: ModuleType) -> None:
     data = assemble(bytes([22, 0, 0, 0, 1, 1, 2, 6, 97, 255, 98, 1]), 0, HEAD)
-    with pytest.raises(InvalidRecord, match="UTF-8"):
-        module.ColumnDecoder(with_headers=True).append(data, 0)
-    assert module.ColumnDecoder().append(data, 0) == len(data)
+    decoder = module.ColumnDecoder(with_headers=True)
+    assert decoder.append(data, 0) == len(data)
+    headers = decoder.finish().headers
+    assert cells(headers.keys, headers.count) == ["a\N{REPLACEMENT CHARACTER}b".encode()]
+
+
+@both
+def test_header_keys_grow_by_what_is_put_in_place_of_wrong_bytes(module: ModuleType) -> None:
+    wrong, right, count = b"\xff" * 60, b"r" * 60, 60
+    header = bytes([120]) + wrong + bytes([1, 120]) + right + bytes([1])
+    record = bytes([0, 0, 0, 1, 1]) + encode_varint(2 * count) + header * count
+    payload = encode_varint(len(record)) + record
+    decoder = module.ColumnDecoder(with_headers=True)
+    data = assemble(payload, 0, HEAD)
+    for _ in range(3):
+        decoder.append(data, 0)
+    headers = decoder.finish().headers
+    assert cells(headers.keys, headers.count) == ["\N{REPLACEMENT CHARACTER}".encode() * 60, right] * (3 * count)
 
 
 @both
