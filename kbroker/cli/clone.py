@@ -9,7 +9,7 @@ from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 if TYPE_CHECKING:
     from kbroker.client.admin import Admin
 
-OFFSET_COLUMNS = ("group", "topic", "partition", "offset")
+OFFSET_COLUMNS = ("group", "topic", "partition", "before", "after")
 SET_ON_THE_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 
 
@@ -45,6 +45,7 @@ def clone_group(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
     copy: Annotated[str, typer.Argument(metavar="NEW", help="Name of the other; its members are stopped.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be committed.")] = False,
+    overwrite: Annotated[bool, typer.Option("--yes", "-y", help="Also where NEW has committed other offsets.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
@@ -61,10 +62,19 @@ def clone_group(
         committed = {key: each for key, each in (await admin.list_group_offsets(group)).items() if each.offset >= 0}
         if not committed:
             raise CommandFailed(f"group {group} has committed nothing")
+        before = await admin.list_group_offsets(copy)
+        if not (dry_run or overwrite) and any(key in before and before[key] != each for key, each in committed.items()):
+            raise CommandFailed(f"group {copy} has committed other offsets (see --dry-run): --yes overwrites them")
         if not dry_run:
             await admin.alter_group_offsets(copy, committed)
         return [
-            {"group": copy, "topic": key.topic, "partition": key.partition, "offset": committed[key].offset}
+            {
+                "group": copy,
+                "topic": key.topic,
+                "partition": key.partition,
+                "before": before[key].offset if key in before else None,
+                "after": committed[key].offset,
+            }
             for key in sorted(committed)
         ]
 

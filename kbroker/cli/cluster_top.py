@@ -8,7 +8,7 @@ import asyncio
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +46,8 @@ class Look:
     directories: "list[LogDirDescription]"
     lags: list[dict[str, Any]]
     """The rows of `group lag`."""
+    problems: tuple[str, ...] = ()
+    """What could not be asked for, and why: it is None in the rows."""
 
 
 def top(
@@ -69,7 +71,7 @@ def top(
         with _screen(output_format) as show:
             while True:
                 now = await look(admin)
-                show(broker_rows(now, before), topic_rows(now, before)[:topics])
+                show(broker_rows(now, before), topic_rows(now, before)[:topics], now.problems)
                 before = now
                 looks += 1
                 if looks == count:
@@ -80,49 +82,67 @@ def top(
 
 
 async def look(admin: "Admin") -> Look:
-    """Ask the cluster how it is."""
-    from kbroker.cli.group_lag import lag_rows
+    """Ask the cluster how it is; a part of it that does not answer keeps nothing else from being shown."""
+    from kbroker.cli.errors import attempt
+    from kbroker.cli.group_lag import known_lag_rows
+
+    problems: list[str] = []
+    topics = await admin.describe_topics()  # any broker knows them: without an answer there is nothing to show
+    described = await attempt("cluster", admin.describe_cluster(), problems)
+    brokers = () if described is None else tuple(described.brokers)
+    led: dict[int, list[TopicPartition]] = defaultdict(list)
+    for key, leader in _leaders(topics).items():
+        led[leader].append(key)
+    ends: dict[TopicPartition, int] = {}
+
+    async def ask_leader(leader: int) -> None:
+        found = await attempt(f"offsets of broker {leader}", admin.list_offsets(led[leader]), problems)
+        ends.update({key: each.offset for key, each in (found or {}).items()})
+
+    async def ask_disks(broker: int) -> "list[LogDirDescription]":
+        return await attempt(f"disks of broker {broker}", admin.describe_log_dirs([broker]), problems) or []
+
+    disks = asyncio.gather(*(ask_disks(each.id) for each in brokers))
+    await asyncio.gather(*map(ask_leader, led))
+    at = time.monotonic()
+    directories = [each for found in await disks for each in found]
+    lags = await known_lag_rows(admin, ends, problems)
+    controller = None if described is None else described.controller_id
+    return Look(at, controller, brokers, topics, ends, directories, lags, tuple(problems))
+
+
+def _leaders(topics: "dict[str, TopicDescription]") -> "dict[TopicPartition, int]":
+    """Return who leads what is led."""
     from kbroker.client.types import TopicPartition
 
-    described, topics = await admin.describe_cluster(), await admin.describe_topics()
-    led = [
-        TopicPartition(name, each.partition)
+    return {
+        TopicPartition(name, each.partition): each.leader
         for name, topic in topics.items()
         for each in topic.partitions
         if each.leader is not None
-    ]
-    ends = await admin.list_offsets(led) if led else {}
-    at = time.monotonic()
-    directories = await admin.describe_log_dirs()
-    lags = await lag_rows(admin, None)
-    offsets = {key: each.offset for key, each in ends.items()}
-    return Look(at, described.controller_id, tuple(described.brokers), topics, offsets, directories, lags)
+    }
 
 
 def broker_rows(now: Look, before: Look | None) -> list[dict[str, Any]]:
     """One row for each broker; rates are None in the first look."""
-    from kbroker.client.types import TopicPartition
-
-    partitions = [
-        (TopicPartition(name, each.partition), each) for name, topic in now.topics.items() for each in topic.partitions
-    ]
-    written = _written(now, before)
-    by_broker: dict[int | None, int] = defaultdict(int)
-    for key, each in partitions:
-        by_broker[each.leader] += written.get(key, 0)
+    partitions = [each for topic in now.topics.values() for each in topic.partitions]
+    by_broker: dict[int, list[int | None]] = defaultdict(list)
+    leaders = _leaders(now.topics)
+    for key, count in _written(now, before).items():
+        by_broker[leaders[key]].append(count)
     rows = []
     for broker in now.brokers:
-        sizes = _sizes(now, broker.id)
+        sizes, sizes_then = _sizes(now, broker.id), None if before is None else _sizes(before, broker.id)
         row = {
             "broker": broker.id,
             "controller": broker.id == now.controller,
-            "leads": sum(each.leader == broker.id for _, each in partitions),
+            "leads": sum(each.leader == broker.id for each in partitions),
             "under_replicated": sum(
-                each.leader == broker.id and len(each.isr) < len(each.replicas) for _, each in partitions
+                each.leader == broker.id and len(each.isr) < len(each.replicas) for each in partitions
             ),
-            "records_per_s": None if before is None else _rate(by_broker[broker.id], now, before),
+            "records_per_s": _rate(by_broker[broker.id], now, before),
             "log_bytes": sizes,
-            "log_bytes_per_s": None if before is None else _rate(sizes - _sizes(before, broker.id), now, before),
+            "log_bytes_per_s": _rate([_grown(sizes, sizes_then)], now, before),
             "disk_used_percent": _disk_used_percent(now, broker.id),
         }
         rows.append(row)
@@ -132,9 +152,9 @@ def broker_rows(now: Look, before: Look | None) -> list[dict[str, Any]]:
 def topic_rows(now: Look, before: Look | None) -> list[dict[str, Any]]:
     """One row for each topic, the busiest first, with the group that has most of it to go."""
     written = _written(now, before)
-    per_topic: dict[str, int] = defaultdict(int)
+    per_topic: dict[str, list[int | None]] = defaultdict(list)
     for (name, _), count in written.items():
-        per_topic[name] += count
+        per_topic[name].append(count)
     worst: dict[str, dict[str, Any]] = {}
     for row in now.lags:  # the largest lag comes first
         worst.setdefault(row["topic"], row)
@@ -147,29 +167,39 @@ def topic_rows(now: Look, before: Look | None) -> list[dict[str, Any]]:
             {
                 "topic": name,
                 "partitions": len(topic.partitions),
-                "records_per_s": None if before is None else _rate(per_topic[name], now, before),
+                "records_per_s": _rate(per_topic[name], now, before),
                 "group": None if slowest is None else slowest["group"],
                 "lag": None if slowest is None else slowest["lag"],
-                "reads_per_s": None
-                if slowest is None or before is None or committed is None
-                else _rate(slowest["committed"] - committed, now, before),
+                "reads_per_s": _rate(
+                    [_grown(None if slowest is None else slowest["committed"], committed)], now, before
+                ),
             }
         )
     return sorted(rows, key=lambda row: (-(row["records_per_s"] or 0), -(row["lag"] or 0), row["topic"]))
 
 
-def _written(now: Look, before: Look | None) -> "dict[TopicPartition, int]":
-    if before is None:
-        return {}
-    return {key: max(end - before.ends.get(key, end), 0) for key, end in now.ends.items()}
+def _written(now: Look, before: Look | None) -> "dict[TopicPartition, int | None]":
+    """By partition that is led: how many records more than before; None where one of the two is not known."""
+    then = {} if before is None else before.ends
+    grown = {key: _grown(now.ends.get(key), then.get(key)) for key in _leaders(now.topics)}
+    return {key: None if count is None else max(count, 0) for key, count in grown.items()}
 
 
-def _rate(grown: int, now: Look, before: Look) -> float:
-    return round(grown / max(now.at - before.at, 0.001), 1)
+def _grown(now: int | None, before: int | None) -> int | None:
+    return None if now is None or before is None else now - before
 
 
-def _sizes(seen: Look, broker: int) -> int:
-    return sum(log.size for each in seen.directories if each.broker_id == broker for log in each.replicas)
+def _rate(grown: list[int | None], now: Look, before: Look | None) -> float | None:
+    """Of all together per second; None where a part of them is not known."""
+    known = [each for each in grown if each is not None]
+    if before is None or len(known) < len(grown):
+        return None
+    return round(sum(known) / max(now.at - before.at, 0.001), 1)
+
+
+def _sizes(seen: Look, broker: int) -> int | None:
+    mine = [each for each in seen.directories if each.broker_id == broker]
+    return sum(log.size for each in mine for log in each.replicas) if mine else None
 
 
 def _disk_used_percent(seen: Look, broker: int) -> int | None:
@@ -178,7 +208,7 @@ def _disk_used_percent(seen: Look, broker: int) -> int | None:
     return max((100 - 100 * each.usable_bytes // each.total_bytes for each in known), default=None)
 
 
-Show = Callable[[list[dict[str, Any]], list[dict[str, Any]]], None]
+Show = Callable[[list[dict[str, Any]], list[dict[str, Any]], Sequence[str]], None]
 
 
 @contextmanager
@@ -189,22 +219,32 @@ def _screen(output_format: Any) -> Iterator[Show]:
     if output_format == "table" and sys.stdout.isatty():
         from rich.console import Group
         from rich.live import Live
+        from rich.text import Text
 
-        from kbroker.cli.output import rich_table
+        from kbroker.cli.output import printable, rich_table
 
         with Live(auto_refresh=False, screen=True) as live:
-            yield lambda brokers, topics: live.update(
-                Group(rich_table(brokers, BROKER_COLUMNS), "", rich_table(topics, TOPIC_COLUMNS)), refresh=True
+            yield lambda brokers, topics, problems: live.update(
+                Group(
+                    rich_table(brokers, BROKER_COLUMNS),
+                    "",
+                    rich_table(topics, TOPIC_COLUMNS),
+                    *(Text(printable(f"not known: {each}")) for each in problems),
+                ),
+                refresh=True,
             )
         return
 
-    def show(brokers: list[dict[str, Any]], topics: list[dict[str, Any]]) -> None:
+    def show(brokers: list[dict[str, Any]], topics: list[dict[str, Any]], problems: Sequence[str]) -> None:
         if output_format != "table":
-            print_object({"brokers": brokers, "topics": topics}, output_format, one_of_many=True)
+            told = {"brokers": brokers, "topics": topics, "problems": list(problems)}
+            print_object(told, output_format, one_of_many=True)
             return
         print_rows(brokers, BROKER_COLUMNS, "table")
         typer.echo("")
         print_rows(topics, TOPIC_COLUMNS, "table", empty="no topics")
+        for each in problems:
+            typer.echo(f"not known: {each}", err=True)
         typer.echo("")
 
     yield show

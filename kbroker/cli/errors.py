@@ -1,9 +1,11 @@
 """What the command line says instead of a traceback."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Iterator
+
+T = TypeVar("T")
 
 
 class CommandFailed(Exception):
@@ -18,6 +20,18 @@ def one_line(error: BaseException) -> str | None:
         if isinstance(error, known):
             return _text(error)
     return None
+
+
+async def attempt(what: str, asked: "Awaitable[T]", problems: list[str]) -> "T | None":
+    """Return the answer; None when there is none, with a line that says why added to the problems."""
+    try:
+        return await asked
+    except Exception as error:
+        reason = one_line(error)
+        if reason is None:
+            raise
+        problems.append(f"{what}: {reason}")
+        return None
 
 
 def _known_errors() -> "Iterator[type[BaseException]]":

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 COLUMNS = ("group", "topic", "partitions", "committed", "end_offset", "lag", "worst")
 WATCH_COLUMNS = (*COLUMNS, "reads_per_s", "written_per_s")
+Seen = dict[tuple[str, str], tuple[float, int, int | None]]
+"""Of a group and topic: when it was looked at, what was committed, and where the topic ended."""
 AT_ONCE = 16
 """Groups asked for beside each other."""
 
@@ -39,7 +41,7 @@ def lag(
     from kbroker.cli.output import print_rows
 
     async def work(admin: "Admin") -> None:
-        before: dict[tuple[str, str], tuple[float, int, int]] = {}
+        before: Seen = {}
         looks = 0
         while True:
             rows = await lag_rows(admin, groups)
@@ -71,6 +73,27 @@ async def lag_rows(admin: "Admin", groups: Sequence[str] | None) -> list[dict[st
     committed = dict(zip(names, await asyncio.gather(*map(of_group, names)), strict=True))
     ends = await _ends(admin, {key for offsets in committed.values() for key in offsets})
     rows = [row for name, offsets in committed.items() for row in _rows_of(name, offsets, ends)]
+    return _by_lag(rows)
+
+
+async def known_lag_rows(
+    admin: "Admin", ends: "Mapping[TopicPartition, int]", problems: list[str]
+) -> list[dict[str, Any]]:
+    """As `lag_rows`, of all groups that can be asked for, with the ends that are known; problems are added to."""
+    from kbroker.cli.errors import attempt
+
+    names = sorted(await attempt("groups", admin.list_groups(), problems) or ())
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def of_group(name: str) -> list[dict[str, Any]]:
+        async with slots:
+            committed = await attempt(f"group {name}", admin.list_group_offsets(name), problems)
+        return _rows_of(name, {key: each.offset for key, each in (committed or {}).items() if each.offset >= 0}, ends)
+
+    return _by_lag([row for rows in await asyncio.gather(*map(of_group, names)) for row in rows])
+
+
+def _by_lag(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: -1 if row["lag"] is None else row["lag"], reverse=True)
 
 
@@ -91,14 +114,16 @@ async def _ends(admin: "Admin", partitions: "set[TopicPartition]") -> "dict[Topi
 
 
 def _rows_of(
-    group: str, offsets: "dict[TopicPartition, int]", ends: "dict[TopicPartition, int]"
+    group: str, offsets: "Mapping[TopicPartition, int]", ends: "Mapping[TopicPartition, int]"
 ) -> list[dict[str, Any]]:
+    """Sums are None where a part of them is not known."""
     by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
     for key in sorted(offsets):
         by_topic[key.topic].append(key)
     rows = []
     for topic, keys in by_topic.items():
         lags = {key: max(ends[key] - offsets[key], 0) for key in keys if key in ends}
+        is_known = len(lags) == len(keys)
         worst = max(lags, key=lambda key: lags[key], default=None)
         rows.append(
             {
@@ -106,23 +131,24 @@ def _rows_of(
                 "topic": topic,
                 "partitions": len(keys),
                 "committed": sum(offsets[key] for key in keys),
-                "end_offset": sum(ends[key] for key in lags) if lags else None,
-                "lag": sum(lags.values()) if lags else None,
-                "worst": None if worst is None else worst.partition,
+                "end_offset": sum(ends[key] for key in lags) if is_known else None,
+                "lag": sum(lags.values()) if is_known else None,
+                "worst": worst.partition if worst is not None and is_known else None,
             }
         )
     return rows
 
 
-def _add_rates(rows: list[dict[str, Any]], before: dict[tuple[str, str], tuple[float, int, int]], now: float) -> None:
+def _add_rates(rows: list[dict[str, Any]], before: "Seen", now: float) -> None:
     """Add how much was committed and written per second since the last look."""
     for row in rows:
         key = row["group"], row["topic"]
         then = before.get(key)
-        end_offset = row["end_offset"] or 0
+        end_offset = row["end_offset"]
         row["reads_per_s"] = row["written_per_s"] = None
         if then is not None and now > then[0]:
             seconds = now - then[0]
             row["reads_per_s"] = round((row["committed"] - then[1]) / seconds, 1)
-            row["written_per_s"] = round((end_offset - then[2]) / seconds, 1)
+            if end_offset is not None and then[2] is not None:
+                row["written_per_s"] = round((end_offset - then[2]) / seconds, 1)
         before[key] = now, row["committed"], end_offset

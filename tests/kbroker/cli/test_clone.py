@@ -30,6 +30,12 @@ def test_a_group_goes_on_where_another_is(broker: BrokerProcess, topic_name: str
         told = rows("group", "clone", topic_name, f"{topic_name}-2", "--dry-run")
         assert admin.list_group_offsets(f"{topic_name}-2") == {}
         assert rows("group", "clone", topic_name, f"{topic_name}-2") == told
-        assert [row["offset"] for row in told] == [4, 7]
+        assert [(row["before"], row["after"]) for row in told] == [(None, 4), (None, 7)]
+        assert admin.list_group_offsets(f"{topic_name}-2") == admin.list_group_offsets(topic_name)
+        admin.alter_group_offsets(f"{topic_name}-2", {first: 9})
+        assert "--yes" in fail("group", "clone", topic_name, f"{topic_name}-2")
+        assert admin.list_group_offsets(f"{topic_name}-2")[first].offset == 9
+        told = rows("group", "clone", topic_name, f"{topic_name}-2", "--yes")
+        assert [(row["before"], row["after"]) for row in told] == [(9, 4), (7, 7)]
         assert admin.list_group_offsets(f"{topic_name}-2") == admin.list_group_offsets(topic_name)
     assert "has committed nothing" in fail("group", "clone", f"{topic_name}-none", "other")

@@ -55,6 +55,45 @@ def test_the_first_look_knows_no_rates() -> None:
     assert [row["records_per_s"] for row in (*broker_rows(now, None), *topic_rows(now, None))] == [None] * 4
 
 
+def test_what_is_not_known_is_no_number() -> None:
+    now, before = seen(12.0, 300, 5000, 40), seen(10.0, 100, 1000, 20)
+    del before.ends[TopicPartition("t", 0)]
+    before.directories.clear()
+    first, second = broker_rows(now, before)
+    assert (first["records_per_s"], first["log_bytes"], first["log_bytes_per_s"]) == (None, 5000, None)
+    assert (second["records_per_s"], second["log_bytes"]) == (0.0, None)
+    assert {row["topic"]: row["records_per_s"] for row in topic_rows(now, before)} == {"t": None, "idle": 0.0}
+
+
+@pytest.mark.parametrize(
+    "silent", ["describe_cluster", "list_offsets", "describe_log_dirs", "list_groups", "list_group_offsets"]
+)
+def test_a_part_that_does_not_answer_is_named_and_the_rest_is_shown(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch, silent: str
+) -> None:
+    monkeypatch.setenv("KBROKER_BOOTSTRAP", broker.bootstrap)
+    succeed("topic", "create", topic_name)
+    with Admin(broker.bootstrap) as admin:
+        admin.alter_group_offsets(topic_name, {(topic_name, 0): 0})
+
+    async def fail(*asked: object) -> None:
+        raise TimeoutError("nobody answers")
+
+    monkeypatch.setattr(f"kbroker.client.admin.Admin.{silent}", fail)
+    told = json.loads(
+        succeed("cluster", "top", "-n", "2", "--every", "0.1", "--topics", "1000", "--format", "json").partition(
+            "\n}\n"
+        )[0]
+        + "}"
+    )
+    assert any("nobody answers" in each for each in told["problems"])
+    (row,) = [row for row in told["topics"] if row["topic"] == topic_name]
+    assert row["lag"] == (0 if silent in ("describe_cluster", "describe_log_dirs") else None)
+    assert all(row["log_bytes"] is None for row in told["brokers"]) is (
+        silent in ("describe_cluster", "describe_log_dirs")
+    )
+
+
 def test_looks_follow_each_other_on_a_broker(
     broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,8 @@
 import pytest
 
 from kbroker import Admin
+from kbroker.cli.group_lag import _rows_of
+from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import rows, succeed
 
@@ -42,3 +44,13 @@ def test_the_lag_of_a_deleted_topic_is_unknown_and_not_nothing(broker: BrokerPro
     assert rows("group", "lag", group)[0]["lag"] == 2
     succeed("topic", "delete", topic)
     assert all(row["lag"] is None for row in rows("group", "lag", group))
+
+
+def test_a_lag_of_which_a_part_is_unknown_is_not_known() -> None:
+    keys = [TopicPartition("t", partition) for partition in range(3)]
+    ends = dict.fromkeys(keys, 10)
+    (row,) = _rows_of("g", dict.fromkeys(keys, 4), ends)
+    assert (row["committed"], row["end_offset"], row["lag"], row["worst"]) == (12, 30, 18, 0)
+    del ends[keys[1]]
+    (row,) = _rows_of("g", dict.fromkeys(keys, 4), ends)
+    assert (row["committed"], row["end_offset"], row["lag"], row["worst"]) == (12, None, None, None)
