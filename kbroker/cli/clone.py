@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 OFFSET_COLUMNS = ("group", "topic", "partition", "before", "after")
 SET_ON_THE_TOPIC = "DYNAMIC_TOPIC_CONFIG"
+OF_A_MOVE = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""They name partitions and brokers: another topic's are others."""
 
 
 def clone_topic(
@@ -33,7 +35,7 @@ def clone_topic(
         settings = {
             name: entry.value
             for name, entry in entries.items()
-            if entry.source == SET_ON_THE_TOPIC and entry.value is not None
+            if entry.source == SET_ON_THE_TOPIC and entry.value is not None and name not in OF_A_MOVE
         }
         replicas = max(len(partition.replicas) for partition in described.partitions)
         await admin.create_topic(copy, len(described.partitions), replicas, settings)

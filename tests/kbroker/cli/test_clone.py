@@ -14,7 +14,9 @@ def _bootstrap(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_topic_like_another_has_its_partitions_and_settings(topic_name: str) -> None:
-    succeed("topic", "create", topic_name, "-p", "3", "-c", "retention.ms=12345", "-c", "cleanup.policy=compact")
+    of_a_move = ("-c", "leader.replication.throttled.replicas=0:1")
+    own = ("-c", "retention.ms=12345", "-c", "cleanup.policy=compact")
+    succeed("topic", "create", topic_name, "-p", "3", *own, *of_a_move)
     succeed("topic", "clone", topic_name, f"{topic_name}-2")
     assert len(rows("topic", "describe", f"{topic_name}-2")) == 3
     described = {row["key"]: row["value"] for row in rows("config", "describe", "topic", f"{topic_name}-2")}
