@@ -1,4 +1,6 @@
-"""The thin adapter on kazoo: one ZooKeeper session, as coroutines of the loop. The only file that knows kazoo.
+"""The thin adapter on kazoo: one ZooKeeper session, as coroutines of the loop.
+
+Only this file and `zookeeper_connections` know kazoo.
 
 kazoo's threads do nothing but hand over: answers, watches and session changes reach the loop through
 `call_soon_threadsafe`, in the order in which ZooKeeper sent them.
@@ -15,9 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import secrets
 import socket
-import ssl
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -37,9 +37,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     UnimplementedError,
 )
-from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import serialization
-from kazoo.protocol.connection import ConnectionDropped, ConnectionHandler
 from kazoo.protocol.states import EventType
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, Id
@@ -67,8 +65,8 @@ from kbroker.controller.znode_operations import (
     ZooKeeperError,
     ZooKeeperUnreachable,
 )
+from kbroker.controller.zookeeper_connections import Connections, SaslConnection, first_patience, kazoo_logger
 from kbroker.protocol.distribution import Distribution
-from kbroker.security.digest_md5 import DigestError, DigestMd5
 
 log = logging.getLogger(__name__)
 
@@ -86,8 +84,6 @@ _OLD_SERVER = (
 )
 _MAX_REQUEST = 4 << 20  # Kafka's clients read no larger node
 _LARGE = 900_000
-_ATTEMPTS_PER_SESSION = 3
-"""A server that answers nothing has that part of the session's time, so that others are asked before it is over."""
 _ATTEMPTS_WHEN_LARGE = 2
 _ERRORS: dict[type[KazooException], type[ZnodeError]] = {
     NoNodeError: NoNode,
@@ -96,92 +92,6 @@ _ERRORS: dict[type[KazooException], type[ZnodeError]] = {
     NotEmptyError: NotEmpty,
     NoAuthError: NotAllowed,
 }
-
-
-class _Connections(SequentialThreadingHandler):  # type: ignore[misc]
-    """Connections of kazoo's that are given up in time for another attempt, encrypted where there is a context.
-
-    A ZooKeeper that is about to serve, or hangs, takes a connection and answers nothing; kazoo would wait for as long
-    as the session lasts, and lose it.
-    """
-
-    def __init__(self, patience: float, context: ssl.SSLContext | None) -> None:
-        super().__init__()
-        self._least_patience = self._patience = patience
-        """Seconds; doubled with each attempt that nobody answers, as a server may be slow, too."""
-        self._context = context
-        self._greeted: socket.socket | None = None
-        """What has not answered its first request yet."""
-        self.problem = ""
-        """Why there was no TLS the last time."""
-
-    def create_connection(
-        self, address: tuple[str, int], hostname: str, timeout: float, **settings: object
-    ) -> socket.socket:
-        """Connect, and shake hands."""
-        try:
-            connection = socket.create_connection(address, min(timeout, self._patience))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self._context is not None:
-                connection = self._encrypted(connection, hostname)
-        except TimeoutError:
-            self._patience *= 2
-            raise
-        self._greeted = connection
-        return connection
-
-    def _encrypted(self, plain: socket.socket, hostname: str) -> socket.socket:
-        assert self._context is not None
-        try:
-            encrypted = self._context.wrap_socket(plain, server_hostname=hostname)
-        except OSError as error:
-            plain.close()
-            self.problem = getattr(error, "verify_message", "") or str(error)
-            raise
-        self.problem = ""
-        return encrypted
-
-    def select(self, readable: list[Any], writable: list[Any], broken: list[Any], timeout: float | None = None) -> Any:
-        """What is decrypted already need not come through the socket."""
-        pending = [each for each in readable if isinstance(each, ssl.SSLSocket) and each.pending()]
-        if pending:
-            return pending, [], []
-        if self._greeted is None or self._greeted not in readable:
-            return super().select(readable, writable, broken, timeout)
-        found = super().select(readable, writable, broken, min(timeout or self._patience, self._patience))
-        self._patience = self._least_patience if found[0] else 2 * self._patience
-        self._greeted = None
-        return found
-
-
-class _SaslConnection(ConnectionHandler):  # type: ignore[misc]
-    """A connection of kazoo's that logs in by DIGEST-MD5; refused, it tries again like one that was lost."""
-
-    def __init__(self, kazoo: KazooClient, retry: KazooRetry, login: tuple[str, str]) -> None:
-        super().__init__(kazoo, retry, logger=kazoo.logger, sasl_options={})
-        self._login = login
-        self.problem = ""
-        """Why ZooKeeper did not let us in the last time."""
-
-    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
-        """On kazoo's thread, before anything else is sent."""
-        user, password = self._login
-        exchange = DigestMd5(user, password, secrets.token_hex(16), "zookeeper", "zk-sasl-md5")
-        try:
-            answer = exchange.answer(self._sent(b"", 1, timeout))
-            exchange.check(self._sent(answer, 2, timeout))
-        except (ConnectionDropped, DigestError) as error:
-            self.problem = f"user {user} is not let in: {error}"
-            log.warning("ZooKeeper at %s: %s", host, self.problem)
-            raise ConnectionDropped(self.problem) from error
-        self.problem = ""
-
-    def _sent(self, token: bytes, number: int, timeout: float) -> bytes:
-        self._submit(serialization.SASL(token), timeout, number)
-        header, buffer, offset = self._read_header(timeout)
-        if header.err:
-            raise DigestError(f"error {header.err}")
-        return serialization.SASL.deserialize(buffer, offset)[0] or b""
 
 
 class ZooKeeper(BrokerStore, ControllerStore, AclStore):
@@ -240,19 +150,21 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         self._handover = Handover(loop)
         retry = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0, ignore_expire=False)
         access = self._access
-        handler = _Connections(max(1.0, self._session_timeout_ms / _ATTEMPTS_PER_SESSION / 1000), access.tls)
+        patience = first_patience(self._session_timeout_ms / 1000, len(self._servers.split(",")))
+        handler = Connections(patience, access.tls)
         self._kazoo = KazooClient(
             hosts=self._servers,
             timeout=self._session_timeout_ms / 1000,
             connection_retry=retry,
-            logger=_quiet_logger(),
+            logger=kazoo_logger(),
             handler=handler,
             auth_data=None if access.digest is None else [("digest", access.digest)],
         )
-        login = None if access.sasl is None else _SaslConnection(self._kazoo, retry.copy(), access.sasl)
-        if login is not None:
+        login = None
+        if access.sasl is not None:
+            login = SaslConnection(self._kazoo, retry.copy(), access.sasl, self._state_changed)
             self._kazoo._connection = login
-        self._kazoo.add_listener(self._state_changed)
+        self._kazoo.add_listener(self._state_changed if login is None else login.state_changed)
         self._kazoo.start_async()
         try:
             async with asyncio.timeout(self._connection_timeout_ms / 1000):
@@ -556,11 +468,3 @@ def _hang_up(kazoo: KazooClient) -> None:
     if connection is not None:
         with contextlib.suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)
-
-
-def _quiet_logger() -> logging.Logger:
-    """kazoo tells of every attempt to connect; the word that matters is ours."""
-    logger = logging.getLogger("kazoo")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.CRITICAL)
-    return logger

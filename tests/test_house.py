@@ -30,7 +30,7 @@ MAY_PRINT = {
     "setup.py": "reports",
 }
 ONLY_IMPORTED_IN = {
-    "kazoo": "controller/zookeeper.py",
+    "kazoo": ("controller/zookeeper.py", "controller/zookeeper_connections.py"),
     "pyspark": "spark_connector/",
     "pyarrow": (
         "kbroker/client/arrow.py",
