@@ -168,7 +168,7 @@ class Log:
 
     @property
     def recovery_point(self) -> int:
-        """Everything below is on disk."""
+        """A recovery need not look at what lies below; more may be on disk (LogDisk.flushed_to)."""
         return self.disk.recovery_point
 
     @property
@@ -421,7 +421,7 @@ class Log:
     def _promise_no_more_than(self, offset: int) -> None:
         """Before the end moves back: what comes there is not on disk, nor replicated, whatever checkpoints say."""
         is_lower = offset < max(self.disk.recovery_point, self.high_watermark)
-        self.disk.recovery_point = min(self.disk.recovery_point, offset)
+        self.disk.promise_no_more_than(offset)
         self.high_watermark = min(self.high_watermark, offset)
         if is_lower and self._owner is not None:
             self._owner.log_cut(self, offset)
@@ -429,7 +429,6 @@ class Log:
     def _restart_at(self, offset: int) -> None:
         self._promise_no_more_than(offset)
         self.disk.restart(offset, self.config)
-        self.disk.recovery_point = offset
         self.leader_epochs.clear()
         self.log_start_offset = offset
         self._end_at(offset, 0)

@@ -3,7 +3,7 @@
     roll        the active segment is closed, the next one made; a producer snapshot waits to be written
     begin       of a flush: what waits in memory goes to the files; says what has to be synced
     sync        by a worker, without the log's lock: the bytes of the segments, then small files, then names
-    end         the recovery point moves, and with it what a recovery need not look at
+    end         what is on disk is more, and so is, as a rule, what a recovery need not look at
 
 A move into another directory (log_move.py) exchanges this, and nothing else of a log.
 """
@@ -48,6 +48,7 @@ class LogDisk:
         "_changes",
         "_unsynced",
         "_unsynced_names",
+        "flushed_to",
         "folder",
         "jitter_ms",
         "pool",
@@ -71,8 +72,9 @@ class LogDisk:
         """Sizes of the segments that were rolled, as they were then."""
         self.jitter_ms = 0
         """How much earlier the active segment rolls."""
-        self.recovery_point = self.segments[0].base_offset
-        """Everything below is on disk; where it lies in the active segment, the closed ones with their indexes."""
+        self.recovery_point = self.flushed_to = self.segments[0].base_offset
+        """A recovery need not look at what lies below, nor at the indexes of segments that were closed there: a roll
+        moves it back. `flushed_to`, never less: the records below are on disk, acknowledgements go by that."""
         self._changes = 0
         """Numbers what follows. Several flushes may be under way: each syncs all that none has synced to its end."""
         self._unsynced: dict[int, str] = {}
@@ -123,6 +125,7 @@ class LogDisk:
             for file in segment.leave():
                 file.remove()
         self.segments = (self._new_segment(base_offset, config, former[-1].created_ms),)
+        self.recovery_point = self.flushed_to = base_offset
 
     def _new_segment(self, base_offset: int, config: LogConfig, now_ms: int) -> LogSegment:
         segment = LogSegment(self.pool, self.folder, base_offset, config, now_ms)
@@ -146,6 +149,11 @@ class LogDisk:
         self._unsynced[self._changes] = name
 
     # ------------------------------------------------------------------ segments that go
+
+    def promise_no_more_than(self, offset: int) -> None:
+        """Before the end moves back: what comes there is not on disk."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self.flushed_to = min(self.flushed_to, offset)
 
     def truncate(self, offset: int, config: LogConfig, now_ms: int) -> None:
         """Drop what lies at and above an offset, the newest segments first: a crash in between leaves no gap."""
@@ -226,8 +234,11 @@ class LogDisk:
 
     def end_flush(self, begun: Flush) -> None:
         """Everything below the flush's target is on disk now."""
+        self.flushed_to = max(self.flushed_to, begun.target)
         reached, segments = begun.target, self.segments
-        if begun.active in segments[:-1]:  # closed meanwhile: its indexes are for the next flush
+        if (
+            begun.active is not segments[-1] and begun.active in segments
+        ):  # closed meanwhile: its indexes are for the next flush
             reached = min(reached, segments[segments.index(begun.active) + 1].base_offset - 1)
         self.recovery_point = max(self.recovery_point, reached)
         for number in begun.small_files:

@@ -81,7 +81,7 @@ def finish_copy(current: Log, future: Log) -> bool:
         copy_portion(current, future, FINAL_BYTES)
         if future.log_end_offset != current.log_end_offset:
             return False
-        if current.config.flush_messages < MAX_LONG and future.recovery_point < current.recovery_point:
+        if current.config.flush_messages < MAX_LONG and future.disk.flushed_to < current.disk.flushed_to:
             future.flush()
         # On disk before the other loses its name: of two names that are not, a power loss may take the wrong one.
         future.rename_folder(f"{future.log_dir}/{names.folder_name(current.topic, current.partition)}", sync=True)

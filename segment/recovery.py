@@ -91,7 +91,7 @@ def open_log(
     end = opening.end
     start = min(max(known.log_start_offset, segments[0].base_offset), end)
     opened.log_start_offset, opened.log_end_offset = start, end
-    disk.recovery_point = end if known.clean else min(max(known.recovery_point, start), end)
+    disk.recovery_point = disk.flushed_to = end if known.clean else min(max(known.recovery_point, start), end)
     opened.high_watermark = min(max(known.high_watermark or 0, start), end)
     promised = max(known.high_watermark or 0, known.recovery_point)
     if end < promised:

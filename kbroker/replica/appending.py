@@ -322,7 +322,7 @@ class Appender:
 
     def _flushed(self, hosted: HostedPartition) -> None:
         # What was on disk when the flush began may have been cut off since: the log itself knows what is there.
-        on_disk = hosted.log.recovery_point
+        on_disk = hosted.log.disk.flushed_to
         hosted.log_grew(on_disk, self._steady(), self._metadata.brokers)
         hosted.settle_flushed(on_disk)
 
@@ -349,7 +349,7 @@ def _as_refusal(hosted: HostedPartition, error: Exception) -> KafkaError:
 
 def must_wait_for_flush(hosted: HostedPartition, result: AppendResult) -> bool:
     """Whether what was appended is not on disk and has to be before it is acknowledged."""
-    return hosted.log.recovery_point <= result.last_offset and hosted.needs_flush()
+    return hosted.log.disk.flushed_to <= result.last_offset and hosted.needs_flush()
 
 
 def room_on_loop(hosted: HostedPartition, records: Any) -> int:

@@ -80,7 +80,7 @@ class HostedPartition:
         if self.flush_messages == FLUSH_NEVER:
             return False
         log = self.log
-        return log.log_end_offset - log.recovery_point >= self.flush_messages
+        return log.log_end_offset - log.disk.flushed_to >= self.flush_messages
 
     def log_grew(self, log_end_offset: int, now_ms: int, alive: Container[int]) -> None:
         """Count the log up to here (appended, and flushed where that is asked for); wake who waits for it."""

@@ -156,7 +156,7 @@ class Leadership:
             try:
                 config = manager.topic_config(order.topic)
                 created = order.created = manager.logs.create(order.topic, order.partition, order.topic_id, config)
-                if created.log_end_offset - created.recovery_point >= created.config.flush_messages:
+                if created.log_end_offset - created.disk.flushed_to >= created.config.flush_messages:
                     created.flush()  # what a crash has left in memory is about to count
             except KafkaError as error:
                 log.error("%s-%d: %s", order.topic, order.partition, error)

@@ -100,3 +100,24 @@ def test_a_flush_does_not_count_on_what_another_one_has_not_ended(tmp_path: Path
     assert log.end_flush(slow)
     assert not log.needs_flush
     log.close()
+
+
+def test_a_roll_takes_back_what_recovery_may_pass_over_and_nothing_of_what_is_on_disk(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    while len(log.segments) == 1:
+        log.flush()
+        fill(log, 1)
+    base = log.active_segment.base_offset
+    assert (log.disk.flushed_to, log.recovery_point) == (base, base - 1)
+    begun = log.begin_flush()
+    assert begun is not None
+    while len(log.segments) == 2:
+        fill(log, 1)
+    begun.disk.sync(begun)
+    assert log.end_flush(begun)
+    assert log.disk.flushed_to == begun.target == base + 1
+    log.truncate_to(base - 2)
+    assert log.disk.flushed_to == log.recovery_point == base - 2
+    log.truncate_fully_and_start_at(90)
+    assert log.disk.flushed_to == log.recovery_point == 90
+    log.close()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -140,6 +140,43 @@ async def test_a_coordinator_append_waits_for_the_flush_of_its_topic(tmp_path: P
     result = await played.replicas.append_batch(TOPIC, 0, one_batch(), 5000, AppendOrigin.COORDINATOR)
     assert result.base_offset == 0
     assert played.replicas.hosted[TOPIC, 0].log.recovery_point == 1
+    await played.close()
+
+
+class AtOnce(Executor):
+    """A worker that has done its work before the loop has its next turn, and what happens in between."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        self._meanwhile = meanwhile
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        self._meanwhile()
+        return done
+
+
+async def test_a_flush_acknowledges_what_it_has_brought_to_disk_though_the_log_rolls_before_it_is_heard_of(
+    tmp_path: Path,
+) -> None:
+    workers = Workers()
+    workers.flushing = lambda _: AtOnce(append)  # type: ignore[method-assign]
+    played = Played(tmp_path, workers=workers, flush_messages=3, segment_bytes=3 * len(one_batch()))
+    await played.lead(replicas=(1, 2), isr=(1,))
+    played.logs.background.close()  # it would have the closed segment synced once more
+    answers: list[DelayedAnswer] = []
+
+    def append() -> None:
+        answers.append(DelayedAnswer(60_000, list))
+        played.replicas.append(TOPIC, 0, one_batch(), 1, 0, answers[-1])
+
+    for _ in range(3):
+        append()
+    last = answers[2].future
+    assert last is not None
+    assert [each.last_offset for each in await asyncio.wait_for(last, 20)] == [2]
+    hosted = played.replicas.hosted[TOPIC, 0]
+    assert (len(hosted.log.segments), hosted.log.log_end_offset) == (2, 4)
     await played.close()
 
 
