@@ -451,7 +451,8 @@ def _scan(
         if not verify_crc(chunk, position - start, header.size):
             why = f"the batch at offset {header.base_offset} does not match its checksum"
             break
-        if following is not None and header.base_offset >= following:
+        last_offset = header.last_offset if header.magic == 2 else header.base_offset
+        if following is not None and last_offset >= following:
             break  # a truncation that did not reach the disk: what was written after it lies in the next segment
         if header.base_offset < floor or header.last_offset_delta < 0:
             why = f"offset {header.base_offset} follows {floor - 1}"

@@ -426,3 +426,21 @@ def test_an_offset_that_flipped_to_far_behind_is_damage(tmp_path: Path) -> None:
     log = reopen(tmp_path)
     assert (len(log.segments), log.log_end_offset) == (1, 2)
     log.close()
+
+
+def test_a_stale_batch_that_reaches_into_the_next_segment_is_cut(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 3, count=10, epoch=1)
+    log.write_pending()
+    path = Path(log.active_segment.file.path)
+    stale = path.read_bytes()
+    log.truncate_to(25)
+    log.apply_config(LogConfig(segment_bytes=1500))
+    fill(log, 1, count=10, epoch=2)
+    assert [segment.base_offset for segment in log.segments] == [0, 25]
+    log.close()
+    path.write_bytes(stale)
+    again = reopen(tmp_path)
+    assert [header.last_offset for _, header in again.segments[0].headers()] == [9, 19]
+    assert (again.log_end_offset, again.leader_epochs.entries) == (35, ((1, 0), (2, 25)))
+    again.close()
