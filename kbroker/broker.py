@@ -596,5 +596,5 @@ class Broker:
             log.warning("no ZooKeeper: stopping without a controlled shutdown")
             return
         ask = self._to_controller.request
-        if await hand_over(ask, self.broker_id, self.broker_epoch, self.config) and self._channels is not None:
+        if await hand_over(ask, self.broker_id, lambda: self.broker_epoch, self.config) and self._channels:
             await self._channels.drain(TELL_S)  # as the controller: what was decided is told before we go

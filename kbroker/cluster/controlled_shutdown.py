@@ -17,19 +17,23 @@ log = logging.getLogger(__name__)
 async def hand_over(
     ask: Callable[[ControlledShutdownRequest, float], Awaitable[Any]],
     broker_id: int,
-    broker_epoch: int,
+    broker_epoch: Callable[[], int],
     config: BrokerConfig,
 ) -> bool:
-    """Ask the controller until nothing is left to be led here, as often as configured; whether that came about."""
+    """Ask the controller until nothing is left to be led here, as often as configured; whether that came about.
+
+    `broker_epoch` is asked each time: the broker may have registered again meanwhile.
+    """
     for attempt in range(config.controlled_shutdown_max_retries):
         if attempt:
             await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1000)
-        request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
+        request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch())
         try:
             answer = await ask(request, config.controller_socket_timeout_ms / 1000)
             if answer.error_code is ErrorCode.NONE and not answer.remaining_partitions:
                 return True
-            log.info("controlled shutdown: %d partitions remain", len(answer.remaining_partitions))
+            left = len(answer.remaining_partitions)
+            log.info("controlled shutdown: %s, %d partitions remain", answer.error_code.name, left)
         except KafkaError as error:
             log.warning("controlled shutdown failed: %s", error)
     log.warning("controlled shutdown did not succeed; stopping all the same")

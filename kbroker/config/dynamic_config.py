@@ -248,7 +248,7 @@ class DynamicConfig:
     def check_broker_overrides(self, overrides: Mapping[str, str], per_broker: bool) -> None:
         """Raise KafkaError INVALID_CONFIG when a broker (or the default of all) cannot have these."""
         for name, text in overrides.items():
-            key = BROKER_KEYS.get(_LISTENER_PREFIX.sub("", name))
+            key = _broker_key(_LISTENER_PREFIX.sub("", name))
             if key is None:
                 continue
             if key.scope is Scope.READ_ONLY:
@@ -350,11 +350,15 @@ def _check_thread_pool(name: str, value: object, present: int) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}")
 
 
+def _broker_key(name: str) -> ConfigKey | None:
+    return BROKER_KEYS.get("broker.id" if name == "node.id" else name)
+
+
 def _valid_broker_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     """Leave out what may not be dynamic, or is no longer valid."""
     valid = {}
     for name, text in overrides.items():
-        key = BROKER_KEYS.get(name)
+        key = _broker_key(name)
         if _is_password(name) and (name in STORE_KEYS or _LISTENER_PREFIX.sub("", name) not in STORE_KEYS):
             log.warning("dynamic broker configuration %s is left out: passwords are for listeners' stores", name)
             continue

@@ -10,6 +10,8 @@ from typing import NamedTuple, Protocol
 
 LONGEST_NAME = 120
 LONGEST_REASON = 255
+MOST_NAMES = 10
+"""A sentence is part of an answer, whose strings have at most 32,767 bytes."""
 POLL_WORDS = ("poll timeout", "max.poll", "poll interval")
 """By these a client's own reason says that the application did not call poll in time (Java's, librdkafka's)."""
 
@@ -131,9 +133,11 @@ def _poll_advice(member: Described) -> str:
 
 def unsynced(members: Iterable[Described], timeout_ms: int) -> Told:
     """Members of a new generation that did not ask what they shall read."""
-    names = ", ".join(name_of(member) for member in members)
+    late = list(members)
+    names = ", ".join(name_of(member) for member in late[:MOST_NAMES])
+    others = f" and {len(late) - MOST_NAMES} more" if len(late) > MOST_NAMES else ""
     return Told(
-        f"{names} did not ask for the assignment in {seconds(timeout_ms)} and had to go",
+        f"{names}{others} did not ask for the assignment in {seconds(timeout_ms)} and had to go",
         "Look whether it stood still between joining and reading; its log says when it joined.",
     )
 

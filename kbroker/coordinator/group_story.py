@@ -14,13 +14,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kbroker.coordinator.group_sentences import Described, Told, name_of, seconds
+from kbroker.coordinator.group_sentences import LONGEST_NAME, Described, Told, name_of, seconds
 
 MOST_REASONS = 20
 """Of one rebalance; of those beyond it is said how many there were."""
 MOST_SENTENCES = 20_000
 """Over all groups: some ten megabytes."""
 MOST_GONE = 32
+LONGEST_GROUP_ID = 255
+"""Characters; of groups with longer ones nothing is told."""
 LONG_MS = 10_000
 """A wait that is worth a word of advice."""
 WORTH_TELLING_MS = 500
@@ -138,6 +140,7 @@ class GroupStory:
 
     def gone(self, now: int, client_id: str) -> None:
         """A member of this client has gone."""
+        client_id = client_id[:LONGEST_NAME]
         self._gone.pop(client_id, None)
         self._gone[client_id] = now
         if len(self._gone) > MOST_GONE:
@@ -145,7 +148,7 @@ class GroupStory:
 
     def gone_for_ms(self, now: int, client_id: str) -> int | None:
         """Return how long a member of this client has been missing, None when none is; it is not told again."""
-        since = self._gone.pop(client_id, None)
+        since = self._gone.pop(client_id[:LONGEST_NAME], None)
         return None if since is None or not client_id or now - since > RESTART_MS else now - since
 
     # --- how it is kept ---------------------------------------------------------------------------------------
@@ -196,7 +199,8 @@ class GroupStories:
 
     def of(self, group_id: str) -> GroupStory:
         """Return a group's story to go on with; one of which nothing is told takes no room."""
-        return self._told.get(group_id) or GroupStory(group_id, self.size, self._grew)
+        size = self.size if len(group_id) <= LONGEST_GROUP_ID else 0
+        return self._told.get(group_id) or GroupStory(group_id, size, self._grew)
 
     def told(self, group_id: str) -> list[Rebalance]:
         """Return what is told of a group, the oldest first."""

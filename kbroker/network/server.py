@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
+import heapq
 import logging
 import resource
 import socket
@@ -44,6 +45,7 @@ TURN_S = 0.004
 ACCEPT_PAUSE_S = 0.5
 FULL_LINE_PAUSE_S = 10.0
 MOST_HELD = 1000
+CLOSED_PER_TURN = 100
 LARGEST_RESERVE = 4096
 SMALLEST_RESERVE = 64
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -172,8 +174,9 @@ class Server:
     def change_limits(self, limits: ServerLimits) -> None:
         """These are the limits from now on: whoever waits may have room now, or others have to go."""
         self.limits = self._admission.limits = limits
-        for _ in range(self._admission.total - limits.max_connections):
-            self._make_room("its place was taken away: max.connections is lower now")
+        surplus = self._admission.total - limits.max_connections
+        if surplus > 0:
+            self._close_some(self._idlest(surplus))
         for name in list(self._paused_listeners):
             self._resume_accepting(name)
 
@@ -248,9 +251,19 @@ class Server:
 
     def _make_room(self, why: str) -> None:
         """There are more than max.connections: the client that has been silent for longest goes, as in Kafka."""
+        for connection in self._idlest(1):
+            connection.close(why)
+
+    def _idlest(self, count: int) -> list[Connection]:
         clients = [each for each in self.connections if not self._admission.is_privileged(each.listener)]
-        if clients:
-            min(clients, key=attrgetter("last_active")).close(why)
+        return heapq.nsmallest(count, clients, key=attrgetter("last_active"))
+
+    def _close_some(self, connections: list[Connection]) -> None:
+        """Close them, some in each turn of the loop."""
+        for connection in connections[:CLOSED_PER_TURN]:
+            connection.close("its place was taken away: max.connections is lower now")
+        if len(connections) > CLOSED_PER_TURN:
+            self.loop.call_soon(self._close_some, connections[CLOSED_PER_TURN:])
 
     def _pause_accepting(self, name: str) -> None:
         self._paused_listeners.add(name)

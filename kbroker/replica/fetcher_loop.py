@@ -78,6 +78,10 @@ class FetcherLoop:
         self._interrupt_timer: asyncio.TimerHandle | None = None
         self._interrupted = False
         self._interrupted_at = 0.0
+        self._interrupt_every_s = INTERRUPT_EVERY_S
+        """Doubled with each request that is interrupted, until one is answered: partitions that keep coming must not
+        end every request before its answer where answers take their time.
+        """
         self._in_work: frozenset[HostedPartition] = frozenset()
         """What a worker thread has in hand."""
         self._work: asyncio.Future[Any] | None = None
@@ -91,13 +95,14 @@ class FetcherLoop:
         self._wake.set()
         if self._sent_at is not None and self._interrupt_timer is None:
             since_last = self._loop.time() - self._interrupted_at
-            delay = max(INTERRUPT_AFTER_S, INTERRUPT_EVERY_S - since_last)
+            delay = max(INTERRUPT_AFTER_S, self._interrupt_every_s - since_last)
             self._interrupt_timer = self._loop.call_later(delay, self._interrupt, self._sent_at)
 
     def _interrupt(self, sent_at: float) -> None:
         self._interrupt_timer = None
         if self._sent_at == sent_at and self._connection is not None:
             self._interrupted = True
+            self._interrupt_every_s *= 2
             self._interrupted_at = self._loop.time()
             self._connection.abort()
 
@@ -187,6 +192,7 @@ class FetcherLoop:
             response = await connection.request(request, self._versions.fetch, timeout=self._timeout_s)
         finally:
             self._sent_at = None
+        self._interrupt_every_s = INTERRUPT_EVERY_S
         await self._use(self._fetcher.answered(response))
         return True
 

@@ -315,7 +315,8 @@ class Partition:
         """The leader's own log now counts up to here; True when the high watermark moved. Nothing, unless it leads."""
         if self.role is not Role.LEADER:
             return False
-        self.log_end_offset = log_end_offset
+        # It never shrinks in a term of leadership: who hears of a flush that has ended may have counted later batches.
+        log_end_offset = self.log_end_offset = max(self.log_end_offset, log_end_offset)
         if not self.remotes:
             # A single replica is always in its own ISR; min.insync.replicas never asks for more than exist.
             if log_end_offset <= self.high_watermark:

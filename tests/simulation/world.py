@@ -297,11 +297,17 @@ class World:
                 self.start(broker_id)
         self.tell("world: healed")
 
+    def _all_serve(self) -> bool:
+        """Whether they do; one that was ending in order when all was healed is started again."""
+        for broker in self.brokers.values():
+            broker.start()
+        return all(each.is_serving for each in self.brokers.values())
+
     def _heal_and_read(self) -> str:
         """Read all once it is known everywhere who leads: until then a former leader may answer in good faith."""
         self.heal()
         self.simulation.run(SETTLED_S)
-        if not self.simulation.run(READY_S, lambda: all(each.is_serving for each in self.brokers.values())):
+        if not self.simulation.run(READY_S, self._all_serve):
             raise PromiseBroken(f"not every broker serves {READY_S:g} s after all was healed")
         reader = clients.FinalReading(self.trial, self.bootstrap, self.rng)
         task = clients.begin(self.simulation.machine("final-reader"), reader)

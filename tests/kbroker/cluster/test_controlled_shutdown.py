@@ -33,11 +33,11 @@ def answer(*remaining: int) -> ControlledShutdownResponse:
 
 async def test_it_is_asked_again_while_partitions_remain_or_nobody_answers() -> None:
     controller = Controller(KafkaError(ErrorCode.NOT_CONTROLLER), answer(1), answer())
-    assert await hand_over(controller, 7, 42, CONFIG)
-    assert [(each.broker_id, each.broker_epoch) for each in controller.asked] == [(7, 42)] * 3
+    assert await hand_over(controller, 7, iter((42, 42, 43)).__next__, CONFIG)
+    assert [(each.broker_id, each.broker_epoch) for each in controller.asked] == [(7, 42), (7, 42), (7, 43)]
 
 
 async def test_it_is_given_up_after_the_configured_number_of_attempts() -> None:
     controller = Controller(*(answer(1) for _ in range(5)))
-    assert not await hand_over(controller, 7, 42, CONFIG)
+    assert not await hand_over(controller, 7, lambda: 42, CONFIG)
     assert len(controller.asked) == 3

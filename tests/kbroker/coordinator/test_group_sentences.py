@@ -37,6 +37,14 @@ def test_a_time_is_said_as_people_say_it(ms: int, said: str) -> None:
     assert told.seconds(ms) == said
 
 
+def test_of_many_members_ten_are_named() -> None:
+    said = told.unsynced([member(f"m-{number}") for number in range(600)], 60_000).what
+    assert "m-9 (" in said
+    assert "m-10 (" not in said
+    assert "and 590 more did not ask" in said
+    assert " more" not in told.unsynced([member()], 60_000).what
+
+
 def test_who_left_because_its_poll_was_late_is_told_which_setting_to_raise() -> None:
     assert told.left(member(), "the consumer is being closed").advice == ""
     assert "max.poll.interval.ms" in told.left(member(), "consumer poll timeout has expired.").advice

@@ -226,6 +226,16 @@ def test_all_groups_together_have_a_limit_and_those_told_longest_ago_go_first() 
     assert [len(stories.told(name)) for name in ("a", "b", "c")] == [0, 0, 6]
 
 
+def test_clients_and_groups_with_long_names_take_no_more_room_than_others() -> None:
+    stories = GroupStories(100)
+    tell(stories.of("g" * 256), 1)
+    assert not stories.told("g" * 256)
+    story = stories.of("g" * 255)
+    story.gone(1000, "c" * 30_000)
+    assert [len(name) for name in story._gone] == [120]
+    assert story.gone_for_ms(2000, "c" * 30_000) == 1000
+
+
 def test_a_group_that_is_made_anew_goes_on_with_its_story() -> None:
     stories = GroupStories(100)
     tell(stories.of("g"), 1)

@@ -260,6 +260,7 @@ async def test_a_new_default_holds_for_every_topic_there_is_that_has_none_of_its
     ("name", "change", "code", "said"),
     [
         ("1", ("broker.rack", SET, "r"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
+        ("", ("node.id", SET, "99"), ErrorCode.INVALID_REQUEST, "Cannot update these configs dynamically"),
         ("", ("ssl.protocol", SET, "x"), ErrorCode.INVALID_REQUEST, "broker id must be specified"),
         ("", ("listener.name.a.ssl.protocol", SET, "x"), ErrorCode.INVALID_REQUEST, "broker id must be specified"),
         ("1", ("num.io.threads", SET, "100"), ErrorCode.INVALID_REQUEST, "double the current value"),

@@ -15,7 +15,7 @@ import pytest
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
 from kbroker.network.limits import ServerLimits
-from kbroker.network.server import most_descriptors
+from kbroker.network.server import CLOSED_PER_TURN, most_descriptors
 from tests.kbroker.network.serving import Client, connected, frame, serving, until
 
 
@@ -255,6 +255,23 @@ async def test_a_higher_limit_lets_in_who_waits_and_a_lower_one_ends_the_most_si
             assert await first.is_closed()
             second.send(frame(b"c"))
             assert await second.receive() == b"c"
+
+
+async def test_a_much_lower_limit_ends_the_most_silent_ones_in_turns() -> None:
+    async with serving(max_connections=1000) as server:
+        address = ("127.0.0.1", server.ports["PLAINTEXT"])
+        clients = []
+        for count in range(1, 251):
+            clients.append(socket.create_connection(address))
+            await until(lambda count=count: len(server.connections) == count)
+        *_, busy = server.connections
+        busy.last_active += 1
+        server.change_limits(ServerLimits(max_connections=1))
+        assert len(server.connections) == 250 - CLOSED_PER_TURN
+        await until(lambda: len(server.connections) == 1)
+        assert list(server.connections) == [busy]
+        for client in clients:
+            client.close()
 
 
 async def test_who_connects_too_often_is_held_unserved_and_then_closed() -> None:

@@ -1,11 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchResponse
+from kbroker.replica.fetcher import FetchedPartition
+from kbroker.replica.fetcher_loop import FetcherLoop
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, one_batch
 
@@ -104,3 +110,47 @@ async def test_a_follower_whose_log_others_wrote_to_cuts_it_and_goes_on(copies: 
     await copies.produce(b"b", acks=1)
     await copies.until_equal()
     assert b"nobody else" not in copies.content(3)
+
+
+class SlowLine:
+    """A connection to a leader that has nothing new, whose answers take `delay_s`."""
+
+    is_closed = False
+    made = answered = 0
+    delay_s = 0.15
+
+    def __init__(self) -> None:
+        SlowLine.made += 1
+        self._cut = asyncio.Event()
+
+    async def request(self, request: object, version: int, timeout: float) -> FetchResponse:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.delay_s):
+                await self._cut.wait()
+            raise ConnectionError("cut")
+        SlowLine.answered += 1
+        return FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=[])
+
+    def abort(self) -> None:
+        self._cut.set()
+
+    async def close(self) -> None:
+        self.abort()
+
+
+async def test_partitions_that_keep_coming_do_not_end_every_request_before_its_answer(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connect(loop: FetcherLoop) -> SlowLine:
+        loop._connection = line = SlowLine()  # type: ignore[assignment]
+        return line
+
+    monkeypatch.setattr(FetcherLoop, "_connect", connect)
+    loop = FetcherLoop(copies.brokers[2].replicas, 1, 0)
+    numbers = itertools.count(1)
+    while not SlowLine.answered:
+        hosted = SimpleNamespace(topic=TOPIC, topic_id=TOPIC_ID, partition=next(numbers), log=None)
+        loop.add(FetchedPartition(hosted, 0, 0, -1, 0))  # type: ignore[arg-type]
+        await asyncio.sleep(0.045)
+        assert SlowLine.made < 20, "no request is answered"
+    await loop.close()

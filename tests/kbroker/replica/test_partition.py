@@ -85,6 +85,14 @@ def test_the_high_watermark_waits_for_all_of_the_isr() -> None:
     assert fetched(partition, 3, 10) == [HighWatermarkMoved(10)]
 
 
+def test_a_leader_that_hears_late_of_an_earlier_flush_keeps_its_end() -> None:
+    partition = leading()
+    partition.log_grew(13, 0, ALL)
+    partition.log_grew(12, 0, ALL)
+    assert fetched(partition, 2, 13) == []
+    assert fetched(partition, 3, 13) == [HighWatermarkMoved(13)]
+
+
 def test_the_high_watermark_stands_still_below_min_insync_replicas() -> None:
     partition = leading(isr=(1,), min_insync_replicas=2)
     assert not partition.log_grew(10, 1000, ALL)
