@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format, Looks
 
 if TYPE_CHECKING:
     from kbroker.client.admin import Admin
@@ -52,7 +52,7 @@ class Look:
 
 def top(
     every: Annotated[float, typer.Option("--every", "-w", min=0.1, help="Look again after so many seconds.")] = 2.0,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many looks.")] = None,
+    count: Looks = None,
     topics: Annotated[int, typer.Option("--topics", min=0, help="Most topics to show.")] = 20,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format, Looks, Watch
 
 if TYPE_CHECKING:
     from kbroker.client.admin import Admin
@@ -21,10 +21,8 @@ NOTHING = "nothing is known of {}: it has not rebalanced while the brokers that 
 def history(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")],
     last: Annotated[int | None, typer.Option("--last", min=1, help="Only the last so many.")] = None,
-    watch: Annotated[
-        float | None, typer.Option("--watch", "-w", min=0.1, help="Look again every so many seconds, until Ctrl-C.")
-    ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many looks.")] = None,
+    watch: Watch = None,
+    count: Looks = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format, Looks, Watch
 
 if TYPE_CHECKING:
     from kbroker.client.admin import Admin
@@ -24,10 +24,8 @@ AT_ONCE = 16
 
 def lag(
     groups: Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...", help="Default: all.")] = None,
-    watch: Annotated[
-        float | None, typer.Option("--watch", "-w", min=0.1, help="Look again every so many seconds, until Ctrl-C.")
-    ] = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many looks.")] = None,
+    watch: Watch = None,
+    count: Looks = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:

@@ -31,6 +31,10 @@ Bootstrap = Annotated[
 ]
 OutputFormat = Literal["table", "json", "yaml"]
 Format = Annotated[OutputFormat, typer.Option("--format", help="How to print.")]
+Watch = Annotated[
+    float | None, typer.Option("--watch", "-w", min=0.1, help="Look again every so many seconds, until Ctrl-C.")
+]
+Looks = Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many looks.")]
 Setting = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="A configuration key of the broker; may be repeated."),

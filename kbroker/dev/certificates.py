@@ -54,7 +54,7 @@ def _make(now: datetime.datetime) -> tuple[str, str]:
     authority = (
         _begun(name, name, authority_key, now)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(key_usage(signs_certificates=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority_key.public_key()), critical=False)
     )
     alternatives: list[x509.GeneralName] = [x509.DNSName("localhost")]
@@ -63,7 +63,7 @@ def _make(now: datetime.datetime) -> tuple[str, str]:
         _begun(_name("broker"), name, key, now)
         .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority_key.public_key()), critical=False)
     )
     signed = [each.sign(authority_key, hashes.SHA256()).public_bytes(pem).decode() for each in (authority, broker)]
@@ -77,7 +77,8 @@ def _name(text: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
 
 
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    """What a key is for: an authority signs certificates, everybody else handshakes."""
     from cryptography import x509
 
     return x509.KeyUsage(
