@@ -21,7 +21,7 @@ from kbroker.segment.files import FilePool, Folder
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_segment import LogSegment
-from kbroker.segment.names import LEADER_EPOCHS, SWAP
+from kbroker.segment.names import INDEX, LEADER_EPOCHS, SWAP, TIME_INDEX, file_name
 from kbroker.segment.producer_snapshots import ProducerSnapshots
 from kbroker.segment.producer_state import ProducerState
 from kbroker.segment.trash import Trash
@@ -124,6 +124,7 @@ class LogDisk:
         for segment in former:
             for file in segment.leave():
                 file.remove()
+        self.pool.files.sync_folder(self.folder.path)  # as in truncate
         self.segments = (self._new_segment(base_offset, config, former[-1].created_ms),)
         self.recovery_point = self.flushed_to = base_offset
 
@@ -135,7 +136,11 @@ class LogDisk:
 
     def finish(self, state: ProducerState, log_end_offset: int) -> None:
         """Write what a clean stop leaves: the last index entries, the producers' state."""
-        self.segments[-1].finish()
+        active = self.segments[-1]
+        active.finish()
+        if active.size:  # a start after a clean stop believes its indexes, and flushes leave them out
+            self._note_small_file(file_name(active.base_offset, INDEX))
+            self._note_small_file(file_name(active.base_offset, TIME_INDEX))
         self.snapshots.take(state, log_end_offset)
         for name in self.snapshots.write_waiting(sync=False):
             self._note_small_file(name)
@@ -156,12 +161,15 @@ class LogDisk:
         self.flushed_to = min(self.flushed_to, offset)
 
     def truncate(self, offset: int, config: LogConfig, now_ms: int) -> None:
-        """Drop what lies at and above an offset, the newest segments first: a crash in between leaves no gap."""
+        """Drop what lies at and above an offset, the newest segments first: a crash in between leaves no gap.
+
+        Names reach the disk at once: one that is back after a power loss would lie over what is written from now on.
+        """
         segments = self.segments
         self.segments = tuple(segment for segment in segments if segment.base_offset <= offset)
         if len(self.segments) < len(segments):
-            self._note_names(1)
-        self.bury(segments[: len(self.segments) - 1 : -1], config, now_ms)
+            self.bury(segments[: len(self.segments) - 1 : -1], config, now_ms)
+            self.pool.files.sync_folder(self.folder.path)
         self.segments[-1].truncate_to(offset, now_ms)
 
     def bury(self, dropped: Iterable[LogSegment], config: LogConfig, now_ms: int) -> None:

@@ -1,7 +1,8 @@
 """What the offset checkpoints of each directory say of its logs, and what they must not say any longer.
 
-recovery-point-offset-checkpoint   below it a recovery need not look. Never above the high watermark: so a follower that
-                                   is cut back to what is committed need not write it anew
+recovery-point-offset-checkpoint   in segments that end below it a recovery need not look. Always below the high
+                                   watermark: so a follower that is cut back to what is committed need not write it
+                                   anew, and nor need a log that rolls, for the segment that is closed reaches over it
 replication-offset-checkpoint      the high watermark
 log-start-offset-checkpoint        of logs that start inside their first segment
 cleaner-offset-checkpoint          of logs that were compacted
@@ -34,7 +35,7 @@ class OffsetCheckpoints:
 
     def write_recovery_points(self) -> None:
         """Write recovery-point-offset-checkpoint, where it changed."""
-        self._write(checkpoints.RECOVERY_POINTS, lambda each: min(each.recovery_point, each.high_watermark))
+        self._write(checkpoints.RECOVERY_POINTS, _recovery_point_to_keep)
 
     def write_first_dirty_offsets(self) -> None:
         """Write cleaner-offset-checkpoint, where it changed."""
@@ -67,16 +68,16 @@ class OffsetCheckpoints:
 
     def lower(self, cut: Log, offset: int) -> None:
         """Promise no more of a log than what is below the offset; it holds less from now on. Raises OSError."""
-        names = [checkpoints.RECOVERY_POINTS]
+        limits = {checkpoints.RECOVERY_POINTS: max(offset - 1, 0)}
         if not cut.is_short:  # of one that has less than it had that is remembered
-            names.append(checkpoints.HIGH_WATERMARKS)
+            limits[checkpoints.HIGH_WATERMARKS] = offset
         key = (cut.topic, cut.partition)
         directory = self._table.dirs[cut.log_dir]
         with self._lock:
-            for name in names:
+            for name, limit in limits.items():
                 written = directory.written_offsets(name)
-                if written.get(key, 0) > offset:
-                    directory.write_offsets(name, {**written, key: offset})
+                if written.get(key, 0) > limit:
+                    directory.write_offsets(name, {**written, key: limit})
 
     def forget(self, log_dir: str, key: Key) -> None:
         """Drop what a former log of that name has left. Raises OSError."""
@@ -86,6 +87,11 @@ class OffsetCheckpoints:
                 written = directory.written_offsets(name)
                 if key in written:
                     directory.write_offsets(name, {each: at for each, at in written.items() if each != key})
+
+
+def _recovery_point_to_keep(each: Log) -> int:
+    committed = each.high_watermark  # first: a roll lowers the recovery point, and may come between the two
+    return max(min(each.recovery_point, committed - 1), 0)
 
 
 def _start_to_keep(each: Log) -> int | None:

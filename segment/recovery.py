@@ -23,7 +23,7 @@ from kbroker.segment import checkpoints, names
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
-from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_config import MAX_LONG, LogConfig
 from kbroker.segment.log_disk import LogDisk
 from kbroker.segment.log_health import LogOwner
 from kbroker.segment.log_producers import EXPIRATION_MS
@@ -134,6 +134,8 @@ class _Opening:
         self.epochs = LeaderEpochs()
         self.snapshots = ProducerSnapshots(self.files, self.folder)
         self.end = 0
+        self._sure_up_to = MAX_LONG if known.clean else known.recovery_point
+        """Below it all is on disk as it was written: no truncation is half done."""
         self._without_index: set[int] = set()
         self._recovered_to_end = False
 
@@ -290,17 +292,21 @@ class _Opening:
             number = segments.index(segment)
             if before is None or number == 0 or segments[number - 1] is not before:
                 self._rebuild_producers(start, segment.base_offset)
-            following = segments[number + 1].base_offset if number + 1 < len(segments) else None
-            recovered = recover_segment(segment, self.epochs, self.state, following)
+            following = segments[number + 1] if number + 1 < len(segments) else None
+            recovered = recover_segment(segment, self.epochs, self.state, following, self._sure_up_to)
             if recovered.overflow is not None:
                 rest = self._split(number, recovered.overflow)
                 if rest not in pending:
                     pending.appendleft(rest)
             before = segment
-            if recovered.cut_bytes and following is not None:
+            if following is not None and (recovered.cut_bytes or self._is_left_over(following)):
                 self._drop_behind(number)
                 break
         self._recovered_to_end = before is segments[-1]
+
+    def _is_left_over(self, following: LogSegment) -> bool:
+        """Whether a truncation had dropped the segment, and its name is back: what lies before it is newer."""
+        return following.base_offset >= self._sure_up_to and 0 <= _first_epoch(following) < self.epochs.latest_epoch
 
     def _drop_behind(self, number: int) -> None:
         """The log ends with the segment of that number."""
@@ -402,24 +408,61 @@ class Recovered(NamedTuple):
 
 
 def recover_segment(
-    segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, following: int | None = None
+    segment: LogSegment,
+    epochs: LeaderEpochs,
+    state: ProducerState,
+    following: LogSegment | None = None,
+    sure_up_to: int = MAX_LONG,
 ) -> Recovered:
     """Scan a segment from its first byte, rebuild what is derived from it, cut what is damaged.
 
-    `following`: where the next segment begins, None for the last one.
+    `following`: the next segment, None for the last one. From offset `sure_up_to` on a truncation may be half done.
     """
     segment.size = segment.file.file_size()
     segment.reset_indexes()
-    position, why, overflows = _scan(segment, epochs, state, following)
+    limits = _Limits(sure_up_to=sure_up_to)
+    if following is not None:
+        limits = _Limits(following.base_offset, _first_epoch(following), sure_up_to)
+    position, why, overflows = _scan(segment, epochs, state, limits)
     if overflows:
         return Recovered(overflow=position)
     cut = segment.size - position
     if cut:
-        reason = why or f"the next segment begins at offset {following}"
+        reason = why or f"the next segment begins at offset {limits.following}"
         log.warning("%s: cut %d bytes from position %d on: %s", segment.place, cut, position, reason)
         segment.cut(position)
     _seal(segment)
     return Recovered(cut if why else 0)
+
+
+class _Limits(NamedTuple):
+    """What a segment's batches are held to."""
+
+    following: int | None = None
+    """Where the next segment begins."""
+    following_epoch: int = -1
+    """Leader epoch of its first batch, -1 when not known."""
+    sure_up_to: int = MAX_LONG
+
+    def belongs_behind(self, header: BatchHeader) -> bool:
+        """Whether a batch is what a truncation has left, that did not reach the disk: the next segment is newer."""
+        if self.following is None:
+            return False
+        last_offset = header.last_offset if header.magic == 2 else header.base_offset
+        is_newer = 0 <= self.following_epoch < header.partition_leader_epoch and self.following >= self.sure_up_to
+        return last_offset >= self.following and not is_newer
+
+    def is_left_over(self, header: BatchHeader, latest_epoch: int) -> bool:
+        """Whether it lies behind what was written over it: leader epochs never fall."""
+        return header.base_offset >= self.sure_up_to and 0 <= header.partition_leader_epoch < latest_epoch
+
+
+def _first_epoch(segment: LogSegment) -> int:
+    """Leader epoch of a segment's first batch, -1 when there is none, or none that can be read."""
+    try:
+        return segment.header_at(0).partition_leader_epoch if segment.size else -1
+    except KafkaError:
+        return -1
 
 
 def _seal(segment: LogSegment) -> None:
@@ -427,9 +470,7 @@ def _seal(segment: LogSegment) -> None:
     segment.trust_all()
 
 
-def _scan(
-    segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, following: int | None
-) -> tuple[int, str, bool]:
+def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limits: _Limits) -> tuple[int, str, bool]:
     """Note every good batch; the position of the first bad byte, what is wrong there, and whether it is too far.
 
     Checksums do not cover base offsets. Where a good batch's offset does not follow the one before, the wrong one is
@@ -451,9 +492,13 @@ def _scan(
         if not verify_crc(chunk, position - start, header.size):
             why = f"the batch at offset {header.base_offset} does not match its checksum"
             break
-        last_offset = header.last_offset if header.magic == 2 else header.base_offset
-        if following is not None and last_offset >= following:
-            break  # a truncation that did not reach the disk: what was written after it lies in the next segment
+        if limits.belongs_behind(header):
+            break
+        if limits.is_left_over(header, epochs.latest_epoch):
+            why = (
+                f"the batch at offset {header.base_offset} is of the older leader epoch {header.partition_leader_epoch}"
+            )
+            break
         if header.base_offset < floor or header.last_offset_delta < 0:
             why = f"offset {header.base_offset} follows {floor - 1}"
             if waiting is not None:
@@ -472,6 +517,7 @@ def _scan(
         position += header.size
     if waiting is not None:
         if _is_too_far(segment, waiting[0]):
+            following = limits.following
             is_confirmed = following is not None and (
                 waiting[0].last_offset < following or _first_offset_at(segment, waiting[1]) == following
             )  # the latter: a split that did not come to its end

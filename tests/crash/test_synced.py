@@ -16,6 +16,12 @@ from tests.segment.test_log_manager import start
 SMALL = LogConfig(segment_bytes=900, index_interval_bytes=100, retention_ms=-1)
 
 
+def manager_of(*log_dirs: Path) -> LogManager:
+    for each in log_dirs:
+        each.mkdir(exist_ok=True)
+    return start(*log_dirs)
+
+
 def test_what_was_flushed_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a").mkdir()
     platter = Platter.below(monkeypatch)
@@ -47,6 +53,31 @@ def test_what_a_truncation_has_dropped_does_not_come_back(tmp_path: Path, monkey
     platter.restore(tmp_path / "a", tmp_path / "after")
     again = reopen(tmp_path / "after", SMALL)
     assert (again.log_end_offset, len(again.segments)) == (7, 1)
+    again.close()
+    log.close()
+
+
+@pytest.mark.parametrize("way", ["cut", "begun anew"])
+def test_what_is_written_over_dropped_segments_never_lies_among_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The power fails between the syncs of one flush: the segments' are through, that of their folder is not."""
+    (tmp_path / "a").mkdir()
+    platter = Platter.below(monkeypatch)
+    log = new_log(tmp_path / "a", SMALL)
+    fill(log, 30, epoch=3)
+    log.flush()
+    if way == "cut":
+        log.truncate_to(5)
+    else:
+        log.truncate_fully_and_start_at(5)
+        Files().sync_folder(str(log.directory))
+    fill(log, 2, epoch=4)
+    Files().sync_path(log.segments[0].file.path)
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = reopen(tmp_path / "after", SMALL)
+    assert again.log_end_offset == 7
+    assert again.leader_epochs.entries == log.leader_epochs.entries
     again.close()
     log.close()
 
@@ -104,10 +135,81 @@ def test_the_indexes_of_a_closed_segment_are_there_though_each_append_was_flushe
     log.close()
 
 
-def manager_of(*log_dirs: Path) -> LogManager:
-    for each in log_dirs:
-        each.mkdir(exist_ok=True)
-    return start(*log_dirs)
+def reaches_the_disk_by_itself(manager: LogManager) -> None:
+    """The new segment and its name, before any flush of it ends."""
+    log = manager.logs["orders", 0]
+    for path in (str(log.directory), log.log_dir):
+        Files().sync_folder(path)
+    Files().sync_path(log.active_segment.file.path)
+
+
+def test_a_segment_that_is_closed_where_the_recovery_point_was_written_is_recovered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its indexes were not synced with its records: they are made again, though the file says all is on disk."""
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    for number in range(6):
+        fill(log, 1, timestamp=NOW + number)
+        log.flush()
+    manager.checkpoints.write_all()
+    manager.background.close()
+    log.append_as_leader(batch(1, 600, NOW + 9), 0, NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 6]
+    reaches_the_disk_by_itself(manager)
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = manager_of(tmp_path / "after")
+    found = again.logs["orders", 0]
+    assert len(found.segments) == 2
+    assert found.segments[0].max_timestamp == NOW + 5
+    again.shutdown()
+    manager.shutdown()
+
+
+@pytest.mark.parametrize("replicated", [4, 6])
+def test_what_a_truncation_cut_off_a_segment_is_cut_again_when_the_next_one_begins_at_the_recovery_point(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replicated: int
+) -> None:
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    for _ in range(6):
+        log.append_as_leader(batch(), 0, NOW)
+    log.update_high_watermark(replicated)
+    log.flush()
+    manager.checkpoints.write_all()
+    manager.background.close()
+    log.truncate_to(4)
+    log.append_as_leader(batch(1, 600), 4, NOW)
+    assert [segment.base_offset for segment in log.segments] == [0, 4]
+    reaches_the_disk_by_itself(manager)
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = manager_of(tmp_path / "after")
+    found = again.logs["orders", 0]
+    assert (found.log_end_offset, found.segments[0].size) == (5, log.segments[0].size)
+    again.shutdown()
+    manager.shutdown()
+
+
+def test_a_clean_stop_leaves_the_indexes_of_what_was_flushed_long_ago(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever finds the mark of a clean stop believes them as they are."""
+    platter = Platter.below(monkeypatch)
+    manager = manager_of(tmp_path / "a")
+    log = manager.create("orders", 0, TOPIC_ID, SMALL)
+    for number in range(6):
+        fill(log, 1, timestamp=NOW + number)
+        log.flush()
+    entries = log.active_segment.index.count
+    assert entries > 0
+    manager.shutdown()
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    again = manager_of(tmp_path / "after")
+    segment = again.logs["orders", 0].active_segment
+    assert (segment.max_timestamp, segment.index.count) == (NOW + 5, entries)
+    again.shutdown()
 
 
 def test_a_clean_stop_is_on_the_disk_with_all_that_it_promises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

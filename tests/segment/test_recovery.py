@@ -444,3 +444,64 @@ def test_a_stale_batch_that_reaches_into_the_next_segment_is_cut(tmp_path: Path)
     assert [header.last_offset for _, header in again.segments[0].headers()] == [9, 19]
     assert (again.log_end_offset, again.leader_epochs.entries) == (35, ((1, 0), (2, 25)))
     again.close()
+
+
+def put_back(folder: Path, kept: Path) -> None:
+    """Files that a truncation has removed, as they were."""
+    for path in kept.iterdir():
+        if not (folder / path.name).exists():
+            shutil.copy(path, folder)
+
+
+@pytest.mark.parametrize("records", [2, 20])
+def test_a_dropped_segment_that_is_back_goes_with_all_of_its_older_epoch(tmp_path: Path, records: int) -> None:
+    """As a file system may leave it that syncs names after contents: below it the log has gone on, to its offsets
+    (2 records) or beyond them (20)."""
+    log = new_log(tmp_path, SMALL)
+    fill(log, 30, epoch=1)
+    log.write_pending()
+    shutil.copytree(log.directory, tmp_path / "kept")
+    first = log.segments[1].base_offset
+    log.truncate_to(first - 3)
+    log.apply_config(LogConfig())
+    fill(log, records, epoch=2)
+    log.write_pending()
+    after = contents(log)
+    crash(log)
+    put_back(log.directory, tmp_path / "kept")
+    again = reopen(tmp_path, SMALL, recovery_point=first - 3)
+    assert contents(again) == after
+    assert again.log_end_offset == first - 3 + records
+    assert again.leader_epochs.entries == ((1, 0), (2, first - 3))
+    again.close()
+
+
+def test_a_tail_of_an_older_epoch_behind_what_was_written_over_it_is_cut(tmp_path: Path) -> None:
+    """A truncation that did not reach the disk, and newer batches that did: of the same sizes, so that all fit."""
+    log = new_log(tmp_path)
+    fill(log, 10, epoch=1)
+    log.write_pending()
+    path = Path(log.active_segment.file.path)
+    stale = path.read_bytes()
+    log.truncate_to(5)
+    fill(log, 2, epoch=2)
+    crash(log)
+    newer = path.read_bytes()
+    path.write_bytes(newer + stale[len(newer) :])
+    again = reopen(tmp_path, recovery_point=5)
+    assert (again.log_end_offset, again.leader_epochs.entries) == (7, ((1, 0), (2, 5)))
+    again.close()
+
+
+def test_epochs_below_the_recovery_point_are_believed_whatever_they_say(tmp_path: Path) -> None:
+    """No checksum covers them, and what is promised to be on disk is no remainder of a truncation."""
+    log = new_log(tmp_path)
+    fill(log, 10, epoch=1)
+    crash(log)
+    path = Path(log.active_segment.file.path)
+    data = bytearray(path.read_bytes())
+    data[12:16] = (7).to_bytes(4, "big")
+    path.write_bytes(data)
+    again = reopen(tmp_path, recovery_point=10)
+    assert again.log_end_offset == 10
+    again.close()
