@@ -30,6 +30,7 @@ COMMANDS = {
     "jvm": Command("kbroker.cli.jvm", "jvm", "Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm)."),
     "topic": Command("kbroker.cli.topic", "app", "Make, change, read and write topics."),
     "user": Command("kbroker.cli.user", "app", "Show, add and delete users who log in by SCRAM."),
+    "token": Command("kbroker.cli.token", "app", "Make, show, renew and end delegation tokens."),
     "group": Command("kbroker.cli.group", "app", "Show, move and delete groups of consumers."),
     "transaction": Command("kbroker.cli.transaction", "app", "Show transactions, and end those that hang."),
     "config": Command("kbroker.cli.config", "app", "Show and change settings of topics and brokers."),

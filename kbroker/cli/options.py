@@ -6,6 +6,7 @@ import typer
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 30.0
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def _note_where_from(context: typer.Context, value: str) -> str:
@@ -54,3 +55,15 @@ def parse_settings(texts: list[str] | None, option: str = "--set") -> dict[str, 
             raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint=option)
         settings[key.strip()] = value.strip()
     return settings
+
+
+def seconds_of(text: str, option: str = "--for") -> float:
+    """Seconds of `90s`, `10m`, `1.5h`, `7d`, or of a bare number; a usage error names the option."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
+    try:
+        found = float(number) * UNITS[unit]
+    except ValueError:
+        found = 0.0
+    if not 0 < found < 366 * UNITS["d"]:
+        raise typer.BadParameter(f"{text!r} is not a time as 90s, 10m, 1h or 7d", param_hint=option)
+    return found

@@ -8,12 +8,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, seconds_of
 from kbroker.cli.profiles import chosen_bootstrap, client_settings
 
 app = typer.Typer(rich_markup_mode=None)
 
-UNITS = {"s": 1, "m": 60, "h": 3600}
 Edn = Annotated[bool, typer.Option("--edn", help="Write the history as EDN too, for Jepsen's checkers.")]
 UNKNOWN_STATUS = 2
 
@@ -25,7 +24,7 @@ def run(
     workload: Annotated[
         Literal["append", "queue", "txn", "group", "compact"], typer.Option(help="What the processes do.")
     ] = "append",
-    duration: Annotated[str, typer.Option("--for", metavar="10m", help="How long: a number and s, m or h.")] = "1m",
+    duration: Annotated[str, typer.Option("--for", metavar="10m", help="How long: a number and s, m, h or d.")] = "1m",
     seed: Annotated[
         int | None, typer.Option(help="Draws all that is random; default: a new one, which is said.")
     ] = None,
@@ -97,18 +96,6 @@ def check(
     """Judge a recorded history again, without a cluster."""
     _need_numpy()
     _judge(folder, edn)
-
-
-def seconds_of(text: str) -> float:
-    """Seconds of `90s`, `10m`, `1.5h`, or of a bare number."""
-    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
-    try:
-        found = float(number) * UNITS[unit]
-    except ValueError:
-        found = 0.0
-    if not 0 < found < 366 * 86_400:
-        raise typer.BadParameter(f"{text!r} is not a time as 90s, 10m or 1h", param_hint="--for")
-    return found
 
 
 def _mute_clients() -> None:

@@ -20,6 +20,7 @@ from kbroker.client.feature_admin import FeatureAdmin
 from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import list_offsets
 from kbroker.client.quota_admin import QuotaAdmin
+from kbroker.client.token_admin import TokenAdmin
 from kbroker.client.transaction_admin import TransactionAdmin
 from kbroker.client.types import (
     LATEST,
@@ -42,7 +43,7 @@ from kbroker.protocol.messages.offsets import DeleteRecordsRequest
 from kbroker.protocol.schema import Message
 
 
-class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, FeatureAdmin, TransactionAdmin):
+class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmin, TransactionAdmin):
     """`async with Admin("127.0.0.1:9092") as admin`; arguments are those of AdminConfig."""
 
     def __init__(self, bootstrap: str, **arguments: Any) -> None:

@@ -492,3 +492,7 @@ class Admin(Client):
     describe_users = _blocking(asyncio_admin.Admin.describe_users)
     set_user = _blocking(asyncio_admin.Admin.set_user)
     delete_user = _blocking(asyncio_admin.Admin.delete_user)
+    create_delegation_token = _blocking(asyncio_admin.Admin.create_delegation_token)
+    renew_delegation_token = _blocking(asyncio_admin.Admin.renew_delegation_token)
+    expire_delegation_token = _blocking(asyncio_admin.Admin.expire_delegation_token)
+    describe_delegation_tokens = _blocking(asyncio_admin.Admin.describe_delegation_tokens)

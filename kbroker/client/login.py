@@ -9,7 +9,7 @@ from kbroker.client.errors import ConfigurationError
 from kbroker.client.token_endpoint import UnsecuredTokens
 from kbroker.security.exchange import GSSAPI, MECHANISMS, OAUTHBEARER
 from kbroker.security.jaas import JaasError, LoginModule, parse_jaas
-from kbroker.security.scram import TOKEN_AUTHENTICATION
+from kbroker.security.scram import HASHES, TOKEN_AUTHENTICATION
 
 TokenProvider = Callable[[], str]
 EXTENSION = "extension_"
@@ -39,6 +39,8 @@ def login_of(
     password: str | None,
     jaas: str | None,
     token_provider: TokenProvider | None,
+    *,
+    is_token: bool = False,
 ) -> Login:
     """Return what the settings say; raises ConfigurationError that names the setting, never its value."""
     offered = ", ".join(MECHANISMS)
@@ -49,6 +51,8 @@ def login_of(
         raise ConfigurationError(f"sasl_mechanism='GSSAPI': there is no Kerberos here, only {offered}")
     if name not in MECHANISMS:
         raise ConfigurationError(f"sasl_mechanism={mechanism!r}: allowed is {offered}")
+    if is_token and name not in HASHES:
+        raise ConfigurationError(f"sasl_tokenauth=True: tokens log in by {' or '.join(HASHES)}, not by {name}")
     options = {} if jaas is None else _module(jaas).options
     if name == OAUTHBEARER:
         return _by_token(options, token_provider)
@@ -59,7 +63,7 @@ def login_of(
             raise ConfigurationError(f"{missing} is missing: {name} needs it")
     assert user is not None
     assert secret is not None
-    return Login(name, user, secret, options.get(TOKEN_AUTHENTICATION, "").lower() == "true")
+    return Login(name, user, secret, is_token or options.get(TOKEN_AUTHENTICATION, "").lower() == "true")
 
 
 def _module(jaas: str) -> LoginModule:

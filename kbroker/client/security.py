@@ -68,8 +68,11 @@ class Security:
     )
     sasl_username: str | None = setting(None, "The name it logs in with.")
     sasl_password: str | None = setting(None, "The password.", is_secret=True)
+    sasl_tokenauth: bool = setting(
+        False, "Whether name and password are a delegation token's id and HMAC (base64), for SCRAM."
+    )
     sasl_jaas_config: str | None = setting(
-        None, "Name and password in Java's notation, instead of the two before.", is_secret=True
+        None, "Name and password in Java's notation, instead of the three before.", is_secret=True
     )
     sasl_oauth_token_provider: TokenProvider | None = setting(
         None, "For OAUTHBEARER: a function without arguments that returns a token.", is_secret=True
@@ -95,6 +98,7 @@ class Security:
             self.sasl_password,
             self.sasl_jaas_config,
             self.sasl_oauth_token_provider,
+            is_token=self.sasl_tokenauth,
         )
 
     @cached_property

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from base64 import b64encode
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -324,3 +325,30 @@ class HangingTransaction:
     partition: TopicPartition
     producer: ProducerDescription
     transactional_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class DelegationToken:
+    """A token that logs in as its owner. Principals are texts, `User:alice`; times are milliseconds since 1970."""
+
+    token_id: str
+    hmac: bytes = field(repr=False)
+    """The token's secret."""
+    owner: str
+    requester: str
+    """Who asked for it; "" where the broker does not say (before Kafka 3.3)."""
+    renewers: tuple[str, ...]
+    issue_timestamp: int
+    expiry_timestamp: int
+    max_timestamp: int
+    """Until when it may be renewed."""
+
+    @property
+    def login(self) -> dict[str, str]:
+        """The settings by which a client of any kind logs in with it, but for where the brokers are."""
+        return {
+            "sasl_mechanism": "SCRAM-SHA-512",
+            "sasl_username": self.token_id,
+            "sasl_password": b64encode(self.hmac).decode(),
+            "sasl_tokenauth": "true",
+        }

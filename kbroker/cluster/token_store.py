@@ -117,7 +117,8 @@ class DelegationTokens:
         self, owner: str, requester: str, renewers: tuple[str, ...], max_lifetime_ms: int, now_ms: int
     ) -> DelegationToken:
         """Make a token."""
-        token_id = new_token_id(uuid.uuid4().bytes)
+        while (token_id := new_token_id(uuid.uuid4().bytes)).startswith("-"):
+            pass  # a command line would take it for an option
         token = delegation_tokens.create(self.settings, token_id, owner, requester, renewers, max_lifetime_ms, now_ms)
         await self._write(token)
         log.info("delegation token %s made for %s", token_id, owner)

@@ -8,6 +8,7 @@ import kbroker
 from kbroker.dev.free_ports import free_ports
 from kbroker.security.jaas import PLAIN_MODULE
 from tests.fixtures.brokers import MakeBroker
+from tests.kbroker.token_broker import login_of, make_token_broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -48,3 +49,25 @@ def test_a_table_is_written_and_read_by_whoever_has_the_password(
         spark.read.format("kbroker").options(**wrong).option("subscribe", topic_name).load().count()
     assert "alice" in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+def test_driver_and_executors_log_in_by_a_token_until_it_ends(
+    spark: Any, make_broker: MakeBroker, topic_name: str
+) -> None:
+    _, port = make_token_broker(make_broker)
+    with kbroker.Admin(f"127.0.0.1:{port}", **login_of("alice")) as alice:
+        alice.create_topic(topic_name, 2, 1)
+        token = alice.create_delegation_token()
+        options = {
+            "kafka.bootstrap.servers": f"127.0.0.1:{port}",
+            "kafka.security.protocol": "SASL_PLAINTEXT",
+            **{f"kafka.{name}": value for name, value in token.login.items()},
+        }
+        frame = spark.range(100).selectExpr("cast(id as string) as value")
+        frame.write.format("kbroker").options(**options).option("topic", topic_name).mode("append").save()
+        assert spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load().count() == 100
+        alice.expire_delegation_token(token.hmac)
+    with pytest.raises(Exception, match="refused") as caught:
+        spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load().count()
+    assert token.token_id in str(caught.value)
+    assert token.login["sasl_password"] not in str(caught.value)

@@ -4,10 +4,6 @@ import json
 import random
 from pathlib import Path
 
-import pytest
-import typer
-
-from kbroker.cli.verify import seconds_of
 from kbroker.verify.history import write_history
 from tests.kbroker.cli.commands import kbroker
 from tests.kbroker.verify.edits import EDITS
@@ -53,10 +49,3 @@ def test_what_is_no_history_is_named_and_its_status_is_that_nobody_knows(tmp_pat
     done = kbroker("verify", "--nemesis", str(tmp_path / "none.yaml"), "--out", str(tmp_path / "out"))
     assert done.returncode == 2
     assert "the nemesis is none, proxy or a YAML file" in done.stderr
-
-
-def test_times_have_units() -> None:
-    assert [seconds_of(text) for text in ("90s", "10m", "1.5h", "7")] == [90, 600, 5400, 7]
-    for text in ("", "m", "x", "-1s", "0", "nan", "inf"):
-        with pytest.raises(typer.BadParameter, match="is not a time"):
-            seconds_of(text)

@@ -30,6 +30,15 @@ def test_kafka_pythons_librdkafkas_and_javas_names_say_the_same() -> None:
         assert "hunter2" not in repr(config.login)
 
 
+@pytest.mark.parametrize("told", [True, "true"])
+def test_a_delegation_token_is_told_by_a_setting(told: Any) -> None:
+    options = {"sasl.mechanism": "SCRAM-SHA-256", "sasl.username": "id", "sasl_password": "hunter2"}
+    config = ConsumerConfig.read(
+        {"bootstrap": "b:1", "security.protocol": "SASL_SSL", **options, "kafka.sasl.tokenauth": told}
+    )
+    assert config.login == Login("SCRAM-SHA-256", "id", "hunter2", True)
+
+
 def test_a_delegation_token_is_told_by_its_option() -> None:
     assert login_of("SCRAM-SHA-512", None, None, BY_TOKEN, None) == Login("SCRAM-SHA-512", "id", "hunter2", True)
 
@@ -51,10 +60,14 @@ def test_a_function_gives_tokens_or_options_describe_them() -> None:
         ({"sasl_mechanism": "PLAIN"}, "sasl_username is missing"),
         ({"sasl_mechanism": "PLAIN", "sasl_username": "a"}, "sasl_password is missing"),
         ({"sasl_mechanism": "PLAIN", "sasl_jaas_config": 'a.B required password="hunter2"'}, "sasl_jaas_config"),
+        (
+            {"sasl_mechanism": "PLAIN", "sasl_username": "a", "sasl_password": "hunter2", "sasl_tokenauth": True},
+            "tokens log in by SCRAM-SHA-256 or SCRAM-SHA-512, not by PLAIN",
+        ),
         ({"sasl_mechanism": "OAUTHBEARER"}, "sasl_oauth_token_provider is missing"),
     ],
 )
-def test_what_is_missing_or_wrong_is_named_without_its_value(settings: dict[str, str], said: str) -> None:
+def test_what_is_missing_or_wrong_is_named_without_its_value(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said) as caught:
         Security(security_protocol="SASL_PLAINTEXT", **settings)
     assert "hunter2" not in str(caught.value)

@@ -11,7 +11,6 @@ from kbroker.client.connection import Connection
 from kbroker.client.errors import LoginFailed
 from kbroker.client.security import Security
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.dev.free_ports import free_ports
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import (
     CreateDelegationTokenRequest,
@@ -19,29 +18,18 @@ from kbroker.protocol.messages.security import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
-from kbroker.security.jaas import PLAIN_MODULE, SCRAM_MODULE
+from kbroker.security.jaas import SCRAM_MODULE
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask
+from tests.kbroker.token_broker import make_token_broker
 
-PREFIX = "listener.name.clients"
 Renewer = CreateDelegationTokenRequest.CreatableRenewers
 Owner = DescribeDelegationTokenRequest.DescribeDelegationTokenOwner
 
 
 @pytest.fixture
 def sasl_broker(make_broker: MakeBroker) -> BrokerProcess:
-    port, clients = free_ports(2)
-    users = " ".join(f'user_{name}="secret"' for name in ("alice", "bob", "eve"))
-    properties = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CLIENTS://127.0.0.1:{clients}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
-        f"{PREFIX}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        f"{PREFIX}.plain.sasl.jaas.config": f"{PLAIN_MODULE} required {users};",
-        f"{PREFIX}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
-        f"{PREFIX}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
-        "delegation.token.secret.key": "the key of tokens",
-    }
-    broker = make_broker(port=port, properties=properties)
+    broker, clients = make_token_broker(make_broker)
     broker.clients_port = clients  # type: ignore[attr-defined]
     return broker
 
