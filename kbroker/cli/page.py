@@ -20,7 +20,7 @@ def page(
         str, typer.Option(metavar="HOST:PORT", help="Where to serve; other addresses than loopback take a login.")
     ] = "127.0.0.1:8080",
     allow_writes: Annotated[
-        bool, typer.Option("--allow-writes", help="Let the page change settings, move groups and produce.")
+        bool, typer.Option("--allow-writes", help="Let the page change topics, settings, groups, access; produce.")
     ] = False,
     token_file: Annotated[
         Path | None,

@@ -17,7 +17,14 @@ from starlette.types import ASGIApp
 from kbroker.client.admin import Admin
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.errors import BrokerError, ConfigurationError, TimedOut
-from kbroker.page import access_views, group_views, message_views, overview_views, topic_views
+from kbroker.page import (
+    access_views,
+    group_views,
+    message_views,
+    overview_views,
+    topic_change_views,
+    topic_views,
+)
 from kbroker.page.facts import Facts, reason
 from kbroker.page.guard import Guard, form_of
 from kbroker.page.options import PageOptions
@@ -26,7 +33,7 @@ from kbroker.page.rendering import FOLDER, environment
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 View = Callable[[Page, Request], Awaitable[Response]]
-ROOMS = (overview_views, topic_views, message_views, group_views, access_views)
+ROOMS = (overview_views, topic_views, topic_change_views, message_views, group_views, access_views)
 ROUTES: tuple[tuple[str, View], ...] = tuple(route for room in ROOMS for route in room.ROUTES)
 FORMS: tuple[tuple[str, View], ...] = tuple(form for room in ROOMS for form in room.FORMS)
 """What changes something: only by POST, and only where that is allowed."""

@@ -132,6 +132,11 @@ class Facts:
         """Describe a topic; raises UnknownTopicOrPartitionError."""
         return (await self.admin.describe_topics([name]))[name]
 
+    def forget_topics(self) -> None:
+        """Ask anew for what a topic that was made, changed or deleted has changed."""
+        for remembered in (self.topics, self.disks, self.moves):
+            remembered.forget()
+
     async def _disks(self) -> Disks:
         brokers = [broker.id for broker in (await self.cluster.get()).brokers]
         asked = (asyncio.wait_for(self.admin.describe_log_dirs([broker]), BROKER_LIMIT_S) for broker in brokers)

@@ -24,7 +24,17 @@ VIEWS = (
     ("/access", "Access"),
 )
 """What the navigation has."""
-NOTICES = {"changed": "Changed.", "produced": "Written.", "reset": "The group was moved."}
+NOTICES = {
+    "changed": "Changed.",
+    "produced": "Written.",
+    "reset": "The group was moved.",
+    "created": "Created.",
+    "deleted": "Deleted.",
+    "emptied": "Its records were deleted.",
+    "partitions": "It has more partitions now.",
+    "added": "Added.",
+    "removed": "Removed.",
+}
 
 
 class NotThere(Exception):
