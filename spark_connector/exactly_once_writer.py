@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from kbroker.spark_connector.exactly_once import Term, driver_of
-from kbroker.spark_connector.ledger import Participant
+from kbroker.spark_connector.ledger import Participant, check_rows
 from kbroker.spark_connector.sink_layout import SinkLayout
 from kbroker.spark_connector.worker_process import settle_in
 from kbroker.spark_connector.write_options import WriteOptions
@@ -54,7 +54,10 @@ class ExactlyOnceStreamWriter(DataSourceStreamArrowWriter):
         """Decide the micro-batch and commit its transactions."""
         settle_in()
         done = tasks_of(messages)
-        if any(each.was_written for each in done):
+        if done and done[0].was_written:
+            entry = done[0].term.entry
+            assert entry is not None
+            check_rows(entry, sum(each.rows.rows for each in done), self.options.lost_batch)
             log.info("micro-batch %d was written before", batchId)
             return
         commit_tasks(self.options, done, streaming=True)

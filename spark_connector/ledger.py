@@ -6,18 +6,21 @@
 A ledger holds one entry for each query, the newest, as JSON under the query's name:
 
     {"query": "5233…", "batch": 17, "state": "decided", "driver": "host h, process 5", "at": 1700000000000,
-     "participants": [{"id": "kbroker-spark-…", "producer": 4011, "epoch": 3, "rows": 120,
+     "rows": 120, "participants": [{"id": "kbroker-spark-…", "producer": 4011, "epoch": 3, "rows": 120,
                        "offsets": [["orders", 0, 15, 220], …]}, …]}
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kbroker.client.plain_transactions import Owner
+
+log = logging.getLogger(__name__)
 
 DECIDED, DONE = "decided", "done"
 
@@ -48,15 +51,17 @@ class Entry:
     participants: tuple[Participant, ...] = ()
     """None once it is done."""
     is_done: bool = False
+    rows_when_done: int | None = None
+    """Rows of all participants there were, where it is known."""
 
     @property
-    def rows(self) -> int:
-        """Rows of all participants."""
-        return sum(each.rows for each in self.participants)
+    def rows(self) -> int | None:
+        """How many the batch has; None where that is not known any more."""
+        return self.rows_when_done if self.is_done else sum(each.rows for each in self.participants)
 
     def done(self) -> Entry:
         """Return the entry that says so."""
-        return replace(self, is_done=True, participants=())
+        return replace(self, is_done=True, rows_when_done=self.rows, participants=())
 
     def to_json(self) -> bytes:
         """Return the record's value."""
@@ -76,6 +81,7 @@ class Entry:
             "state": DONE if self.is_done else DECIDED,
             "driver": self.driver,
             "at": self.at_ms,
+            "rows": self.rows,
             "participants": participants,
         }
         return json.dumps(entry, separators=(",", ":")).encode()
@@ -94,7 +100,8 @@ def read_entry(value: bytes) -> Entry:
             for each in found["participants"]
         )
         is_done = {DONE: True, DECIDED: False}[found["state"]]
-        return Entry(found["query"], found["batch"], found["driver"], found["at"], participants, is_done)
+        rows = found.get("rows") if is_done else None
+        return Entry(found["query"], found["batch"], found["driver"], found["at"], participants, is_done, rows)
     except (ValueError, KeyError, TypeError) as error:
         raise LedgerError(f"the ledger holds what is no entry of it ({error!r}): {value[:200]!r}") from error
 
@@ -109,6 +116,25 @@ def is_written(entry: Entry | None, query: str, batch: int) -> bool:
         f"batch {batch} begins, but batch {entry.batch} of this query (id {query}) is written already, decided by"
         f" {entry.driver}: the checkpoint was set back. Its batches from {batch} to {entry.batch} would be written"
         " twice. Restore the newer checkpoint; or, if they are to be written again, begin with a new checkpoint"
+    )
+
+
+def check_rows(entry: Entry, rows: int, lost_batch: str) -> None:
+    """Hold what a batch that was written before has now against what it had; raises LedgerError where it is more.
+
+    `lost_batch`: as the option says it.
+    """
+    if entry.rows is None or entry.rows == rows:
+        return
+    if entry.rows > rows or lost_batch == f"{entry.batch} skip":
+        log.warning("batch %d was written before, with %d rows; now it has %d", entry.batch, entry.rows, rows)
+        return
+    raise LedgerError(
+        f"batch {entry.batch} comes with {rows} rows, but {entry.rows} are written, decided by {entry.driver}: the"
+        " checkpoint was set back by this batch, and more had arrived when it was planned again (or the query makes"
+        " other rows of the same input each time). What was not there the first time would be left out. Restore the"
+        f' newer checkpoint, or begin with a new one; the option exactlyOnceLostBatch="{entry.batch} skip" goes on'
+        " without these rows"
     )
 
 

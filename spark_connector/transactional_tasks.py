@@ -54,7 +54,7 @@ class TaskWritten(WriterCommitMessage):
     owner: Owner | None = None
     """Of the open transaction; None where there was nothing to write."""
     was_written: bool = False
-    """Nothing was sent, for the batch was decided before."""
+    """Nothing was sent, for the batch was decided before: `rows` only counts what it has now."""
 
     @property
     def participant(self) -> Participant | None:
@@ -91,9 +91,8 @@ def write_once(
     """
     settle_in()
     if is_written(term.entry, attempt.query, attempt.batch):
-        for _ in batches:  # upstream, a task is done when its rows are taken
-            pass
-        return TaskWritten(term, attempt, was_written=True)
+        taken = sum(each.num_rows for each in batches)  # upstream, a task is done when its rows are taken
+        return TaskWritten(term, attempt, RowsWritten(taken), was_written=True)
     tables = (table for table in gathered(batches, layout) if table.num_rows)
     first = next(tables, None)
     if first is None:

@@ -3,6 +3,7 @@
 import logging
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.client.range_reader import RangeReader
+from kbroker.spark_connector.ledger import LedgerError
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.kbroker.client.topics import create_topic
 
@@ -69,6 +71,25 @@ def test_a_stream_is_taken_over_when_its_writer_goes_to_the_tasks_and_committed_
         writer.ExactlyOnceStreamWriter(options, LAYOUT).commit([again], 0)
     assert "micro-batch 0: wrote 2 rows" in caplog.text
     assert "micro-batch 0 was written before" in caplog.text
+    assert read(options) == [b"a", b"b"]
+
+
+def test_a_batch_that_comes_again_with_more_rows_is_an_error_and_no_silence(
+    options: WriteOptions, context: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(*values: str, lost_batch: str = "") -> None:
+        given = replace(options, lost_batch=lost_batch)
+        message = pickle.loads(pickle.dumps(writer.ExactlyOnceStreamWriter(given, LAYOUT))).write(rows(*values))
+        writer.ExactlyOnceStreamWriter(given, LAYOUT).commit([message], 0)
+
+    run("a", "b")
+    with pytest.raises(LedgerError, match="batch 0 comes with 3 rows, but 2 are written") as problem:
+        run("a", "b", "never written")
+    assert '"0 skip"' in str(problem.value)
+    with caplog.at_level(logging.WARNING):
+        run("a")
+        run("a", "b", "left out", lost_batch="0 skip")
+    assert "batch 0 was written before, with 2 rows; now it has 1" in caplog.text
     assert read(options) == [b"a", b"b"]
 
 

@@ -1,5 +1,7 @@
 """What a ledger says of batches, without brokers."""
 
+import json
+
 import pytest
 
 from kbroker.client.plain_transactions import Owner
@@ -12,7 +14,11 @@ ENTRY = Entry("query", 17, "host h, process 5", 1_700_000_000_000, TASKS)
 def test_an_entry_is_read_as_it_was_written() -> None:
     assert read_entry(ENTRY.to_json()) == ENTRY
     done = read_entry(ENTRY.done().to_json())
-    assert (done.is_done, done.batch, done.participants) == (True, 17, ())
+    assert (done.is_done, done.batch, done.participants, done.rows) == (True, 17, (), 15)
+    assert read_entry(done.to_json()) == done
+    older = json.loads(done.to_json())
+    del older["rows"]
+    assert read_entry(json.dumps(older).encode()).rows is None
 
 
 @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"\xff", b'{"query":"q","batch":1,"state":"thought about"}'])
