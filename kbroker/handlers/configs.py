@@ -365,3 +365,5 @@ def _alter_loggers(services: Services, name: str, changes: Sequence[Change], val
         for change in changes:
             level = change.value if change.operation == SET else None
             config_description.set_logger_level(change.name, level)
+        if services.rules is not None:
+            services.rules.authorizer.forget()  # what was not worth a line in its log may be now

@@ -13,8 +13,10 @@ from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetch_sessions import NEVER_SEEN, FetchContext, Wanted
 from kbroker.replica.fetching import Answers, FetchParameters
 from kbroker.replica.turns import in_turns
+from kbroker.security.authorizer import right
 from kbroker.security.quotas import FETCHED
 
+READ_TOPIC = right(READ, TOPIC)
 FIRST_TOPIC_ID_VERSION = 13
 FIRST_LEADER_HINT_VERSION = 16
 
@@ -67,7 +69,7 @@ def _limit(ctx: RequestContext, context: FetchContext, parameters: FetchParamete
         is_broker = authority.may(CLUSTER_ACTION, CLUSTER, api="Fetch")
         parameters.may_read = lambda topic: is_broker
     else:
-        parameters.readable = authority.granted(READ, TOPIC)
+        parameters.readable = authority.granted[READ_TOPIC]
         parameters.may_read = lambda topic: authority.could(READ, TOPIC, topic, "Fetch")
     session = context.session
     if session is not None and session.rules_version != authority.version:

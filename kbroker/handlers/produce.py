@@ -67,11 +67,7 @@ def _is_transactional(asked: Asked) -> bool:
 
 @handles(
     ProduceRequest,
-    when(
-        _is_transactional,
-        on_transactional_id(WRITE),
-        quick=lambda authority, request: request.transactional_id is None,
-    ),
+    when(_is_transactional, on_transactional_id(WRITE), only_with="transactional_id"),
     on_topics(WRITE, "topic_data"),
 )
 def produce(

@@ -8,13 +8,15 @@
 
 Rules about a resource: those of its literal name, of the literal `*`, of each prefix of its name. An `Authority` is
 one principal at one address: it remembers what was decided until a rule changes. Each answer is a line in the audit log
-`kafka.authorizer.logger`: a refusal at INFO, what is allowed at DEBUG, mere probes at TRACE.
+`kafka.authorizer.logger`: a refusal at INFO, what is allowed at DEBUG, mere probes at TRACE. What is allowed and not
+worth a line stands in `granted`, where one look-up finds it: when the log's level changes, it is to be forgotten, too.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from weakref import WeakSet
 
 from kbroker.security.acls import (
@@ -103,6 +105,10 @@ class Authorizer:
             if not counts[length]:
                 del counts[length]
         self.version += 1
+        self.forget()
+
+    def forget(self) -> None:
+        """What was decided, and who is told of it, may be otherwise now."""
         for authority in self._remembering:
             authority.forget()
 
@@ -197,6 +203,11 @@ def _is_left(allowed: Pattern, denied: Mapping[AclPattern, set[str]]) -> bool:
 _ALL_BITS = {resource: bits(operations) for resource, operations in OPERATIONS_OF.items()}
 
 
+def right(operation: AclOperation, resource: AclResource) -> int:
+    """Return a number for an operation on a type of resource: hashed in no time, unlike the two."""
+    return int(operation) << 8 | int(resource)
+
+
 class Everything:
     """The authority of all where there is no authorizer."""
 
@@ -204,14 +215,14 @@ class Everything:
     is_limited = False
     """Whether there may be something that is not allowed."""
 
+    def __init__(self) -> None:
+        self.granted: defaultdict[int, set[str]] = defaultdict(set)
+        """By `right`, names of which it is known that it is allowed with them, and that nobody wants to hear of it."""
+
     @property
     def version(self) -> int:
         """Of the rules: what was allowed in another may not be in this."""
         return 0
-
-    def granted(self, operation: AclOperation, resource: AclResource) -> Container[str]:
-        """Return names of which it is known that it is allowed with them, and that nobody wants to hear of it."""
-        return ()
 
     def may(
         self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "", times: int = 1
@@ -239,27 +250,23 @@ class Authority(Everything):
     """What one principal may do from one address."""
 
     def __init__(self, authorizer: Authorizer, principal: str, address: str) -> None:
+        super().__init__()
         self.principal = principal
         self.host = java_address(address)
         self.is_limited = principal not in authorizer.super_users
         self._authorizer = authorizer
-        self._known: dict[tuple[int, int, str | None], bool] = {}
-        self._granted: dict[tuple[int, int], set[str]] = {}
+        self._known: dict[tuple[int, str | None], bool] = {}
 
     def forget(self) -> None:
         """A rule has changed: what was decided may not hold."""
         self._known.clear()
-        for names in self._granted.values():
-            names.clear()
+        for names in self.granted.values():
+            names.clear()  # who has hold of the set sees it
 
     @property
     def version(self) -> int:
         """See Everything."""
         return self._authorizer.version
-
-    def granted(self, operation: AclOperation, resource: AclResource) -> Container[str]:
-        """See Everything."""
-        return () if audit.isEnabledFor(logging.DEBUG) else self._granted.get((operation, resource), ())
 
     def may(
         self, operation: AclOperation, resource: AclResource, name: str = CLUSTER_NAME, api: str = "", times: int = 1
@@ -294,7 +301,8 @@ class Authority(Everything):
     def _decide(self, operation: AclOperation, resource: AclResource, name: str | None) -> bool:
         if len(self._known) > MOST_REMEMBERED:
             self.forget()
-        key = operation, resource, name
+        wanted = right(operation, resource)
+        key = wanted, name
         known = self._known.get(key)
         if known is None:
             if name is None:
@@ -303,8 +311,8 @@ class Authority(Everything):
                 known = self._authorizer.decide(self.principal, self.host, operation, resource, name)
             if name is None or len(name) <= LONGEST_REMEMBERED:
                 self._known[key] = known
-                if known and name is not None:
-                    self._granted.setdefault((operation, resource), set()).add(name)
+                if known and name is not None and not audit.isEnabledFor(logging.DEBUG):
+                    self.granted[wanted].add(name)
         return known
 
     def _tell(

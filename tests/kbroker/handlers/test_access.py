@@ -21,8 +21,10 @@ from kbroker.handlers.refusals import blank
 from kbroker.handlers.registry import HANDLERS
 from kbroker.protocol.apis import API_BY_KEY, api_of
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
+from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest
 from kbroker.protocol.messages.topics import DeleteTopicsRequest
 from kbroker.protocol.schema import Struct, schema_of
@@ -243,3 +245,36 @@ def test_a_session_that_reads_is_refused_once_it_may_read_no_more(guarded: Broke
         for epoch in (2, 3):
             (refused,) = fetched(guest, begun.session_id, epoch).responses
             assert refused.partitions[0].error_code is TOPIC_REFUSED
+
+
+def test_what_was_allowed_is_a_line_in_the_audit_log_once_its_level_says_so(guarded: BrokerProcess) -> None:
+    partition = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    wanted = [ListOffsetsRequest.ListOffsetsTopic(name="audited", partitions=[partition])]
+    line = "Topic:LITERAL:audited for request = ListOffsets"
+
+    def set_level(host: Talk, level: str) -> None:
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=8,
+            resource_name=str(guarded.broker_id),
+            configs=[
+                IncrementalAlterConfigsRequest.AlterableConfig(
+                    name="kafka.authorizer.logger", config_operation=0, value=level
+                )
+            ],
+        )
+        (answer,) = host.ask(
+            "level", IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 1
+        ).responses
+        assert answer.error_code is ErrorCode.NONE
+
+    with contextlib.closing(Talk(guarded.port, "x", HOST)) as host:
+        for _ in range(2):
+            host.ask("quiet", ListOffsetsRequest(replica_id=-1, topics=wanted), 7)
+        assert line not in guarded.log_file.read_text()
+        set_level(host, "DEBUG")
+        try:
+            for count in (1, 2):
+                host.ask("told", ListOffsetsRequest(replica_id=-1, topics=wanted), 7)
+                assert guarded.log_file.read_text().count(line) == count
+        finally:
+            set_level(host, "INFO")

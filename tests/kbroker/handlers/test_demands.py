@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kbroker.handlers import load_all
+from kbroker.handlers.demands import quick_of
 from kbroker.handlers.registry import HANDLERS, CloseConnection, Handling
 from kbroker.network.dispatch import PENDING, Dispatcher, LateAnswer
 from kbroker.protocol.apis import API_BY_KEY
@@ -171,6 +172,27 @@ async def test_produce_without_acknowledgement_ends_the_connection_when_refused(
     assert (topic.name, topic.partition_responses[0].error_code) == ("b", REFUSED)
     with pytest.raises(CloseConnection, match="not allowed"):
         await asked(monkeypatch, request(0), 9, handler, allowing("a"))
+
+
+def produced(transactional_id: str | None, *topics: str) -> Any:
+    named = [SimpleNamespace(name=topic) for topic in topics]
+    return SimpleNamespace(transactional_id=transactional_id, topic_data=named)
+
+
+def test_what_is_granted_is_let_through_at_once_and_nothing_else_is() -> None:
+    quick = quick_of(HANDLERS[0].demands)
+    assert quick is not None
+    authorizer = allowing("a", "b")
+    authority = authorizer.authority("User:me", "127.0.0.1")
+    assert not quick(authority, produced(None, "a")), "nobody has asked yet"
+    for topic in ("a", "b", "c"):
+        authority.may(AclOperation.WRITE, AclResource.TOPIC, topic)
+    authority.may(AclOperation.READ, AclResource.TOPIC, "a")
+    assert quick(authority, produced(None, "a", "b"))
+    assert not quick(authority, produced(None, "a", "c"))
+    assert not quick(authority, produced("id", "a")), "the id is to be asked about, too"
+    authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, "a"), ())
+    assert not quick(authority, produced(None, "a")), "the rules have changed"
 
 
 def test_every_handler_says_what_it_demands() -> None:

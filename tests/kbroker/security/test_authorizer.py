@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, RuleFilter
-from kbroker.security.authorizer import EVERYTHING, LONGEST_REMEMBERED, Authorizer, audit
+from kbroker.security.authorizer import EVERYTHING, LONGEST_REMEMBERED, Authorizer, audit, right
 
 READ, WRITE, ALL, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
@@ -115,9 +115,9 @@ def test_names_that_are_no_topics_are_decided_and_not_remembered(is_allowed: boo
     for name in (longest, *(f"{longest}{number}" for number in range(100))):
         assert authority.may(READ, TOPIC, name) is is_allowed
         assert authority.could(READ, TOPIC, name) is is_allowed
-    assert [name for _, _, name in authority._known] == [longest]  # type: ignore[attr-defined]
-    assert longest + "1" not in authority.granted(READ, TOPIC)
-    assert (longest in authority.granted(READ, TOPIC)) is is_allowed
+    assert [name for _, name in authority._known] == [longest]  # type: ignore[attr-defined]
+    assert longest + "1" not in authority.granted[right(READ, TOPIC)]
+    assert (longest in authority.granted[right(READ, TOPIC)]) is is_allowed
 
 
 def test_the_bits_of_what_is_allowed_are_kafkas() -> None:
@@ -144,6 +144,20 @@ def test_each_answer_is_a_line_in_the_audit_log(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.DEBUG, audit.name):
         assert authority.may(READ, TOPIC, "t", "Fetch")
     assert "is Allowed Operation = Read" in caplog.text
+
+
+def test_what_the_audit_log_wants_to_hear_of_is_not_granted_without_a_word(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer = ruled(("t", LITERAL, ALLOW, READ))
+    authority = authorizer.authority("User:a", "h")
+    granted = authority.granted[right(READ, TOPIC)]
+    with caplog.at_level(logging.DEBUG, audit.name):
+        assert authority.may(READ, TOPIC, "t")
+        assert not granted
+    authorizer.forget()
+    assert authority.may(READ, TOPIC, "t")
+    assert granted == {"t"}
+    authorizer.forget()
+    assert not granted
 
 
 def test_rules_are_found_by_filters() -> None:
