@@ -3,7 +3,7 @@
     append(records, done) … append(records, done)  --end of the turn-->  one batch  --acknowledged-->  done … done
 
 The records of one call stay together in one batch; when they do not fit what is left of it, a new one begins. Those of
-a transaction are a batch of their own.
+a transaction are a batch of their own, and so are those that may wait longer, or less long, than others.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TopicLog:
         timeout_ms: int,
         compression: int,
     ) -> None:
-        """`clock` gives the records' timestamps."""
+        """`clock` gives the records' timestamps, `timeout_ms` is how long an append waits that does not say it."""
         self._replicas = replicas
         self._topic = topic
         self._partition = partition
@@ -70,12 +70,13 @@ class TopicLog:
         self._acks = acks
         self._timeout_ms = timeout_ms
         self._compression = compression
-        self._waiting: list[tuple[Records, Done]] = []
+        self._waiting: dict[int, list[tuple[Records, Done]]] = {}
+        """By how long they may wait, in ms."""
         self._is_flush_due = False
 
-    def append(self, records: Records, done: Done) -> None:
-        """Append the records at the end of this turn of the loop."""
-        self._waiting.append((records, done))
+    def append(self, records: Records, done: Done, timeout_ms: int | None = None) -> None:
+        """Append the records at the end of this turn, in order with those that may wait as long to be replicated."""
+        self._waiting.setdefault(self._timeout_ms if timeout_ms is None else timeout_ms, []).append((records, done))
         if not self._is_flush_due:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -88,29 +89,32 @@ class TopicLog:
         `producer`: its id and epoch; `verified`: what the replica manager's `verify` gave for it.
         """
         self.flush()
-        self._append_batch([(records, done)], producer, verified)
+        self._append_batch([(records, done)], self._timeout_ms, producer, verified)
 
     def flush(self) -> None:
         """Append what was brought."""
         self._is_flush_due = False
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
+        waiting, self._waiting = self._waiting, {}
+        for timeout_ms, calls in waiting.items():
+            self._append_batches(calls, timeout_ms)
+
+    def _append_batches(self, calls: list[tuple[Records, Done]], timeout_ms: int) -> None:
         limit = self._replicas.max_batch_bytes(self._topic, self._partition)
         batch: list[tuple[Records, Done]] = []
         size = HEADER_SIZE
-        for call in waiting:
+        for call in calls:
             needed = sum(len(key) + len(value or b"") + RECORD_OVERHEAD for key, value in call[0])
             if batch and size + needed > limit:
-                self._append_batch(batch)
+                self._append_batch(batch, timeout_ms)
                 batch, size = [], HEADER_SIZE
             batch.append(call)
             size += needed
-        self._append_batch(batch)
+        self._append_batch(batch, timeout_ms)
 
     def _append_batch(
         self,
         calls: list[tuple[Records, Done]],
+        timeout_ms: int,
         producer: tuple[int, int] | None = None,
         verified: Verification | None = NOT_ASKED_FOR,
     ) -> None:
@@ -135,7 +139,7 @@ class TopicLog:
             self._partition,
             builder.build() if producer is None else builder.build(*producer, 0, transactional=True),
             self._acks,
-            self._timeout_ms,
+            timeout_ms,
             AppendOrigin.COORDINATOR,
             done,
             verified,

@@ -111,7 +111,7 @@ class TransactionCoordinator:
         )
 
     def _make_log(self, partition: int) -> TopicLog:
-        timeout_ms = self.config.transaction_max_timeout_ms
+        timeout_ms = self.config.request_timeout_ms
         replicas = self._replicas
         return TopicLog(replicas, TRANSACTIONS_TOPIC, partition, replicas.clock, ALL_IN_SYNC, timeout_ms, UNCOMPRESSED)
 
@@ -382,8 +382,11 @@ class TransactionCoordinator:
             if transaction.is_new or transaction.state is DEAD:
                 owned.transactions.pop(transaction.transactional_id, None)
 
-        value = None if record is None else transaction_value(record)
-        owned.log.append([(transaction_key(transaction.transactional_id), value)], done)
+        key = transaction_key(transaction.transactional_id)
+        if record is None:
+            owned.log.append([(key, None)], done)
+        else:
+            owned.log.append([(key, transaction_value(record))], done, record.timeout_ms)
 
     def _send_markers(self, owned: TransactionsPartition, transaction: Transaction, record: TransactionRecord) -> None:
         transactional_id = transaction.transactional_id

@@ -35,6 +35,7 @@ class Coordinated:
             transaction_state_log_num_partitions=PARTITIONS,
             transaction_state_log_load_buffer_size=5 << 20,
             transaction_max_timeout_ms=900_000,
+            request_timeout_ms=30_000,
             transactional_id_expiration_ms=100_000,
             transaction_abort_timed_out_transaction_cleanup_interval_ms=10_000,
             transaction_remove_expired_transaction_cleanup_interval_ms=3_600_000,

@@ -18,6 +18,7 @@ class Replicas:
         self.limit = limit
         self.batches: list[list[Any]] = []
         self.ends: list[Callable[[AppendResult | KafkaError], None]] = []
+        self.timeouts_ms: list[int] = []
 
     def append_then(
         self,
@@ -30,7 +31,8 @@ class Replicas:
         done: Callable[[AppendResult | KafkaError], None],
         verified: Verification | None = NOT_ASKED_FOR,
     ) -> None:
-        assert (topic, partition, acks, timeout_ms) == ("__consumer_offsets", 3, -1, 5000)
+        assert (topic, partition, acks) == ("__consumer_offsets", 3, -1)
+        self.timeouts_ms.append(timeout_ms)
         assert origin is AppendOrigin.COORDINATOR
         self.batches.append([(record.key, record.value) for record in decode_batch(bytes(batch))])
         self.ends.append(done)
@@ -89,3 +91,13 @@ async def test_records_of_a_transaction_go_in_at_once_as_a_batch_of_their_own_be
     for offset, end in enumerate(replicas.ends):
         end(AppendResult(offset, offset, -1, 0))
     assert told == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1), (ErrorCode.NONE, 2)]
+
+
+async def test_those_that_may_wait_longer_than_others_do_not_share_a_batch_with_them() -> None:
+    replicas = Replicas()
+    log = log_of(replicas)
+    for number, timeout_ms in enumerate((None, 100, 5000, 100)):
+        log.append([(b"%d" % number, None)], lambda error, offset: None, timeout_ms)
+    log.flush()
+    assert replicas.timeouts_ms == [5000, 100]
+    assert replicas.batches == [[(b"0", None), (b"2", None)], [(b"1", None), (b"3", None)]]

@@ -235,6 +235,19 @@ async def test_who_waits_for_a_record_is_told_when_the_coordinator_stops(coordin
     assert (await asyncio.wait_for(waiting, TIMEOUT)).error is ErrorCode.NOT_COORDINATOR
 
 
+async def test_a_record_that_is_not_replicated_is_waited_for_as_long_as_its_transaction_may_take(
+    coordinated: Coordinated,
+) -> None:
+    await coordinated.lead(replicas=(1, 2))  # broker 2 is in sync, and never comes
+    partition = coordinated.transactions.partition_for("id")
+    patient = next(name for name in map(str, range(99)) if coordinated.transactions.partition_for(name) == partition)
+    waiting = asyncio.ensure_future(coordinated.init(patient))
+    assert (await coordinated.init(timeout_ms=20)).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not waiting.done()
+    await coordinated.transactions.stop()
+    await waiting
+
+
 async def test_a_record_that_is_acknowledged_when_another_coordinates_changes_nothing(
     coordinated: Coordinated, caplog: pytest.LogCaptureFixture
 ) -> None:
