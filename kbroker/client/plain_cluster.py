@@ -94,6 +94,8 @@ class PlainCluster:
         self.topic_ids: dict[str, bytes] = {}
         """Of the topics that were asked about last; zeros from a broker that gives none."""
         self._connections: dict[tuple[str, int], PlainConnection] = {}
+        self._silent: set[tuple[str, int]] = set()
+        """Addresses that gave no answer when they were asked last: others are asked before them."""
 
     def __enter__(self) -> PlainCluster:
         """Nothing is opened before it is needed."""
@@ -278,13 +280,7 @@ class PlainCluster:
     def coordinators(self, keys: Collection[str], key_type: int) -> dict[str, PlainConnection]:
         """Ask any broker who coordinates these GROUPs or TRANSACTIONs and connect to them."""
         self._metadata([])
-        connection = self.connection(min(self._brokers))
-        version = connection.version_for(FindCoordinatorRequest)
-        if version >= MANY_COORDINATORS:
-            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
-            found = list(connection.request(request, version).coordinators)
-        else:
-            found = [connection.request(FindCoordinatorRequest(key=key, key_type=key_type), version) for key in keys]
+        found = self._ask_any(lambda connection: _find_coordinators(connection, keys, key_type))
         for key, each in zip(keys, found, strict=True):
             if each.error_code is not ErrorCode.NONE:
                 what = "group" if key_type == GROUP else "transactional id"
@@ -354,15 +350,23 @@ class PlainCluster:
         """Ask any broker that can be reached; raises ConnectionError naming all that were tried."""
         topics = None if names is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        answer = self._ask_any(lambda connection: connection.request(request))
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        return answer
+
+    def _ask_any(self, ask: Callable[[PlainConnection], Any]) -> Any:
+        """Ask the first that answers; those that did not when they were asked last come last."""
         failures = []
-        for address in dict.fromkeys([*self._brokers.values(), *self.config.addresses()]):
+        addresses = dict.fromkeys([*self._brokers.values(), *self.config.addresses()])
+        for address in sorted(addresses, key=self._silent.__contains__):
             try:
-                answer = self._connect(address).request(request)
+                answer = ask(self._connect(address))
             except OSError as error:
+                self._silent.add(address)
                 failures.append(str(error))
-                continue
-            self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
-            return answer
+            else:
+                self._silent.discard(address)
+                return answer
         raise NotConnected("no broker answers: " + "; ".join(failures))
 
     def _retry(self, ask: Callable[[], Answer]) -> Answer:
@@ -387,6 +391,14 @@ class PlainCluster:
     def _raise_for(code: ErrorCode, topic: str, partition: int | None = None) -> None:
         if code is not ErrorCode.NONE:
             raise error_for(code, topic=topic, partition=partition)
+
+
+def _find_coordinators(connection: PlainConnection, keys: Collection[str], key_type: int) -> list[Any]:
+    version = connection.version_for(FindCoordinatorRequest)
+    if version >= MANY_COORDINATORS:
+        request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=list(keys))
+        return list(connection.request(request, version).coordinators)
+    return [connection.request(FindCoordinatorRequest(key=key, key_type=key_type), version) for key in keys]
 
 
 def _describe_key(broker: int, key: str) -> DescribeConfigsRequest:

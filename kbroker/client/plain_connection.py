@@ -41,9 +41,11 @@ class PlainConnection:
         pool: BufferPool | None = None,
         security: Security = PLAINTEXT,
     ) -> None:
-        """`timeout` in seconds: of connecting too, where `connect_timeout` says no other."""
+        """`timeout` in seconds, of each answer; of connecting and what is asked for that, where `connect_timeout` says
+        no other: until the peer has said which versions it serves it may be anybody, or hang.
+        """
         self.address = f"{host}:{port}"
-        self._timeout = timeout
+        self._timeout = connect_timeout or timeout
         self._session = Session(client_id, max_frame, pool)
         self._arrived: deque[Response] = deque()
         self._security = security
@@ -51,7 +53,7 @@ class PlainConnection:
         """When to log in again."""
         context = security.tls_context
         try:
-            self._socket = socket.create_connection((host, port), connect_timeout or timeout)
+            self._socket = socket.create_connection((host, port), self._timeout)
             if context is not None:
                 self._socket = _encrypted(self._socket, context, host)
         except OSError as error:
@@ -61,8 +63,8 @@ class PlainConnection:
             if security.protocol.has_sasl:
                 self._negotiate()
                 self._log_in()
-            self._socket.settimeout(timeout)
             self._negotiate()
+            self._timeout = timeout
         except BaseException:
             self.close()
             raise
@@ -71,7 +73,7 @@ class PlainConnection:
         """Log in, for the first time or anew (KIP-368); what is in flight is answered before, and kept."""
         deadline = time.monotonic() + self._timeout
         while self._session.in_flight:
-            self._receive_more(deadline)
+            self._receive_more(deadline, self._timeout)
         early, self._arrived = self._arrived, deque()
         self._login_ends = inf
         pause_s = authenticate_plainly(self, self._security)
@@ -95,10 +97,10 @@ class PlainConnection:
         """Return the newest version of a request that both sides have (at most `highest`)."""
         return self._session.version_for(request_type, highest)
 
-    def request(self, message: Message, version: int | None = None) -> Any:
+    def request(self, message: Message, version: int | None = None, timeout: float | None = None) -> Any:
         """Send a request and wait for its answer; nothing else may be in flight."""
         self.send(message, version)
-        return self.receive()
+        return self.receive(timeout)
 
     def send(self, message: Message, version: int | None = None) -> None:
         """Send a request without waiting; `version` None: the newest both sides have."""
@@ -106,6 +108,7 @@ class PlainConnection:
             self._log_in_again()
         _, parts = self._session.send(message, self.version_for(type(message)) if version is None else version)
         try:
+            self._socket.settimeout(self._timeout)
             self._socket.sendall(b"".join(parts))  # type: ignore[arg-type]  # requests have no part in a file
         except BaseException as error:
             self.close()
@@ -113,31 +116,36 @@ class PlainConnection:
                 raise self._failure(error, f"{self.address} ended the connection") from error
             raise
 
-    def receive(self) -> Any:
-        """Return the next answer; raises ConnectionError (TimeoutError when none comes in time)."""
+    def receive(self, timeout: float | None = None) -> Any:
+        """Return the next answer; raises ConnectionError (TimeoutError when none comes in time).
+
+        `timeout` in seconds, where it is not that of the connection.
+        """
         try:
-            return self._next_answer()
+            return self._next_answer(self._timeout if timeout is None else timeout)
         except BaseException:
             self.close()
             raise
 
-    def _next_answer(self) -> Any:
-        deadline = time.monotonic() + self._timeout
+    def _next_answer(self, timeout: float) -> Any:
+        deadline = time.monotonic() + timeout
         while not self._arrived:
-            self._receive_more(deadline)
+            self._receive_more(deadline, timeout)
         response = self._arrived.popleft()
         if response.error is not None:
             raise NotConnected(f"{self.address} sent what is no answer: {response.error}")
         return response.message
 
-    def _receive_more(self, deadline: float) -> None:
+    def _receive_more(self, deadline: float, timeout: float) -> None:
         """Wait for bytes, and keep the answers that they complete."""
-        if time.monotonic() > deadline:
-            raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s")
+        left = deadline - time.monotonic()
         try:
+            if left <= 0:
+                raise TimeoutError
+            self._socket.settimeout(left)
             count = self._socket.recv_into(self._session.buffer())
         except TimeoutError:
-            raise TimedOut(f"{self.address} did not answer within {self._timeout:g} s") from None
+            raise TimedOut(f"{self.address} did not answer within {timeout:g} s") from None
         except OSError as error:
             raise self._failure(error, f"{self.address} ended the connection") from error
         if count == 0:

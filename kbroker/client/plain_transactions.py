@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 PAUSE_S = 0.005
 """The markers of a transaction that was just ended are usually written within so long."""
 LONGEST_PAUSE_S = 0.5
+TRIES = 3
+"""So often a question that is not answered is asked, each time somebody else perhaps, before the patience is over."""
 AT_ONCE = 100
 """Requests that are sent ahead of their answers."""
 ONGOING = "Ongoing"
@@ -89,7 +91,7 @@ class PlainTransactions:
         request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
 
         def ask() -> Owner:
-            answer = self._coordinator(transactional_id).request(request)
+            answer = self._coordinator(transactional_id).request(request, timeout=self._limit)
             self._raise_for(answer.error_code, transactional_id)
             return Owner(transactional_id, answer.producer_id, answer.producer_epoch)
 
@@ -111,7 +113,7 @@ class PlainTransactions:
             self._epoch_each = False
             if version >= FIRST_WITH_FEATURES:
                 request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1")
-                features = connection.request(request, version).finalized_features
+                features = connection.request(request, version, self._limit).finalized_features
                 levels = {each.name: each.max_version_level for each in features}
                 self._epoch_each = levels.get(TRANSACTION_VERSION, 0) >= EPOCH_EACH
         return self._epoch_each
@@ -127,7 +129,7 @@ class PlainTransactions:
         )
         connection = self._coordinator(owner.transactional_id)
         version = connection.version_for(AddPartitionsToTxnRequest, NEWEST_ADD_PARTITIONS)
-        for topic in connection.request(request, version).results_by_topic_v3_and_below:
+        for topic in connection.request(request, version, self._limit).results_by_topic_v3_and_below:
             for result in topic.results_by_partition:
                 self._raise_for(result.partition_error_code, owner.transactional_id)
 
@@ -142,7 +144,7 @@ class PlainTransactions:
         try:
             connection = self._cluster.connection_for(place)
             version = connection.version_for(ProduceRequest, None if self._epoch_each else NEWEST_PRODUCE)
-            answer = connection.request(request, version)
+            answer = connection.request(request, version, self._limit)
             result = answer.responses[0].partition_responses[0]
             if result.error_code not in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                 raise error_for(result.error_code, result.error_message, topic=place[0], partition=place[1])
@@ -193,7 +195,7 @@ class PlainTransactions:
         def ask() -> list[str]:
             found = []
             for broker in self._cluster.broker_ids():
-                answer = self._cluster.connection(broker).request(request)
+                answer = self._cluster.connection(broker).request(request, timeout=self._limit)
                 self._raise_for(answer.error_code, f"the transactions of broker {broker}")
                 found += [each.transactional_id for each in answer.transaction_states]
             return sorted(each for each in found if each.startswith(prefix))
@@ -212,12 +214,17 @@ class PlainTransactions:
             try:
                 for _, connection, request in some:
                     connection.send(request, connection.version_for(type(request), highest))
-                answers = [connection.receive() for _, connection, _ in some]
+                answers = [connection.receive(self._limit) for _, connection, _ in some]
             except BaseException:
                 for _, connection, _ in some:
                     connection.close()  # nobody waits for what is on its way there
                 raise
             yield from zip((owner for owner, _, _ in some), answers, strict=True)
+
+    @property
+    def _limit(self) -> float:
+        """Seconds that one answer may take."""
+        return min(self._cluster.config.request_timeout_ms / 1000, self._cluster.retry_for / TRIES)
 
     def _coordinator(self, transactional_id: str) -> PlainConnection:
         self._find({transactional_id})

@@ -1,5 +1,6 @@
 """Partitions, leaders and offsets, asked without an event loop."""
 
+import socket
 import threading
 import time
 from typing import Any
@@ -43,6 +44,20 @@ def test_no_broker_there_names_every_address_tried() -> None:
     cluster = PlainCluster("127.0.0.1:1,127.0.0.1:2", retry_for=0)
     with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1.*127\.0\.0\.1:2"):
         cluster.partitions(["t"])
+
+
+def test_a_broker_that_takes_connections_and_is_silent_is_asked_once(broker: BrokerProcess) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        addresses = f"127.0.0.1:{silent.getsockname()[1]},{broker.bootstrap}"
+        with PlainCluster(addresses, {"connect_timeout_ms": 300}, retry_for=30) as cluster:
+            cluster.topics()
+            # From now on it is a broker of the cluster, too, and the first one; the coordinators are asked for as well.
+            cluster._brokers = {0: silent.getsockname(), **cluster._brokers}
+            cluster.commit("nobody's", {})
+        silent.accept()[0].close()
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.accept()
 
 
 def test_a_broker_that_comes_back_is_found_again(own_broker: BrokerProcess, topic_name: str) -> None:

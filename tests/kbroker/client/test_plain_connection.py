@@ -59,6 +59,26 @@ def test_a_silent_peer_runs_into_the_time_limit() -> None:
         release.set()
 
 
+def test_a_peer_that_takes_connections_and_is_silent_has_no_longer_than_connecting_may_take() -> None:
+    release = threading.Event()
+    with peer(lambda connection: (connection.recv(1024), release.wait(30))[0] and None) as port:
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"):
+            PlainConnection("127.0.0.1", port, client_id="test", timeout=60, connect_timeout=0.2)
+        release.set()
+
+
+def test_a_request_that_goes_out_late_has_as_long_as_any_to_be_sent(broker: BrokerProcess) -> None:
+    connection = connect(broker.port, timeout=30)
+    try:
+        connection.request(MetadataRequest(topics=[]), timeout=20)
+        assert connection._socket.gettimeout() <= 20
+        connection.send(MetadataRequest(topics=[]))
+        assert connection._socket.gettimeout() == 30
+        connection.receive()
+    finally:
+        connection.close()
+
+
 def test_an_answer_that_comes_late_never_meets_the_next_question(own_broker: BrokerProcess) -> None:
     connection = connect(own_broker.port, timeout=2)
     own_broker.pause()

@@ -1,11 +1,18 @@
 """Transactions taken over, found and ended without their producers."""
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 
 from kbroker.client.errors import ProducerFencedError
 from kbroker.client.plain_cluster import LATEST, PlainCluster
+from kbroker.client.plain_connection import PlainConnection
 from kbroker.client.plain_transactions import Ended, Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
+from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 
 TIMEOUT_MS = 30_000
@@ -73,3 +80,36 @@ def test_many_transactions_end_at_once_each_with_its_own_outcome(
 def test_no_coordinator_that_answers_is_told_after_the_patience() -> None:
     with PlainCluster("127.0.0.1:1", retry_for=0.2) as cluster, pytest.raises(TimeoutError, match=r"127\.0\.0\.1:1"):
         PlainTransactions(cluster).take("etl", TIMEOUT_MS)
+
+
+@contextmanager
+def silent_after_its_versions(broker: BrokerProcess) -> Iterator[PlainConnection]:
+    """Yield a connection to a peer that tells the broker's versions, and then never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with server.accept()[0] as client, socket.create_connection(("127.0.0.1", broker.port)) as real:
+                real.sendall(client.recv(1 << 16))
+                length = real.recv(4, socket.MSG_WAITALL)
+                client.sendall(length + real.recv(int.from_bytes(length), socket.MSG_WAITALL))
+                while client.recv(1 << 16):
+                    pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        connection = PlainConnection("127.0.0.1", server.getsockname()[1], client_id="test", timeout=60)
+        yield connection
+        connection.close()
+        thread.join(30)
+
+
+def test_one_question_that_is_never_answered_does_not_use_up_the_patience(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.client.plain_transactions.TRIES", 100)
+    with PlainCluster(broker.bootstrap, retry_for=30) as cluster, silent_after_its_versions(broker) as hangs:
+        transactions = PlainTransactions(cluster)
+        transactions._coordinators[topic_name] = hangs
+        owner = transactions.take(topic_name, TIMEOUT_MS)
+        assert not hangs.is_open
+        assert transactions.states([owner]) == {owner: "Empty"}
