@@ -62,7 +62,7 @@ from kbroker.protocol.messages.replication import (
 from kbroker.replica.log_care import LogCare
 from kbroker.replica.replica_manager import ReplicaManager
 from kbroker.replica.replication import Replication
-from kbroker.replica.standstill import Standstill
+from kbroker.replica.standstill import Standstill, proof
 from kbroker.replica.turns import in_turns
 from kbroker.replica.workers import Workers
 from kbroker.security.security_protocol import SecurityProtocol
@@ -77,9 +77,6 @@ log = logging.getLogger(__name__)
 DRAIN_S = 5.0
 LEFT_OUT_S = 10.0
 """How long a broker that lost (parts of) logs waits for a controller to notice, once its old session is over."""
-PROOF_S = 30.0
-PROOF_PAUSE_S = 0.05
-"""After a standstill: how long at most, and how often, to ask in which life this broker is."""
 REGISTER_PAUSE_S = 1.0
 TELL_S = 1.0
 """How long a controller that stops waits for brokers to hear its last orders."""
@@ -442,19 +439,11 @@ class Broker:
 
     async def _prove_leadership(self) -> None:
         """Return when ZooKeeper says that this broker is alive, or has its orders for the life it has begun."""
-        assert self._replicas is not None
-        epoch = self.broker_epoch
-        deadline = asyncio.get_running_loop().time() + PROOF_S
-        while asyncio.get_running_loop().time() < deadline:
-            try:
-                present = await self.zookeeper.registered_epoch(self.broker_id)
-            except ZooKeeperError as error:
-                log.info("ZooKeeper does not say whether this broker is alive: %s", error)
-            else:
-                if present == self.broker_epoch and present in (epoch, self._replicas.ordered_epoch):
-                    return
-            await asyncio.sleep(PROOF_PAUSE_S)
-        log.warning("ZooKeeper and the controller are silent for %g s: leading on as before", PROOF_S)
+        replicas, before = self.services.replicas, self.broker_epoch
+        await proof(
+            lambda: self.zookeeper.registered_epoch(self.broker_id),
+            lambda present: present == self.broker_epoch and present in (before, replicas.ordered_epoch),
+        )
 
     async def _look_at_brokers(self) -> None:
         """A broker without the newer group protocol could not go on with its groups: then nobody may begin one."""

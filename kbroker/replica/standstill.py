@@ -3,7 +3,7 @@
 A virtual machine that is moved, a full swap, SIGSTOP: when the process goes on, the writes that waited in its sockets
 are read before ZooKeeper and the controller are heard. Appending them would acknowledge (acks=1) what is cut away soon,
 or answer an idempotent producer from a state that others have moved on from. So writes are refused after a standstill
-until it is known in which life this broker is.
+until it is known in which life this broker is; or, where nobody tells, for PROOF_S.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
+from kbroker.controller.znode_operations import ZooKeeperError
+
 log = logging.getLogger(__name__)
 
 TICKS_PER_PATIENCE = 8
+PROOF_S = 30.0
+PROOF_PAUSE_S = 0.05
+"""How long at most, and how often, to ask in which life this broker is."""
 
 
 def boot_time() -> float:
@@ -72,3 +77,25 @@ class Standstill:
         self._timer.cancel()
         if self._proving is not None:
             self._proving.cancel()
+
+
+async def proof(
+    registered_epoch: Callable[[], Awaitable[int | None]], is_this_life: Callable[[int | None], bool]
+) -> None:
+    """Return when the epoch by which ZooKeeper knows this broker is that of its present life; after PROOF_S anyhow."""
+    try:
+        async with asyncio.timeout(PROOF_S):
+            while not await _tells_this_life(registered_epoch, is_this_life):  # noqa: ASYNC110 - nobody tells unasked
+                await asyncio.sleep(PROOF_PAUSE_S)
+    except TimeoutError:
+        log.warning("ZooKeeper and the controller are silent for %g s: leading on as before", PROOF_S)
+
+
+async def _tells_this_life(
+    registered_epoch: Callable[[], Awaitable[int | None]], is_this_life: Callable[[int | None], bool]
+) -> bool:
+    try:
+        return is_this_life(await registered_epoch())
+    except ZooKeeperError as error:
+        log.info("ZooKeeper does not say whether this broker is alive: %s", error)
+        return False

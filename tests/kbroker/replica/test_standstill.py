@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from kbroker.replica.standstill import Standstill
+from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.replica.standstill import Standstill, proof
 
 PATIENCE_S = 5.0
 
@@ -62,3 +63,30 @@ async def test_a_failed_proof_does_not_close_the_broker_for_ever(caplog: pytest.
     await asyncio.sleep(0)
     assert not played.standstill.is_unproven()
     assert "stood still for 10.0 s" in caplog.text
+
+
+async def test_the_proof_is_asked_for_until_zookeeper_knows_the_present_life() -> None:
+    answers: list[int | ZooKeeperError | None] = [ZooKeeperError("the connection is lost"), None, 7, 9]
+
+    async def registered_epoch() -> int | None:
+        answer = answers.pop(0)
+        if isinstance(answer, ZooKeeperError):
+            raise answer
+        return answer
+
+    await asyncio.wait_for(proof(registered_epoch, lambda present: present == 9), 30)
+    assert answers == []
+
+
+async def test_no_proof_is_waited_for_without_end_while_zookeeper_is_silent(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kbroker.replica.standstill.PROOF_S", 0.05)
+    silent = asyncio.Event()
+
+    async def registered_epoch() -> int | None:
+        await silent.wait()
+        return 9
+
+    await asyncio.wait_for(proof(registered_epoch, lambda present: present == 9), 30)
+    assert "silent for 0.05 s: leading on as before" in caplog.text
