@@ -74,7 +74,7 @@ class Background:
             await self._cluster.refresh(None if self.wants_all_topics else {key.topic for key in lost})
             self.lost -= lost
         except (OSError, KafkaError) as error:
-            log.info("no new metadata: %s", error)
+            self._cluster.note_failure(error)
             self.later()
         else:
             self.wake()

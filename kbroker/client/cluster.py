@@ -11,11 +11,13 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import suppress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
 from kbroker.client.connection import Connection
-from kbroker.client.errors import AFTER_FORK, ClientClosed, LoginFailed, NotConnected, error_for
+from kbroker.client.errors import AFTER_FORK, ClientClosed, LoginFailed, NotConnected, TimedOut, error_for
 from kbroker.client.metadata import ClusterMetadata, TopicMetadata
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -52,6 +54,8 @@ class Cluster:
         self._features: dict[str, int] = {}
         self._features_epoch = -1
         self._refresh_lock = asyncio.Lock()
+        self._has_failed = False
+        """Whether metadata could not be had when they were asked for last."""
         self._closed = False
 
     async def connection(self, node_id: int, channel: str = CONTROL) -> Connection:
@@ -130,10 +134,13 @@ class Cluster:
             raise ClientClosed("this client is closed")
 
     async def any_connection(self) -> Connection:
-        """Return a connection to some broker: an open one, else a known one, else of the bootstrap list."""
-        for connection in self._connections.values():
-            if not connection.is_closed:
-                return connection
+        """Return a connection to some broker: an open one, else a known one, else of the bootstrap list.
+
+        Of the open ones the one with the fewest requests in flight: brokers answer in turn, and one may hang.
+        """
+        is_open = [connection for connection in self._connections.values() if not connection.is_closed]
+        if is_open:
+            return min(is_open, key=attrgetter("in_flight"))
         if self._bootstrap is not None and not self._bootstrap.is_closed:
             return self._bootstrap
         known = list(self.metadata.nodes)
@@ -178,9 +185,15 @@ class Cluster:
             if topics is None:
                 self.metadata.forget(self.metadata.topics.keys() - answered.keys())
             await self._leave_bootstrap()
+            self._has_failed = False
         for listener in self.refreshed:
             listener()
         return answered
+
+    def note_failure(self, error: Exception) -> None:
+        """Metadata could not be had, and will be asked for again: the first failure of several is a warning."""
+        log.log(logging.INFO if self._has_failed else logging.WARNING, "no new metadata, asking again: %s", error)
+        self._has_failed = True
 
     async def _leave_bootstrap(self) -> None:
         """A bootstrap connection is needed no longer once the brokers are known, and all has been answered."""
@@ -214,29 +227,34 @@ class Cluster:
         """Return a topic's metadata, waiting while it is being made; raises what the broker says after the timeout.
 
         Without `auto_create` an unknown topic is waited for only as long as a broker may not have heard of it yet.
+        With a timeout of 0 it is asked for once.
         """
         known = self.metadata.topics.get(name)
         if known is not None:
             return known
+        limit_ms = self.config.request_timeout_ms if timeout_ms is None else timeout_ms
         began = self._loop.time()
         answered: TopicMetadata | None = None
-        problem: Exception | None = None
-        async for _ in self.attempts(self.config.request_timeout_ms if timeout_ms is None else timeout_ms):
-            try:
-                answered = (await self.refresh([name], auto_create)).get(name)
-            except OSError as error:
-                problem = error
-                continue
-            if name in self.metadata.topics:
-                return self.metadata.topics[name]
-            if answered is not None and not answered.error.retriable and answered.error is not ErrorCode.NONE:
-                break
-            unknown = answered is not None and answered.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if unknown and not auto_create and self._loop.time() - began > NEW_TOPIC_S:
-                break
-        if answered is None and problem is not None:
+        problem: Exception = TimedOut(f"no broker has told of topic {name!r} within {limit_ms} ms")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_ms / 1000 or None):
+                async for _ in self.attempts(limit_ms):
+                    try:
+                        answered = (await self.refresh([name], auto_create)).get(name)
+                    except OSError as error:
+                        self.note_failure(error)
+                        problem = error
+                        continue
+                    if name in self.metadata.topics:
+                        return self.metadata.topics[name]
+                    if answered is not None and not answered.error.retriable and answered.error is not ErrorCode.NONE:
+                        break
+                    unknown = answered is not None and answered.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                    if unknown and not auto_create and self._loop.time() - began > NEW_TOPIC_S:
+                        break
+        if answered is None:
             raise problem
-        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if answered is None else answered.error
+        code = answered.error
         if code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             raise error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such topic", topic=name)
         raise error_for(code, topic=name)

@@ -138,7 +138,7 @@ class PlainTransactions:
         request = ProduceRequest(
             transactional_id=owner.transactional_id,
             acks=-1,
-            timeout_ms=self._cluster.config.request_timeout_ms,
+            timeout_ms=int(self._limit * 900),  # a tenth less: what is not replicated is told in time
             topic_data=[ProduceRequest.TopicProduceData(name=place[0], partition_data=[data])],
         )
         try:

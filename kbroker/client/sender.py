@@ -49,6 +49,9 @@ INLINE_BYTES = 32 * 1024
 COMPRESSORS = 2
 """Threads that compress."""
 
+SHARE_TO_REPLICATE = 0.9
+"""Of the time for an answer: a broker that is kept waiting says so before the connection is given up."""
+
 Taken = tuple[PartitionQueue, Batch]
 
 
@@ -374,7 +377,7 @@ class Sender:
         return ProduceRequest(
             transactional_id=self.config.transactional_id,
             acks=self._acks,
-            timeout_ms=self.config.request_timeout_ms,
+            timeout_ms=int(self.config.request_timeout_ms * SHARE_TO_REPLICATE),
             topic_data=[topic_data(name=name, partition_data=items) for name, items in topics.items()],
         )
 
@@ -510,7 +513,7 @@ class Sender:
         try:
             await self.cluster.refresh(set(self.accumulator.topics))
         except (OSError, KafkaError) as error:
-            log.info("no new metadata: %s", error)
+            self.cluster.note_failure(error)
         finally:
             await asyncio.sleep(self._backoff)
             self._refreshing = False

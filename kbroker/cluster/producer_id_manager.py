@@ -16,7 +16,8 @@ log = logging.getLogger(__name__)
 
 REFILL_AT = 0.9
 """The next block is asked for when this share of the present one is used."""
-WAIT_S = 5.0
+WAIT_S = 2.0
+"""Then who asks is told to ask again: well before clients give the whole connection up."""
 RETRY_PAUSE_S = 0.05
 
 

@@ -247,6 +247,15 @@ class PartitionFetch:
         self._builder.add(self._context.select(answers))
         return self._builder.response()
 
+    def changed_meanwhile(self) -> list[HostedPartition]:
+        """Those that may have changed since they were looked at, in an attempt of several turns before it waited."""
+        return [
+            hosted
+            for hosted, target in self._waiting.items()
+            if hosted.changes != target.seen_changes
+            or (self.by_log_end and hosted.log.log_end_offset > target.fetch_offset)
+        ]
+
     def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
         """Look at those of its partitions that have changed: is there enough now, or something to be told at once?"""
         kept, parameters = self._kept, self._parameters

@@ -218,9 +218,13 @@ class ReplicaManager:
     def _check_isr(self, due_s: float) -> None:
         loop = asyncio.get_running_loop()
         if loop.time() - due_s > self.config.replica_lag_time_max_ms / 4000:
-            # This process stood still, not its followers: their fetches wait in the sockets and are served first.
-            self._isr_timer = loop.call_later(STOOD_STILL_PAUSE_S, self._check_isr, loop.time() + STOOD_STILL_PAUSE_S)
-            return
+            # This process stood still, not its followers: their fetches wait in the sockets and are served first. Put
+            # off once: a loop that is always late would never drop a member that is dead.
+            self._isr_timer = loop.call_later(STOOD_STILL_PAUSE_S, self._judge_followers)
+        else:
+            self._judge_followers()
+
+    def _judge_followers(self) -> None:
         now = self.steady()
         for hosted in self._hosted.values():
             if hosted.state.remotes:
@@ -390,21 +394,25 @@ class ReplicaManager:
         return self._fetched(fetch, parameters, answer)
 
     async def _fetched_later(self, fetch: PartitionFetch, parameters: FetchParameters, answer: Awaitable[Any]) -> Any:
-        return await finished(self._fetched(fetch, parameters, await answer))
+        answer = await answer
+        return await finished(self._fetched(fetch, parameters, answer, fetch.changed_meanwhile()))
 
-    def _fetched(self, fetch: PartitionFetch, parameters: FetchParameters, answer: Any) -> Any | Awaitable[Any]:
+    def _fetched(
+        self, fetch: PartitionFetch, parameters: FetchParameters, answer: Any, changed: Iterable[HostedPartition] = ()
+    ) -> Any | Awaitable[Any]:
         if answer is not None:
             if fetch.cold:
                 self._read_ahead(fetch.cold)
             return answer
         patience_ms = fetch.patience_ms
-        if not parameters.is_follower:
-            return DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead).reply
-        if self.steady() < self._followers_expected_until_ms:
+        if parameters.is_follower and self.steady() < self._followers_expected_until_ms:
             patience_ms = min(patience_ms, EXPECTED_FOLLOWER_WAIT_MS)
         delayed = DelayedFetch(fetch, fetch.hosted, patience_ms, self._read_ahead)
-        self._waiting_followers[delayed] = None
-        delayed.reply.add_done_callback(lambda _: self._waiting_followers.pop(delayed, None))
+        for hosted in changed:
+            delayed.touch(hosted)
+        if parameters.is_follower:
+            self._waiting_followers[delayed] = None
+            delayed.reply.add_done_callback(lambda _: self._waiting_followers.pop(delayed, None))
         return delayed.reply
 
     def expect_followers(self) -> None:

@@ -120,6 +120,9 @@ class PlayedNetwork:
         for listener in self.refreshed:
             listener()
 
+    def note_failure(self, error: Exception) -> None:
+        raise AssertionError(f"refresh does not fail here: {error}")
+
     async def close(self) -> None:
         if self.now is not None:
             self.now.end()

@@ -1,10 +1,15 @@
 import asyncio
+import logging
+import socket
 
 import pytest
 
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import ClientClosed
+from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.messages.metadata import MetadataRequest
+from tests.fixtures.brokers import MakeCluster
 
 
 async def test_the_bootstrap_list_is_tried_in_turn(bootstrap: str) -> None:
@@ -30,3 +35,56 @@ async def test_whoever_begins_at_the_same_time_shares_one_connection(bootstrap: 
     await asyncio.gather(*(cluster.refresh(None) for _ in range(5)))
     await cluster.close()
     assert first.is_closed
+
+
+async def test_metadata_are_asked_of_the_broker_that_owes_the_fewest_answers(make_cluster: MakeCluster) -> None:
+    brokers = make_cluster(2)
+    cluster = Cluster(AdminConfig.read({"bootstrap": brokers.bootstrap}))
+    await cluster.refresh(None)
+    first, second = [await cluster.connection(node_id) for node_id in sorted(cluster.metadata.nodes)]
+    assert await cluster.any_connection() is first
+    hangs = brokers.broker(min(cluster.metadata.nodes))
+    hangs.pause()
+    try:
+        unanswered = first.send(MetadataRequest(topics=[]), 1)
+        assert await cluster.any_connection() is second
+        await asyncio.wait_for(cluster.refresh(None), 25)
+        assert not unanswered.done()
+    finally:
+        hangs.resume()
+    await cluster.close()
+
+
+async def test_who_waits_for_a_topic_waits_no_longer_than_told_though_no_broker_says_a_word(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, logger="kbroker")
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        cluster = Cluster(AdminConfig.read({"bootstrap": address, "connect_timeout_ms": 60_000}))
+        began = loop.time()
+        with pytest.raises(TimeoutError, match=r"no broker has told of topic 'orders' within 200 ms"):
+            await cluster.topic("orders", 200)
+        assert loop.time() - began < 50, "not as long as connecting may take"
+        await cluster.close()
+
+
+async def test_metadata_that_cannot_be_had_are_a_warning_once_until_they_can(
+    broker: BrokerProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="kbroker")
+    cluster = Cluster(AdminConfig.read({"bootstrap": "127.0.0.1:1"}))
+    for again in (False, True):
+        caplog.clear()
+        with pytest.raises(OSError, match=r"127\.0\.0\.1:1"):
+            await cluster.topic("orders", 2_000)
+        told = [record.levelname for record in caplog.records if "no new metadata" in record.message]
+        assert len(told) > 1
+        assert told[0] == ("INFO" if again else "WARNING")
+        assert set(told[1:]) == {"INFO"}
+    cluster.config = AdminConfig.read({"bootstrap": broker.bootstrap})
+    await cluster.refresh(None)
+    cluster.note_failure(OSError("away"))
+    assert caplog.records[-1].levelname == "WARNING"
+    await cluster.close()

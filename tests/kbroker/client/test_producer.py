@@ -85,15 +85,15 @@ async def test_a_full_buffer_holds_the_sender_back(bootstrap: str, topic: str) -
         assert producer.statistics()["buffer-available-bytes"] == 100_000
 
 
-async def test_an_unknown_topic_is_an_error_after_max_block_ms(bootstrap: str) -> None:
-    async with Producer(bootstrap, max_block_ms=300) as producer:
+async def test_a_topic_that_cannot_be_is_an_error_at_once(bootstrap: str) -> None:
+    async with Producer(bootstrap, max_block_ms=30_000) as producer:
         with pytest.raises(errors.InvalidTopicError):
             await producer.send("no/such topic", b"x")
 
 
 async def test_without_a_broker_the_buffer_fills_and_deliveries_time_out(bootstrap: str, topic: str) -> None:
     producer = Producer("127.0.0.1:1", max_block_ms=200)
-    with pytest.raises(ConnectionError):
+    with pytest.raises((ConnectionError, TimeoutError)):
         await producer.send(topic, b"x")
     await producer.close(0.1)
     await producer.close()

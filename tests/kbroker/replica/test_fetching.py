@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.replica.fetching import NOTE_INTERVAL_MS, FetchParameters
 from tests.fixtures.data_path import Played, one_batch
@@ -121,6 +123,39 @@ async def test_what_wakes_a_fetch_is_read_once_and_nothing_else_again(played: Pl
     found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))}
     assert found == {0: 0, 1: len(one_batch(bytes(100))), 2: len(one_batch(b"there before"))}
     assert reads == [0, 1, 0]
+
+
+async def a_portion_in_each_turn(work: Any) -> Any:
+    """What `in_turns` does where each portion takes as long as a turn may."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("replica_id", [-1, 2])
+@pytest.mark.parametrize("is_incremental", [False, True])
+async def test_what_comes_to_a_partition_that_was_read_while_others_are_read_is_not_waited_for(
+    played: Played, monkeypatch: pytest.MonkeyPatch, replica_id: int, is_incremental: bool
+) -> None:
+    monkeypatch.setattr("kbroker.replica.fetching.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("kbroker.replica.fetching.in_turns", a_portion_in_each_turn)
+    monkeypatch.setattr("kbroker.replica.turns.PORTION", 1)
+    await played.lead((0, 1, 2), replicas=(1, 2) if replica_id > 0 else (1,))
+    wanted = [(0, 0), (1, 0), (2, 0)]
+    session = (0, -1)
+    if is_incremental:
+        made = await ask(played, fetch_request(*wanted, session=(0, 0), replica_id=replica_id))
+        wanted, session = [], (made.session_id, 1)
+    fetched = ask(played, fetch_request(*wanted, session=session, max_wait_ms=60_000, replica_id=replica_id))
+    answer = asyncio.ensure_future(fetched)
+    for _ in range(2):
+        await asyncio.sleep(0)  # it looks at the first partition, and at the next ones later
+    append(played, 0)
+    found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 30))}
+    assert found[0] > 0
 
 
 async def test_what_comes_while_a_fetch_pauses_is_in_its_answer_when_the_time_is_over(played: Played) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,6 +118,26 @@ async def test_a_broker_that_stood_still_hears_its_followers_before_it_judges_th
     assert proposed == []
     played.replicas._check_isr(due_s)
     assert [each.isr for each in proposed] == [(1,)]
+
+
+async def test_a_loop_that_is_always_late_puts_off_its_judgement_of_followers_once(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.replica.replica_manager.STOOD_STILL_PAUSE_S", 0.01)
+    proposed: list[Any] = []
+    played.replicas.replication = SimpleNamespace(  # type: ignore[assignment]
+        carry_out=lambda hosted, instruction: proposed.append(instruction), release=_nothing, close=_nothing
+    )
+    await played.lead(replicas=(1, 2))
+    append(played)
+    played.now += 100_000
+    # So late that whenever this check looks at the clock again, it is late again.
+    played.config = played.replicas.config = replace(played.config, replica_lag_time_max_ms=-1)
+    played.replicas._check_isr(asyncio.get_running_loop().time() - 60)
+    async with asyncio.timeout(20):
+        while not proposed:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+    assert proposed[0].isr == (1,)
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
