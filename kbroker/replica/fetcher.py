@@ -189,6 +189,11 @@ class Fetcher:
 
     # --- requests ---------------------------------------------------------------------------------------------
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to ask for, until another partition comes or one's pause is over."""
+        return len(self.partitions) == len(self._backing_off)
+
     def changed(self, now_ms: int) -> list[FetchedPartition]:
         """The partitions that the next request will name; `hold_back` those that have to wait."""
         for key, fetched in list(self._backing_off.items()):

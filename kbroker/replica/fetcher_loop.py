@@ -24,12 +24,19 @@ from kbroker.replica.inter_broker_versions import follower_versions
 
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig
+    from kbroker.protocol.schema import Message
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
 
 LARGE_ANSWER_BYTES = 256 << 10
 FIRST_PAUSE_S = 0.05
+TOLD_EVERY_S = 10.0
+"""So often it is told that a leader does not answer, as long as it does not."""
+LONGEST_ANSWER_S = 30.0
+"""To a leader whose answers come after replica.socket.timeout.ms at most so long is given: twice the time after each
+that came too late. Otherwise they would be thrown away for ever, and asked for again from the same offset.
+"""
 IDLE_CONNECTION_S = 30.0
 INTERRUPT_AFTER_S = 0.03
 INTERRUPT_EVERY_S = 0.05
@@ -66,10 +73,12 @@ class FetcherLoop:
         self._client_id = f"broker-{manager.broker_id}-fetcher-{number}"
         self._versions = follower_versions(config.inter_broker_protocol_version)
         self._fetcher = Fetcher(manager.broker_id, fetch_limits(config), self._versions.fetch)
-        self._timeout_s = config.replica_socket_timeout_ms / 1000
+        self._timeout_s = self._patience_s = config.replica_socket_timeout_ms / 1000
         self._setup = manager.connections.of_peer()
         self._longest_pause_s = config.replica_fetch_backoff_ms / 1000
         self._pause_s = 0.0
+        self._told_at = 0.0
+        """When it was last told that the leader does not answer."""
         self._connection: Connection | None = None
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
@@ -158,12 +167,20 @@ class FetcherLoop:
         await self._disconnect()
         if interrupted:
             return
-        if error is not None and not self._pause_s:
-            log.info("cannot fetch %d partition(s) from broker %d: %s", self.partition_count, self.leader, error)
+        if error is not None:
+            self._tell(error)
         self._pause_s = min(max(self._pause_s * 2, FIRST_PAUSE_S), self._longest_pause_s)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._pause_s):
                 await self._wake.wait()
+
+    def _tell(self, error: Exception) -> None:
+        """The first failure may only be that the leader has gone; one that lasts is a warning, again and again."""
+        is_first, now = not self._pause_s, self._loop.time()
+        if is_first or now - self._told_at >= TOLD_EVERY_S:
+            text = "cannot fetch %d partition(s) from broker %d: %s"
+            log.log(logging.INFO if is_first else logging.WARNING, text, self.partition_count, self.leader, error)
+            self._told_at = now
 
     async def _wait_for_work(self) -> None:
         """Wait for a partition, or until a pause is over; a connection that nobody needs is closed."""
@@ -183,18 +200,33 @@ class FetcherLoop:
         manager = self._manager
         now_ms = manager.steady()
         self._hold_back_throttled(now_ms)
+        if self._fetcher.is_idle:
+            return False
+        connection = self._connection or await self._connect()
+        # Made only now, so that it names what has come while the connection was made.
         request = self._fetcher.request(now_ms, manager.broker_epoch())
         if request is None:
             return False
-        connection = self._connection or await self._connect()
         self._sent_at = self._loop.time()
         try:
-            response = await connection.request(request, self._versions.fetch, timeout=self._timeout_s)
+            response = await self._ask(connection, request, self._versions.fetch)
         finally:
             self._sent_at = None
         self._interrupt_every_s = INTERRUPT_EVERY_S
         await self._use(self._fetcher.answered(response))
         return True
+
+    async def _ask(self, connection: Connection, request: Message, version: int) -> Any:
+        """Return the leader's answer; one that comes too late has twice the time next, until some come in time."""
+        asked_at = self._loop.time()
+        try:
+            answer = await connection.request(request, version, timeout=self._patience_s)
+        except TimeoutError:
+            self._patience_s = max(min(2 * self._patience_s, LONGEST_ANSWER_S), self._timeout_s)
+            raise
+        if self._loop.time() - asked_at < self._timeout_s:
+            self._patience_s = self._timeout_s
+        return answer
 
     def _hold_back_throttled(self, now_ms: int) -> None:
         throttle = self._manager.follower_throttle
@@ -376,9 +408,7 @@ class FetcherLoop:
         topic = ListOffsetsRequest.ListOffsetsTopic(name=fetched.hosted.topic, partitions=[wanted])
         request = ListOffsetsRequest(replica_id=self._manager.broker_id, topics=[topic])
         connection = self._connection or await self._connect()
-        answer: ListOffsetsResponse = await connection.request(
-            request, self._versions.list_offsets, timeout=self._timeout_s
-        )
+        answer: ListOffsetsResponse = await self._ask(connection, request, self._versions.list_offsets)
         found = answer.topics[0].partitions[0]
         if found.error_code is not ErrorCode.NONE:
             raise KafkaError(found.error_code)

@@ -3,11 +3,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import logging
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from kbroker.client.errors import TimedOut
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replica.fetcher import FetchedPartition
@@ -138,6 +141,95 @@ class SlowLine:
         self.abort()
 
 
+class LateLine(SlowLine):
+    """The same, to a leader whose answers take `late_s`: who does not wait so long gets none."""
+
+    late_s = 0.15
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[int, float]] = []
+        """How many partitions were named, and how long the answer was waited for."""
+
+    async def request(self, request: Any, version: int, timeout: float) -> FetchResponse:
+        self.asked.append((sum(len(topic.partitions) for topic in request.topics), timeout))
+        await asyncio.sleep(min(self.late_s, timeout))
+        if timeout < self.late_s:
+            raise TimedOut(f"no answer within {timeout:g} s")
+        return FetchResponse(error_code=ErrorCode.NONE, session_id=0, responses=[])
+
+
+def fetcher_loop(copies: Copies, monkeypatch: pytest.MonkeyPatch, line: LateLine) -> FetcherLoop:
+    """Over this line, and fetching one partition, with a replica.socket.timeout.ms of 50 ms."""
+
+    async def connect(loop: FetcherLoop) -> LateLine:
+        loop._connection = line  # type: ignore[assignment]
+        return line
+
+    monkeypatch.setattr(FetcherLoop, "_connect", connect)
+    copies.brokers[2].config.replica_socket_timeout_ms = 50
+    loop = FetcherLoop(copies.brokers[2].replicas, 1, 0)
+    loop.add(fetched_partition(0))
+    return loop
+
+
+def fetched_partition(number: int) -> FetchedPartition:
+    hosted: Any = SimpleNamespace(topic=TOPIC, topic_id=TOPIC_ID, partition=number, log=None)
+    return FetchedPartition(hosted, 0, 0, -1, 0)
+
+
+async def test_a_leader_whose_answers_come_too_late_is_given_more_time_until_they_come_in_time(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = LateLine()
+    loop = fetcher_loop(copies, monkeypatch, line)
+    await until(lambda: len(line.asked) > 4)
+    assert [timeout for _, timeout in line.asked[:5]] == [0.05, 0.1, 0.2, 0.2, 0.2]
+    line.late_s = 0.001
+    await until(lambda: line.asked[-1][1] == 0.05)
+    await loop.close()
+
+
+async def test_a_leader_that_never_answers_is_given_so_much_time_and_told_of_again_and_again(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="kbroker")
+    monkeypatch.setattr("kbroker.replica.fetcher_loop.LONGEST_ANSWER_S", 0.09)
+    line = LateLine()
+    line.late_s = 60.0
+    loop = fetcher_loop(copies, monkeypatch, line)
+    await until(lambda: len(line.asked) > 3)
+    assert [timeout for _, timeout in line.asked[:4]] == [0.05, 0.09, 0.09, 0.09]
+    monkeypatch.setattr("kbroker.replica.fetcher_loop.TOLD_EVERY_S", 0.0)
+
+    def told() -> list[str]:
+        return [
+            each.levelname for each in caplog.records if "cannot fetch 1 partition(s) from broker 1" in each.message
+        ]
+
+    await until(lambda: len(told()) > 2)
+    assert set(told()) == {"INFO", "WARNING"}
+    await loop.close()
+
+
+async def test_a_partition_that_comes_while_the_leader_is_connected_to_is_in_the_first_request(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = LateLine()
+    loop = fetcher_loop(copies, monkeypatch, line)
+    connect = FetcherLoop._connect
+
+    async def connect_slowly(loop: FetcherLoop) -> Any:
+        loop.add(fetched_partition(1))
+        await asyncio.sleep(0.01)
+        return await connect(loop)
+
+    monkeypatch.setattr(FetcherLoop, "_connect", connect_slowly)
+    await until(lambda: len(line.asked) > 0)
+    assert line.asked[0][0] == 2
+    await loop.close()
+
+
 async def test_partitions_that_keep_coming_do_not_end_every_request_before_its_answer(
     copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,8 +241,7 @@ async def test_partitions_that_keep_coming_do_not_end_every_request_before_its_a
     loop = FetcherLoop(copies.brokers[2].replicas, 1, 0)
     numbers = itertools.count(1)
     while not SlowLine.answered:
-        hosted = SimpleNamespace(topic=TOPIC, topic_id=TOPIC_ID, partition=next(numbers), log=None)
-        loop.add(FetchedPartition(hosted, 0, 0, -1, 0))  # type: ignore[arg-type]
+        loop.add(fetched_partition(next(numbers)))
         await asyncio.sleep(0.045)
         assert SlowLine.made < 20, "no request is answered"
     await loop.close()

@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.replica.fetching import NOTE_INTERVAL_MS, FetchParameters
+from kbroker.replica.replica_manager import FOLLOWERS_EXPECTED_MS
 from tests.fixtures.data_path import Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 
@@ -144,6 +145,7 @@ async def test_what_comes_to_a_partition_that_was_read_while_others_are_read_is_
     monkeypatch.setattr("kbroker.replica.fetching.in_turns", a_portion_in_each_turn)
     monkeypatch.setattr("kbroker.replica.turns.PORTION", 1)
     await played.lead((0, 1, 2), replicas=(1, 2) if replica_id > 0 else (1,))
+    played.now += FOLLOWERS_EXPECTED_MS
     wanted = [(0, 0), (1, 0), (2, 0)]
     session = (0, -1)
     if is_incremental:
