@@ -152,7 +152,12 @@ class MarkerSender:
         try:
             turn = Turn()
             while self._unrouted:
-                self._route(*self._unrouted.popleft())
+                item = self._unrouted.popleft()
+                try:
+                    self._route(*item)
+                except Exception:
+                    log.exception("a marker of transaction %s is not on its way", item[0].transactional_id)
+                    self.park([item])
                 await turn.end_if_over()
         finally:
             self._router = None
@@ -190,7 +195,13 @@ class MarkerSender:
     # --- what became of them ----------------------------------------------------------------------------------
 
     def settle(self, ending: Ending, key: Key, error: ErrorCode) -> None:
-        """A partition has answered."""
+        """A partition has answered; that this fails for one marker keeps nothing from the others."""
+        try:
+            self._settle(ending, key, error)
+        except Exception:
+            log.exception("transaction %s does not go on", ending.transactional_id)
+
+    def _settle(self, ending: Ending, key: Key, error: ErrorCode) -> None:
         if ending.is_over:
             return
         reaction = REACTIONS.get(error)
@@ -318,9 +329,10 @@ class _Queue:
             if not self._is_heard:
                 log.info("broker %d takes markers again", self._broker_id)
             self._is_heard = True
-        except (OSError, KafkaError) as error:
+        except Exception as error:
             if self._is_heard:
-                log.warning("broker %d takes no markers, trying again: %s", self._broker_id, error)
+                unexpected = None if isinstance(error, OSError | KafkaError) else error
+                log.warning("broker %d takes no markers, trying again: %s", self._broker_id, error, exc_info=unexpected)
             self._is_heard = False
             await self.disconnect()
             self._sender.park([*items, *self._items])

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 FOR_EVER_MS = 1 << 40
 TOLD_S = 0.01
 """Who leads a partition no more is told so a moment later."""
+FIRST_AGAIN_S, LONGEST_AGAIN_S = 1.0, 60.0
+"""After a partition that could not be read: twice the pause each time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -94,6 +96,8 @@ class OwnedPartitions(Generic[P]):
         self._only_committed = only_committed
         self._one_at_a_time = asyncio.Lock()
         self._loads: set[asyncio.Task[None]] = set()
+        self._pauses_s: dict[int, float] = {}
+        """Of the partitions that could not be read."""
 
     # --- questions --------------------------------------------------------------------------------------------
 
@@ -179,10 +183,12 @@ class OwnedPartitions(Generic[P]):
                     self._executor, self._read, owned, partition_log, lambda: self.is_current(owned)
                 )
             except Exception:
-                log.exception("%s cannot be read: nobody coordinates what it holds", partition_log.name)
+                log.exception("%s cannot be read: nobody coordinates what it holds until it can", partition_log.name)
                 if self.is_current(owned):
                     del self.by_number[owned.partition]
+                    self._take_later(owned.partition)
                 return
+        self._pauses_s.pop(owned.partition, None)
         if self._only_committed:
             await self._until_committed(owned, partition_log.log_end_offset)
         if not self.is_current(owned):
@@ -190,6 +196,17 @@ class OwnedPartitions(Generic[P]):
         owned.is_loading = False
         log.info("%s: %s in %.0f ms", partition_log.name, found, (time.monotonic() - begun) * 1000)
         self._started(owned)
+
+    def _take_later(self, partition: int) -> None:
+        """What kept it from being read may pass; as long as this broker leads it nobody else would read it."""
+        pause_s = self._pauses_s.get(partition, FIRST_AGAIN_S)
+        self._pauses_s[partition] = min(2 * pause_s, LONGEST_AGAIN_S)
+        asyncio.get_running_loop().call_later(pause_s, self._take_again, partition)
+
+    def _take_again(self, partition: int) -> None:
+        hosted = self._replicas.replica(self.topic, partition)
+        if self.is_active and partition not in self.by_number and hosted is not None and hosted.state.is_leader:
+            self.take(partition, hosted.state.leader_epoch, hosted.log)
 
     async def _until_committed(self, owned: P, end_offset: int) -> None:
         """Return when the high watermark has reached the offset, or the partition was given up."""

@@ -9,6 +9,7 @@ a transaction are a batch of their own, and so are those that may wait longer, o
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -17,6 +18,8 @@ from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.segment.log import AppendOrigin, AppendResult
 from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification
+
+log = logging.getLogger(__name__)
 
 Record = tuple[bytes, bytes | None]
 """Key and value; no value is a tombstone."""
@@ -127,11 +130,11 @@ class TopicLog:
         def done(outcome: AppendResult | KafkaError) -> None:
             if isinstance(outcome, KafkaError):
                 for _, tell in calls:
-                    tell(outcome.code, -1)
+                    _tell(tell, outcome.code, -1)
                 return
             offset = outcome.base_offset
             for records, tell in calls:
-                tell(ErrorCode.NONE, offset)
+                _tell(tell, ErrorCode.NONE, offset)
                 offset += len(records)
 
         self._replicas.append_then(
@@ -144,3 +147,11 @@ class TopicLog:
             done,
             verified,
         )
+
+
+def _tell(tell: Done, error: ErrorCode, offset: int) -> None:
+    """Tell one of those who share a batch; that it fails keeps nothing from the others."""
+    try:
+        tell(error, offset)
+    except Exception:
+        log.exception("what came of an append was not taken in")

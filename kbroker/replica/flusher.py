@@ -28,6 +28,9 @@ log = logging.getLogger(__name__)
 PARALLEL_FLUSHES = 3
 """Worker threads used at once for one disk; with more logs than threads each thread flushes several."""
 
+AGAIN_S = 1.0
+"""After a thread could not be started."""
+
 Portion = list[HostedPartition]
 """What one thread flushes."""
 Flushed = list[KafkaError | None]
@@ -84,6 +87,7 @@ class _Disk:
         self._being_flushed: set[HostedPartition] = set()
         self._running: set[asyncio.Future[Flushed]] = set()
         self._scheduled = False
+        self._is_finishing = False
         self.rounds = 0
 
     def add(self, hosted: HostedPartition) -> None:
@@ -96,10 +100,12 @@ class _Disk:
         asyncio.get_running_loop().call_soon(self._begin)
 
     async def finish(self) -> None:
+        self._is_finishing = True
         while self._running or self._scheduled:
             if self._running:
                 await asyncio.wait(self._running)
             await asyncio.sleep(0)
+        self._is_finishing = False
 
     def _begin(self) -> None:
         """Send off the logs that nobody flushes yet, spread over the threads that are free."""
@@ -116,9 +122,23 @@ class _Disk:
         loop = asyncio.get_running_loop()
         for start in range(0, len(ready), share):
             portion = ready[start : start + share]
-            running = loop.run_in_executor(self._executor, _flush, [hosted.log for hosted in portion])
+            try:
+                running = loop.run_in_executor(self._executor, _flush, [hosted.log for hosted in portion])
+            except RuntimeError as error:
+                self._put_off(ready[start:], error)
+                return
             self._running.add(running)
             running.add_done_callback(partial(self._ended, portion))
+
+    def _put_off(self, ready: Portion, error: RuntimeError) -> None:
+        """There is no thread to be had: they wait on, and are tried again."""
+        log.error("%d logs cannot be flushed now: %s", len(ready), error)
+        self._being_flushed.difference_update(ready)
+        if self._is_finishing:
+            return  # nobody may wait for that: the logs are flushed when they are closed
+        self._waiting = dict.fromkeys(ready) | self._waiting
+        self._scheduled = True
+        asyncio.get_running_loop().call_later(AGAIN_S, self._begin)
 
     def _ended(self, portion: Portion, finished: asyncio.Future[Flushed]) -> None:
         self._running.discard(finished)

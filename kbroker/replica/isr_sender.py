@@ -77,17 +77,18 @@ class IsrSender:
             self._is_heard = False
             return False
         self._is_heard = True
-        self._take(asked, response)
-        return True
+        refused = self._take(asked, response)
+        return not any(key in self._waiting for key in refused)
 
     def _is_wanted(self, hosted: HostedPartition, proposal: ProposeIsr) -> bool:
         """Whether the partition still waits for this proposal: not so after a LeaderAndIsr request, or StopReplica."""
         state = hosted.state
         return state.proposed_isr == proposal.isr and state.leader_epoch == proposal.leader_epoch
 
-    def _take(self, asked: Proposals, response: AlterPartitionResponse) -> None:
+    def _take(self, asked: Proposals, response: AlterPartitionResponse) -> Proposals:
+        """Give the partitions their answers; return what was refused, to be asked for again at once or not."""
         changed: list[HostedPartition] = []
-        refused: list[HostedPartition] = []
+        refused: Proposals = {}
         totals = self._manager.totals
         for topic in response.topics:
             for answer in topic.partitions:
@@ -101,7 +102,7 @@ class IsrSender:
                 before = hosted.state.isr
                 self._settle(hosted, proposal, answer)
                 if answer.error_code is not ErrorCode.NONE:
-                    refused.append(hosted)
+                    refused[key] = known
                 elif hosted.state.isr != before:
                     changed.append(hosted)
                     totals.isr_shrinks += len(hosted.state.isr) < len(before)
@@ -110,7 +111,8 @@ class IsrSender:
         if changed:
             log.info("in sync now: %s", _named(changed))
         if refused:
-            log.info("the controller left ISRs as they were: %s", _named(refused))
+            log.info("the controller left ISRs as they were: %s", _named([hosted for hosted, _ in refused.values()]))
+        return refused
 
     def _settle(
         self, hosted: HostedPartition, proposal: ProposeIsr, answer: AlterPartitionResponse.PartitionData

@@ -46,7 +46,14 @@ class ReadAhead:
         running = self._running.get(key)
         if running is None:
             pool = self._workers.reading(wanted.log.log_dir)
-            running = self._running[key] = asyncio.get_running_loop().run_in_executor(pool, _read, wanted)
+            loop = asyncio.get_running_loop()
+            try:
+                running = self._running[key] = loop.run_in_executor(pool, _read, wanted)
+            except RuntimeError as error:  # there is no thread to be had: the loop will wait for the disk
+                log.warning("%s is not read ahead: %s", wanted.log.name, error)
+                running = loop.create_future()
+                running.set_result(None)
+                return running
             running.add_done_callback(partial(self._ended, key))
         return asyncio.shield(running)
 

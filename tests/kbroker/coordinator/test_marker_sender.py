@@ -286,6 +286,49 @@ async def test_a_partition_that_stays_away_counts_as_deleted(cluster: Cluster, m
     assert cluster.local.written == keys(0)
 
 
+async def test_a_marker_that_fails_unexpectedly_is_tried_again_and_keeps_no_other_from_its_way(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.lead(US, 0, 1)
+    write, failures = cluster.local.write_marker, 2
+
+    def write_at_last(ending: Ending, key: Key, done: Any) -> None:
+        nonlocal failures
+        if key == ("t", 0) and failures > 0:
+            failures -= 1
+            raise ValueError("nobody expects this")
+        write(ending, key, done)
+
+    monkeypatch.setattr(cluster.local, "write_marker", write_at_last)
+    cluster.send(*keys(0), name="fails", producer_id=1)
+    cluster.send(*keys(1), name="other", producer_id=2)
+    await cluster.until(lambda: cluster.done == ["other", "fails"])
+    cluster.lead(OTHER, 2, 3)
+
+    def fail() -> None:
+        raise ValueError("nobody expects this")
+
+    cluster.sender.send(Ending("raises", 3, 0, True, 0, {("t", 2)}, fail))
+    cluster.send(*keys(3), name="behind", producer_id=4)
+    await cluster.until(lambda: cluster.done[2:] == ["behind"])
+
+
+async def test_a_request_that_cannot_be_made_is_made_again(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.lead(OTHER, 0)
+    make, failures = marker_sender._request, 2
+
+    def make_at_last(items: Any) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise ValueError("nobody expects this")
+        return make(items)
+
+    monkeypatch.setattr(marker_sender, "_request", make_at_last)
+    cluster.send(*keys(0))
+    await cluster.until(lambda: cluster.done)
+
+
 async def test_a_connection_that_ends_is_made_again_and_the_markers_are_sent_again(cluster: Cluster) -> None:
     cluster.lead(OTHER, 0)
     cluster.other.is_silent = True

@@ -11,6 +11,7 @@ from kbroker.coordinator.offsets_records import commit_key, commit_value
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.segment.log import AppendOrigin, Log
+from tests.controller.conftest import until
 from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
 
 
@@ -55,6 +56,30 @@ async def test_a_partition_that_cannot_be_read_is_not_owned(
     await owned.finish()
     assert 0 not in owned.by_number
     assert "cannot be read" in caplog.text
+
+
+async def test_a_partition_that_could_not_be_read_is_read_again_as_long_as_it_is_led(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await coordinated.commit("g", (("t", 0), CommittedOffset(1)))
+    monkeypatch.setattr("kbroker.coordinator.owned_partitions.FIRST_AGAIN_S", 0.01)
+    owned, partition = coordinated.groups._owned, coordinated.groups.partition_for("g")
+    read, failures = owned._read, 2
+
+    def read_at_last(*arguments: Any) -> str:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise RuntimeError("can't start new thread")
+        return read(*arguments)
+
+    monkeypatch.setattr(owned, "_read", read_at_last)
+    hosted = coordinated.played.replicas.hosted[OFFSETS_TOPIC, partition]
+    owned.resign(partition)
+    owned.take(partition, 5, hosted.log)
+    assert coordinated.groups.status("g") is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await until(lambda: coordinated.groups.status("g") is ErrorCode.NONE)
+    assert failures == -1
 
 
 async def test_partitions_are_read_one_after_the_other(coordinated: Coordinated) -> None:

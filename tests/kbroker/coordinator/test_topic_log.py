@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from kbroker.coordinator.topic_log import TopicLog
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.record import decode_batch
@@ -101,3 +103,21 @@ async def test_those_that_may_wait_longer_than_others_do_not_share_a_batch_with_
     log.flush()
     assert replicas.timeouts_ms == [5000, 100]
     assert replicas.batches == [[(b"0", None), (b"2", None)], [(b"1", None), (b"3", None)]]
+
+
+async def test_who_fails_to_take_in_what_came_of_an_append_keeps_it_from_nobody_else(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replicas, told = Replicas(), []
+    log = log_of(replicas)
+
+    def fails(error: ErrorCode, offset: int) -> None:
+        raise ValueError("nobody expects this")
+
+    for outcome in (AppendResult(7, 8, -1, 0), KafkaError(ErrorCode.REQUEST_TIMED_OUT)):
+        log.append([(b"a", b"1")], fails)
+        log.append([(b"b", b"1")], lambda error, offset: told.append((error, offset)))
+        log.flush()
+        replicas.ends[-1](outcome)
+    assert told == [(ErrorCode.NONE, 8), (ErrorCode.REQUEST_TIMED_OUT, -1)]
+    assert caplog.text.count("nobody expects this") >= 2

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any
+
+import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.flusher import Flusher
+from tests.controller.conftest import until
 
 
 class Log:
@@ -60,6 +63,42 @@ async def test_a_flush_that_fails_in_a_way_nobody_expects_is_told_and_the_others
         shared.add(each)
     await asyncio.wait_for(shared.finish(), 20)
     assert (set(done), failed) == (set(good), [(bad, ErrorCode.UNKNOWN_SERVER_ERROR)])
+
+
+class NoThreads(Executor):
+    """One that cannot start a thread so often; then it works in the caller's."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+    def submit(self, work: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        self.failures -= 1
+        if self.failures >= 0:
+            raise RuntimeError("can't start new thread")
+        done: Future[Any] = Future()
+        done.set_result(work(*arguments, **keywords))
+        return done
+
+
+async def test_logs_for_which_no_thread_can_be_started_are_flushed_when_one_can(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kbroker.replica.flusher.AGAIN_S", 0.01)
+    done: list[Any] = []
+    shared: Any = Flusher(lambda log_dir: NoThreads(2), done.append, lambda hosted, error: None)
+    logs = [Hosted() for _ in range(5)]
+    for each in logs:
+        shared.add(each)
+    await until(lambda: len(done) == 5)
+    shared.add(logs[0])
+    await until(lambda: len(done) == 6)
+    assert "5 logs cannot be flushed now: can't start new thread" in caplog.text
+
+
+async def test_a_flusher_that_ends_waits_for_no_thread_that_cannot_be_started() -> None:
+    shared: Any = Flusher(lambda log_dir: NoThreads(1_000_000), lambda hosted: None, lambda hosted, error: None)
+    shared.add(Hosted())
+    await asyncio.wait_for(shared.finish(), 30)
 
 
 async def test_what_comes_during_a_round_waits_for_the_next() -> None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import AlterPartitionRequest, AlterPartitionResponse
 from kbroker.replica.replication import Replication
@@ -100,6 +102,18 @@ async def test_a_refusal_ends_the_proposal_and_another_error_repeats_it(played: 
     state = played.replicas.hosted[TOPIC, 0].state
     await until(lambda: state.proposed_isr is None)
     assert state.isr == (1, 2, 3)
+
+
+async def test_what_is_refused_for_no_known_reason_is_asked_for_again_after_a_pause(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.replica.isr_sender.RETRY_PAUSE_S", 60.0)
+    controller = await leading(played, 0)
+    controller.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
+    await until(controller.answers.empty)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert len(controller.asked) == 1
 
 
 async def test_a_proposal_of_an_epoch_that_is_over_is_not_repeated(played: Played) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,24 @@ class ColdDisk(Files):
             assert self.go_on.wait(10)
             self.is_cold = False
         return os.pread(descriptor, size, position)
+
+
+class NoThreads(Executor):
+    """One that cannot start any."""
+
+    def submit(self, work: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        raise RuntimeError("can't start new thread")
+
+
+async def test_without_a_thread_the_loop_waits_for_the_disk(
+    restarted: Played, disk: ColdDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(restarted.replicas.workers, "reading", lambda log_dir: NoThreads())
+    disk.go_on.set()
+    answer = ask(restarted, fetch_request((0, 0), max_wait_ms=60_000))
+    (found,) = partitions_of(await asyncio.wait_for(answer, 30))
+    assert len(found.records) > 0
+    assert disk.readers == {threading.get_ident()}
 
 
 @pytest.fixture
