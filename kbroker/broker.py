@@ -120,7 +120,6 @@ class Broker:
         self._metrics: MetricsListener | None = None
         self._controller: ControllerRunner | None = None
         self._replicas: ReplicaManager | None = None
-        self._log_care: LogCare | None = None
         self._channels: BrokerChannels | None = None
         self._standstill: Standstill | None = None
         self._to_controller: ControllerChannel | None = None
@@ -322,7 +321,7 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         await self._replicas.start()
-        self._log_care = LogCare(self._replicas)
+        self._replicas.care = LogCare(self._replicas)
         assert self._groups is not None
         self._groups.start(await self._partitions_of(OFFSETS_TOPIC))
         assert self._transactions is not None
@@ -490,8 +489,8 @@ class Broker:
             for setup in (self._to_peers, self._to_control_planes):
                 setup.security = connection_setup(after, setup.listener).security
         self._spawn(self._limit_clients(after))
-        if self._log_care is not None:
-            self._log_care.reconfigure(after)
+        if self._replicas.care is not None:
+            self._replicas.care.reconfigure(after)
         applied = in_turns(self._apply_topic_defaults())
         if applied is not None:
             self._spawn(applied)
@@ -557,8 +556,8 @@ class Broker:
             await self._replicas.shutdown()
         if self._logs_open:
             loop = asyncio.get_running_loop()
-            if self._log_care is not None:
-                await self._log_care.stop()
+            if self._replicas is not None and self._replicas.care is not None:
+                await self._replicas.care.stop()
             await loop.run_in_executor(self._workers.upkeep, self.logs.shutdown)
         self._workers.close()
         if self._metrics is not None:

@@ -18,7 +18,7 @@ import resource
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 Buffer = bytes | bytearray | memoryview
 
@@ -46,6 +46,7 @@ class Files:
 
     pwrite: Callable[[int, Buffer, int], int] = staticmethod(os.pwrite)
     pread: Callable[[int, int, int], bytes] = staticmethod(os.pread)
+    read_into: Callable[[int, Sequence[memoryview], int], int] = staticmethod(os.preadv)
     truncate: Callable[[int, int], None] = staticmethod(os.ftruncate)
 
     def read_at_once(self, descriptor: int, buffer: bytearray, position: int) -> bool:

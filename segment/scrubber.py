@@ -4,8 +4,9 @@
     damage      named in the log, counted, told to whoever can mend it (replica/segment_mender.py); the segment is not
                 trusted any more, so that readers check what they are given and never get a damaged batch as data
 
-A round begins when the broker starts and `log.scrub.interval.ms` after the one before it began; one that takes longer
-is followed by the next at once. The active segment is left to its writer.
+Segments are read from the disk, past the page cache (disk_reader.py). A round begins when the broker starts and
+`log.scrub.interval.ms` after the one before it began; one that takes longer is followed by the next at once; what
+somebody wants to be read now has rounds of its own (wanted_scrubs.py). The active segment is left to its writer.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.batch import verify_crc
 from kbroker.protocol.records.message_set import has_header, read_any_header
+from kbroker.segment.disk_reader import DiskReader
 from kbroker.segment.files import Buffer
 from kbroker.segment.log import Log
 from kbroker.segment.log_manager import LogManager
@@ -86,7 +89,9 @@ class LogScrubber:
         self._logs = logs
         self._on_damage = on_damage
         self._rng = random.Random(seed)
+        self._counting = threading.Lock()
         self._throttle = Throttle(self.settings.log_scrub_max_bytes_per_second)
+        """One for all rounds together."""
         self._stopping = threading.Event()
         self._begun: float | None = None
         self._thread: threading.Thread | None = None
@@ -131,55 +136,62 @@ class LogScrubber:
         for each, segment in places:
             if stopping.is_set():
                 return found
-            try:
-                damage = self._scrub(each, segment, stopping)
-            except Exception:
-                log.exception("%s: scrubbing it failed; the others are scrubbed", segment.place)
-                continue
+            damage = self.look_at(each, segment, stopping)
             if damage is not None:
                 found.append(damage)
-                self._tell(damage)
         self.rounds += 1
         return found
+
+    def look_at(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Damage | None:
+        """Read a closed segment; what is damaged is named, counted and told, and returned."""
+        try:
+            damage = self._scrub(owner, segment, stopping)
+        except Exception:
+            log.exception("%s: scrubbing it failed; the others are scrubbed", segment.place)
+            return None
+        if damage is not None:
+            self._tell(damage)
+        return damage
 
     def _scrub(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Damage | None:
         truncations, segments = owner.truncations, owner.segments
         if segment not in segments[:-1]:
             return None
         end_offset = segments[segments.index(segment) + 1].base_offset
-        walk = BatchWalk(segment.base_offset)
+        walk = BatchWalk(segment.base_offset, end_offset)
         try:
             why = self._walk(owner, segment, walk, stopping)
         except OSError as error:
             why = f"it cannot be read: {error}"
-        if not why and walk.expected > end_offset:
-            why = f"offset {walk.expected - 1} belongs into the next segment"
-        if not why or owner.failure or owner.truncations != truncations or segment not in owner.segments[:-1]:
-            return None  # what was read may have been cut, compacted or removed under our hands
+        if not why or not _is_still_there(owner, segment, truncations):
+            return None
         position, offset = walk.suspect or (walk.position, walk.expected)
         return Damage(owner, segment, position, offset, end_offset, why, truncations)
 
     def _walk(self, owner: Log, segment: LogSegment, walk: BatchWalk, stopping: threading.Event) -> str:
         """Read the segment to its end, or to what is wrong; returns that."""
         wanted = _CHUNK_BYTES
-        while walk.position < segment.size and owner.failure is None and not stopping.is_set():
-            left = segment.size - walk.position
-            size = min(wanted, left)
-            self._throttle.take(size, stopping)
-            data = segment.file.read(size, walk.position)
-            self.bytes_read += size
-            good, why = walk.take(data)
-            if why:
-                return why
-            wanted = _CHUNK_BYTES
-            if not good:  # a batch that is longer than what was read, or the file's end within one
-                wanted = read_any_header(data, 0).size if has_header(data, 0) else 0
-                if not size < wanted <= min(left, _LARGEST_BATCH):
-                    return f"the last {left} bytes begin with no whole batch"
+        with closing(DiskReader(segment.pool.files, segment.file.path)) as reader:
+            while walk.position < segment.size and owner.failure is None and not stopping.is_set():
+                left = segment.size - walk.position
+                size = min(wanted, left)
+                self._throttle.take(size, stopping)
+                data = reader.read(size, walk.position)
+                with self._counting:
+                    self.bytes_read += size
+                good, why = walk.take(data)
+                if why:
+                    return why
+                wanted = _CHUNK_BYTES
+                if not good:  # a batch that is longer than what was read, or the file's end within one
+                    wanted = read_any_header(data, 0).size if has_header(data, 0) else 0
+                    if not size < wanted <= min(left, _LARGEST_BATCH):
+                        return f"the last {left} bytes begin with no whole batch"
         return ""
 
     def _tell(self, damage: Damage) -> None:
-        self.damages += 1
+        with self._counting:
+            self.damages += 1
         damage.segment.distrust()
         log.error("damaged: %s", damage)
         try:
@@ -188,12 +200,23 @@ class LogScrubber:
             log.exception("%s: nobody could be told of the damage", damage.log.name)
 
 
+def _is_still_there(owner: Log, segment: LogSegment, truncations: int) -> bool:
+    """Whether what was read is the log's: it may have been cut, compacted or removed under our hands."""
+    try:
+        with owner.changing("scrub"):  # who removes files says so a little later, with the lock held
+            return owner.truncations == truncations and segment in owner.segments[:-1]
+    except KafkaError:
+        return False
+
+
 class BatchWalk:
     """Where a reader of batches stands, who checks them piece by piece. (Pure.)"""
 
-    __slots__ = ("expected", "position", "suspect")
+    __slots__ = ("end_offset", "expected", "position", "suspect")
 
-    def __init__(self, base_offset: int) -> None:
+    def __init__(self, base_offset: int, end_offset: int | None = None) -> None:
+        self.end_offset = end_offset
+        """Where the next segment begins, None: nobody knows."""
         self.position = 0
         """Behind the last batch that was whole and good, bytes."""
         self.expected = base_offset
@@ -221,6 +244,9 @@ class BatchWalk:
                 return here, f"the batch at offset {header.base_offset} does not match its checksum"
             if header.base_offset < self.expected:
                 return here, f"offset {header.base_offset} follows {self.expected - 1}"
+            if self.end_offset is not None and header.last_offset >= self.end_offset:
+                self.suspect = None
+                return here, f"offset {header.last_offset} belongs into the next segment"
             self.suspect = (self.position, self.expected) if header.base_offset > self.expected else None
             self.expected = header.last_offset + 1
             self.position += header.size

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kbroker.cli.cluster_scrub import scrub
 from kbroker.cli.cluster_top import top
 from kbroker.cli.errors import CommandFailed
 from kbroker.cli.features import app as features
@@ -18,13 +19,14 @@ ELECTIONS_PER_REQUEST = 500
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.command()(reassign)
+app.command()(scrub)
 app.command()(top)
 app.add_typer(features, name="features")
 
 
 @app.callback()
 def cluster() -> None:
-    """Show the brokers, elect leaders, move replicas, change what the brokers do together."""
+    """Show the brokers, elect leaders, move replicas, check their logs, change what the brokers do together."""
 
 
 @app.command()

@@ -33,6 +33,7 @@ from kbroker.client.types import (
     OffsetAndTimestamp,
     Reassignment,
     ResourceType,
+    Scrub,
     TopicDescription,
     TopicPartition,
 )
@@ -180,6 +181,17 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
             answer = await self.cluster.ask(requests.describe_log_dirs(), broker)
             found += requests.log_dirs(broker, answer, wanted)
         return found
+
+    async def scrub(
+        self, scrub_id: bytes, broker: int, partitions: Iterable[TopicPartition] | None = None
+    ) -> Scrub | None:
+        """Have a broker read its logs' closed segments again, now, or tell how far it is; None: it does not scrub.
+
+        The id, 16 bytes of your choice, names this scrub: ask under it again, each minute at least, until it is over.
+        Logs of these partitions are read that the broker has; None: all. Kafka's brokers do not scrub.
+        """
+        grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
+        return requests.scrub_state(broker, await self.cluster.ask(requests.scrub(scrub_id, grouped), broker))
 
     async def alter_replica_log_dirs(self, broker: int, directories: Mapping[TopicPartition, str]) -> None:
         """Move a broker's replicas to other log directories of its own (describe_log_dirs shows how far they are)."""

@@ -12,6 +12,7 @@ from kbroker.client.types import (
     ClusterDescription,
     ConfigEntry,
     CreatedTopic,
+    DamagedSegment,
     ElectionType,
     LogDirDescription,
     NewTopic,
@@ -19,6 +20,7 @@ from kbroker.client.types import (
     Reassignment,
     ReplicaSize,
     ResourceType,
+    Scrub,
     TopicDescription,
     TopicPartition,
 )
@@ -264,6 +266,40 @@ def log_dirs(broker: int, answer: DescribeLogDirsResponse, topics: set[str] | No
         )
         for item in answer.results
     ]
+
+
+def scrub(scrub_id: bytes, partitions: Mapping[str, Sequence[int]] | None) -> DescribeLogDirsRequest:
+    """DescribeLogDirs with our tag: begin a scrub, or ask how far it is."""
+    one = DescribeLogDirsRequest.DescribableLogDirTopic
+    topics = None
+    if partitions is not None:
+        topics = [one(topic=name, partitions=list(indexes)) for name, indexes in partitions.items()]
+    return DescribeLogDirsRequest(topics=topics, scrub_id=scrub_id)
+
+
+def scrub_state(broker: int, answer: DescribeLogDirsResponse) -> Scrub | None:
+    """Read a broker's answer, None from one that does not scrub."""
+    if answer.error_code is not ErrorCode.NONE:
+        raise error_for(answer.error_code, broker=broker)
+    for item in answer.scrubs:
+        damages = tuple(
+            DamagedSegment(
+                broker,
+                each.topic,
+                each.partition,
+                each.log_dir,
+                each.segment,
+                each.position,
+                each.offset,
+                each.end_offset,
+                each.state,
+                each.why,
+            )
+            for each in item.damages
+        )
+        counts = (item.segments, item.checked_segments, item.bytes, item.checked_bytes)
+        return Scrub(broker, item.is_over, *counts, damages)
+    return None
 
 
 def alter_replica_log_dirs(directories: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:

@@ -463,6 +463,7 @@ class Admin(Client):
     alter_configs = _blocking(asyncio_admin.Admin.alter_configs)
     describe_cluster = _blocking(asyncio_admin.Admin.describe_cluster)
     describe_log_dirs = _blocking(asyncio_admin.Admin.describe_log_dirs)
+    scrub = _blocking(asyncio_admin.Admin.scrub)
     alter_replica_log_dirs = _blocking(asyncio_admin.Admin.alter_replica_log_dirs)
     list_offsets = _blocking(asyncio_admin.Admin.list_offsets)
     elect_leaders = _blocking(asyncio_admin.Admin.elect_leaders)

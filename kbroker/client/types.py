@@ -190,6 +190,38 @@ class LogDirDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class DamagedSegment:
+    """What a scrub has found; `state` "mending", "mended" (or removed since) or "damaged"."""
+
+    broker_id: int
+    topic: str
+    partition: int
+    log_dir: str
+    segment: int
+    """Its base offset, which is its file's name."""
+    position: int
+    """Of the first bad batch in the file, bytes."""
+    offset: int
+    """Records from here on may be lost, up to `end_offset`, exclusive."""
+    end_offset: int
+    state: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """How far a broker is with reading closed segments again; over and not all checked: it was given up."""
+
+    broker_id: int
+    is_over: bool
+    segments: int
+    checked_segments: int
+    bytes: int
+    checked_bytes: int
+    damages: tuple[DamagedSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Reassignment:
     """A move under way."""
 

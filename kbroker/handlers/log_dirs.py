@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.demands import ALTER, DESCRIBE, on_cluster
+from kbroker.handlers.demands import ALTER, DESCRIBE, Asked, on_cluster, when
 from kbroker.handlers.registry import handles
 from kbroker.protocol.messages.log_dirs import (
     AlterReplicaLogDirsRequest,
@@ -13,6 +14,7 @@ from kbroker.protocol.messages.log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica import log_dir_states
 from kbroker.replica.turns import Turn
 
@@ -45,11 +47,15 @@ async def alter_replica_log_dirs(
     )
 
 
-@handles(DescribeLogDirsRequest, on_cluster(DESCRIBE))
+def _wants_scrub(asked: Asked) -> bool:
+    return bool(asked.request.scrub_id != ZERO_UUID)
+
+
+@handles(DescribeLogDirsRequest, when(_wants_scrub, on_cluster(ALTER), otherwise=on_cluster(DESCRIBE)))
 async def describe_log_dirs(
     services: Services, ctx: RequestContext, request: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """List all directories with the partitions asked for (null: all of them)."""
+    """List all directories with the partitions asked for (null: all of them), or have these scrubbed."""
     turn = Turn()
     wanted: dict[str, set[int]] | None = None
     if request.topics is not None:
@@ -57,6 +63,8 @@ async def describe_log_dirs(
         for topic in request.topics:
             wanted[topic.topic].update(topic.partitions)
             await turn.end_if_over()
+    if request.scrub_id != ZERO_UUID:
+        return DescribeLogDirsResponse(results=[], scrubs=await _scrub(services, request.scrub_id, wanted))
     results = []
     for directory in await log_dir_states.describe_log_dirs(services.replicas, wanted):
         topics: dict[str, list[Partition]] = defaultdict(list)
@@ -80,3 +88,39 @@ async def describe_log_dirs(
             )
         )
     return DescribeLogDirsResponse(results=results)
+
+
+async def _scrub(
+    services: Services, scrub_id: bytes, wanted: dict[str, set[int]] | None
+) -> list[DescribeLogDirsResponse.Scrub]:
+    """Begin a scrub, or tell how far it is; nothing while the broker is still starting."""
+    care = services.replicas.care
+    if care is None:
+        return []
+    run = asyncio.get_running_loop().run_in_executor
+    found = await run(services.workers.upkeep, care.wanted_scrubs.ask, scrub_id, wanted)
+    is_over = found.is_over  # first: what is found until then is told
+    damages = [
+        DescribeLogDirsResponse.ScrubDamage(
+            topic=damage.log.topic,
+            partition=damage.log.partition,
+            log_dir=damage.log.log_dir,
+            segment=damage.segment.base_offset,
+            position=damage.position,
+            offset=damage.offset,
+            end_offset=damage.end_offset,
+            state=care.state_of(damage),
+            why=damage.why,
+        )
+        for damage in found.damages
+    ]
+    return [
+        DescribeLogDirsResponse.Scrub(
+            is_over=is_over and all(damage.state != "mending" for damage in damages),
+            segments=found.segments,
+            checked_segments=found.checked_segments,
+            bytes=found.bytes,
+            checked_bytes=found.checked_bytes,
+            damages=damages,
+        )
+    ]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kbroker.config.shares import settings_of
 from kbroker.replica.segment_mender import SegmentMender
 from kbroker.segment.cleaner import LogCleaner, LogCleanerSettings
-from kbroker.segment.scrubber import LogScrubber, LogScrubberSettings
+from kbroker.segment.scrubber import Damage, LogScrubber, LogScrubberSettings
+from kbroker.segment.wanted_scrubs import WantedScrubs
 
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig
@@ -33,15 +34,22 @@ class LogCare:
         self.cleaner.start()
         self.scrubber = LogScrubber(logs, settings_of(LogScrubberSettings, config), self.mender.tell)
         self.scrubber.start()
+        self.wanted_scrubs = WantedScrubs(logs, self.scrubber)
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """Go on with other settings."""
         self.cleaner.reconfigure(settings_of(LogCleanerSettings, config))
         self.scrubber.reconfigure(settings_of(LogScrubberSettings, config))
 
+    def state_of(self, damage: Damage) -> str:
+        """Whether it is "mended" (or removed since), "mending", or stays "damaged"."""
+        if damage.truncations != damage.log.truncations or damage.segment not in damage.log.segments:
+            return "mended"
+        return "mending" if damage.segment in self.mender.busy_with else "damaged"
+
     async def stop(self) -> None:
         """End what is under way."""
         loop = asyncio.get_running_loop()
-        for each in (self.cleaner, self.scrubber):
+        for each in (self.cleaner, self.scrubber, self.wanted_scrubs):
             await loop.run_in_executor(self._workers.upkeep, each.stop)
         await self.mender.close()

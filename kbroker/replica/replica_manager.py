@@ -49,6 +49,7 @@ from kbroker.segment.producer_state import NOT_ASKED_FOR, Verification
 
 if TYPE_CHECKING:
     from kbroker.config.broker_config import BrokerConfig
+    from kbroker.replica.log_care import LogCare
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,8 @@ class ReplicaManager:
         self.replica_selector = replica_selector(config.replica_selector_class, metadata)
         throttles = replication_throttles(broker_id, lambda: self.config, topic_config)
         self.leader_throttle, self.follower_throttle, self.log_dirs_throttle = throttles
+        self.care: LogCare | None = None
+        """What is done to the logs in the background, once the broker serves."""
         self.replication: ReplicationPort | None = None
         """Fetchers and ISR changes; a broker that is alone needs none."""
         self.sessions = FetchSessions(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kbroker.client.connection import Connection
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.setup_timeout import ConnectionSetup
+    from kbroker.segment.log_segment import LogSegment
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,9 @@ class SegmentMender:
         executor: Executor,
     ) -> None:
         self.mended = 0
-        """Segments."""
+        """How many segments."""
+        self.busy_with: set[LogSegment] = set()
+        """Those that are being mended, or wait for it. Any thread may look."""
         self._broker_id = broker_id
         self._metadata = metadata
         self._listener = listener
@@ -62,10 +65,14 @@ class SegmentMender:
 
     def tell(self, damage: Damage) -> None:
         """Have it mended soon."""
-        self._loop.call_soon_threadsafe(self._put, damage)
+        if damage.segment not in self.busy_with:
+            self.busy_with.add(damage.segment)
+            self._loop.call_soon_threadsafe(self._put, damage)
 
     def _put(self, damage: Damage) -> None:
-        if not self._damages.full():
+        if self._damages.full():
+            self.busy_with.discard(damage.segment)
+        else:
             self._damages.put_nowait(damage)
 
     async def close(self) -> None:
@@ -80,6 +87,8 @@ class SegmentMender:
                 await self._mend(damage)
             except Exception:
                 log.exception("%s: mending it failed", damage.segment.place)
+            finally:
+                self.busy_with.discard(damage.segment)
 
     def _others(self, damage: Damage) -> tuple[int, list[int]]:
         """The leader epoch, and the brokers that have all of the partition, its leader first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.protocol.errors import ErrorCode
-from kbroker.protocol.primitives import Array, Bool, Error, Int32, Int64, NullableArray, Str
+from kbroker.protocol.primitives import ZERO_UUID, Array, Bool, Error, Int32, Int64, NullableArray, Str, Uuid
 from kbroker.protocol.schema import Message, Struct, request, response, since
 
 
@@ -43,6 +43,9 @@ class DescribeLogDirsRequest(Message):
     """Ask for the sizes of logs; null asks for all topics."""
 
     topics: NullableArray[DescribableLogDirTopic]
+    # Have the closed segments of these logs read again, now, as the scrub of this id, or tell how far it is; nothing is
+    # described then. Our own tag, as the one below.
+    scrub_id: Uuid = since(2, default=ZERO_UUID, tag=10_000, ignorable=True)
 
     class DescribableLogDirTopic(Struct):
         topic: Str
@@ -56,6 +59,31 @@ class DescribeLogDirsResponse(Message):
     throttle_time_ms: Int32 = 0
     error_code: Error = since(3, default=ErrorCode.NONE, ignorable=True)
     results: Array[DescribeLogDirsResult]
+    # The scrub that was asked about; nothing from who does not scrub. A tag that Kafka does not have.
+    scrubs: Array[DescribeLogDirsResponse.Scrub] = since(2, default=(), tag=10_000, ignorable=True)
+
+    class Scrub(Struct):
+        is_over: Bool
+        segments: Int64
+        checked_segments: Int64
+        bytes: Int64
+        checked_bytes: Int64
+        damages: Array[DescribeLogDirsResponse.ScrubDamage]
+
+    class ScrubDamage(Struct):
+        topic: Str
+        partition: Int32
+        log_dir: Str
+        # Its base offset.
+        segment: Int64
+        # Of the first bad batch in the file.
+        position: Int64
+        # Behind the last batch that is good, and where the next segment begins.
+        offset: Int64
+        end_offset: Int64
+        # "mending", "mended" or "damaged".
+        state: Str
+        why: Str
 
     class DescribeLogDirsResult(Struct):
         error_code: Error

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.records.batch import split_batches
+from kbroker.protocol.records.batch import split_batches, stamp
+from kbroker.segment.disk_reader import DiskReader
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
-from kbroker.segment.scrubber import Damage, LogScrubber, LogScrubberSettings
+from kbroker.segment.log_disk import LogDisk
+from kbroker.segment.scrubber import BatchWalk, Damage, LogScrubber, LogScrubberSettings
 from tests.segment.batches import batch, old_messages, put_segment
 from tests.segment.compaction import clean, put, roll
 from tests.segment.test_cleaner import managed, until
@@ -160,17 +162,55 @@ def test_batches_larger_than_a_read_are_read_whole(tmp_path: Path) -> None:
 def test_a_segment_that_goes_while_it_is_read_is_not_damaged(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     file = segment_file(log, 0)
     flip(file, place_of(file, 5) + 60)
-    file_type = type(log.segments[0].file)
-    read = file_type.read
+    read = DiskReader.read
 
-    def lose_and_read(self: Any, size: int, position: int) -> bytes:
-        monkeypatch.setattr(file_type, "read", read)
-        data = bytes(read(self, size, position))
+    def lose_and_read(self: DiskReader, size: int, position: int) -> bytes:
+        monkeypatch.setattr(DiskReader, "read", read)
+        data = read(self, size, position)
         log.truncate_to(3)
         return data
 
-    monkeypatch.setattr(file_type, "read", lose_and_read)
+    monkeypatch.setattr(DiskReader, "read", lose_and_read)
     assert not scrub(log)[1]
+
+
+def test_a_log_that_begins_anew_is_not_damaged_while_its_files_are_gone_already(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who removes them says so a moment later."""
+    removed, looked_for = threading.Event(), threading.Event()
+    restart = LogDisk._new_segment
+
+    def wait_and_restart(self: LogDisk, *arguments: Any) -> Any:
+        removed.set()
+        looked_for.wait(20)
+        time.sleep(0.05)  # who looks has come to the lock, or errs
+        return restart(self, *arguments)
+
+    monkeypatch.setattr(LogDisk, "_new_segment", wait_and_restart)
+    restarting = threading.Thread(target=log.truncate_fully_and_start_at, args=(100,))
+    restarting.start()
+    removed.wait(20)
+    take = BatchWalk.__init__
+
+    def note(self: BatchWalk, *arguments: Any) -> None:
+        take(self, *arguments)
+        looked_for.set()
+
+    monkeypatch.setattr(BatchWalk, "__init__", note)
+    assert not scrub(log)[1]
+    restarting.join(20)
+
+
+def test_a_segment_that_reaches_into_the_next_one_is_damaged_at_the_batch_that_does(log: Log) -> None:
+    """What is not missing is not mended: as it stood, a mended segment would have been the same again."""
+    file = segment_file(log, 0)
+    position = place_of(file, BATCHES - 1)
+    data = bytearray(file.read_bytes())
+    stamp(data, position, BATCHES, 0)
+    file.write_bytes(data)
+    _, (damage,) = scrub(log)
+    assert (damage.position, damage.offset, damage.end_offset) == (position, BATCHES - 1, BATCHES)
 
 
 def test_the_thread_reads_in_rounds_takes_new_settings_and_ends(tmp_path: Path) -> None:

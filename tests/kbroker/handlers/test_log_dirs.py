@@ -1,10 +1,17 @@
 """DescribeLogDirs on a real broker."""
 
+from typing import cast
+
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.handlers import load_all
+from kbroker.handlers.demands import Asked
+from kbroker.handlers.registry import HANDLERS
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.log_dirs import DescribeLogDirsRequest
+from kbroker.protocol.schema import schema_of
+from kbroker.security.acls import AclOperation, AclResource
 from tests.kbroker.asking import Ask
 from tests.kbroker.handlers.test_topics import create, topic
 
@@ -33,3 +40,32 @@ async def test_null_shows_everything(ask: Ask, topic_name: str) -> None:
     await create(ask, topic(topic_name))
     answer = await ask(DescribeLogDirsRequest(topics=None), 4)
     assert topic_name in [each.name for each in answer.results[0].topics]
+
+
+async def test_a_scrub_is_begun_and_told_under_its_id_and_nothing_is_described(ask: Ask, topic_name: str) -> None:
+    await create(ask, topic(topic_name))
+    wanted = [DescribeLogDirsRequest.DescribableLogDirTopic(topic=topic_name, partitions=[0])]
+    answer = await ask(DescribeLogDirsRequest(topics=wanted, scrub_id=b"s" * 16), 4)
+    assert answer.results == []
+    (scrub,) = answer.scrubs
+    assert (scrub.is_over, scrub.segments, scrub.damages) == (True, 0, [])
+    assert not (await ask(DescribeLogDirsRequest(topics=wanted), 4)).scrubs
+
+
+@pytest.mark.parametrize(
+    ("scrub_id", "operation"), [(bytes(16), AclOperation.DESCRIBE), (b"s" * 16, AclOperation.ALTER)]
+)
+def test_who_scrubs_must_be_allowed_to_alter_the_cluster(scrub_id: bytes, operation: AclOperation) -> None:
+    load_all()
+    asked: list[AclOperation] = []
+
+    class Asking:
+        request = DescribeLogDirsRequest(topics=None, scrub_id=scrub_id)
+
+        def may(self, wanted: AclOperation, resource: AclResource) -> bool:
+            asked.append(wanted)
+            return True
+
+    (demand,) = HANDLERS[schema_of(DescribeLogDirsRequest).api_key].demands
+    demand(cast(Asked, Asking()))
+    assert asked == [operation]
