@@ -63,6 +63,7 @@ quick: setup  ## the tests that need no processes of their own, no cluster of ot
 
 soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), a broker killed 50 times, the power of all cut 200 times (half an hour), new simulations
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
+	@KBROKER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/faults/test_failing_files.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
 	@KBROKER_CUTS=200 KBROKER_SOAK_SEED=$(SEED) $(BIN)/python -m pytest -s tests/faults/power_cuts.py
 	@$(BIN)/python -m tests.simulation --seeds 1000000 --jobs 2 --within $$($(BIN)/python -c 'print(20 * $(MINUTES))')
