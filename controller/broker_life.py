@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from kbroker.controller.election import Strategy
 from kbroker.controller.instructions import CloseChannel, OpenChannel, Pause, Steps
 from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen, portions
 from kbroker.controller.reassignment import Reassignment
-from kbroker.controller.state import PartitionStatus, Replica, ReplicaStatus
+from kbroker.controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
 from kbroker.controller.transitions import Transitions
 from kbroker.controller.wording import count, few
@@ -187,14 +187,8 @@ class BrokerLife:
         if response.error_code != ErrorCode.NONE:
             log.warning("broker %d refused LeaderAndIsr: error %d", broker_id, response.error_code)
             return
-        answered = [
-            (TopicPartition(state.topic_name(bytes(topic.topic_id)) or "", each.partition_index), each.error_code)
-            for topic in response.topics
-            for each in topic.partition_errors
-        ]
-        lost = {each for each, code in answered if code == ErrorCode.KAFKA_STORAGE_ERROR}
-        well = {each for each, code in answered if code == ErrorCode.NONE}
         before = state.offline_partitions.get(broker_id, set())
+        lost, well = _storage_of(state, response, before)
         now = (before - well) | {each for each in lost if state.assignment(each) is not None}
         if now:
             state.offline_partitions[broker_id] = now
@@ -240,6 +234,24 @@ class BrokerLife:
         state = self.do.state
         has_others = len(state.replicas(partition)) > 1
         return has_others and partition in state.leadership and state.is_elected(partition)
+
+
+def _storage_of(
+    state: ControllerState, response: Any, lost_before: Collection[TopicPartition]
+) -> tuple[set[TopicPartition], set[TopicPartition]]:
+    """Partitions that the broker cannot serve from its disks, and those that were lost and that it serves again."""
+    lost, well = set(), set()
+    for topic in response.topics:
+        told = [
+            each
+            for each in topic.partition_errors
+            if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR or (lost_before and each.error_code == ErrorCode.NONE)
+        ]
+        name = state.topic_name(bytes(topic.topic_id)) or "" if told else ""
+        for each in told:
+            is_lost = each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+            (lost if is_lost else well).add(TopicPartition(name, each.partition_index))
+    return lost, well
 
 
 def _manners(broker: BrokerRegistration) -> tuple[object, ...]:

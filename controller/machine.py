@@ -209,24 +209,31 @@ class Machine:
         online, offline = yield from self._judge_replicas()
         yield from self._judge_partitions()
         elected = yield from self._do.elect_leaderless(whole_topics=True)
-        others = yield from chosen(online, lambda each: each[0] not in elected)
-        yield from self._do.move_replicas(others, ReplicaStatus.ONLINE)
+        batch = self._do.batch()
+        for number, (partition, replicas) in enumerate(online.items(), 1):
+            if partition not in elected and partition in self.state.leadership:
+                batch.tell_leader_and_isr(replicas, partition)
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        yield from batch.send()
         yield from self._do.move_replicas(offline, ReplicaStatus.OFFLINE)
 
-    def _judge_replicas(self) -> Steps[tuple[list[Replica], list[Replica]]]:
+    def _judge_replicas(self) -> Steps[tuple[dict[TopicPartition, list[int]], list[Replica]]]:
+        """Where each partition's replicas are online, and the replicas that are not."""
         state = self.state
-        online, offline = [], []
+        online: dict[TopicPartition, list[int]] = {}
+        offline = []
         for number, partition in enumerate(state.partitions(), 1):
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
-            for broker_id in state.replicas(partition):
-                replica = (partition, broker_id)
-                if state.is_online(broker_id, partition):
-                    state.replica_status[replica] = ReplicaStatus.ONLINE
-                    online.append(replica)
-                else:
-                    state.replica_status[replica] = ReplicaStatus.DELETION_INELIGIBLE
-                    offline.append(replica)
+            replicas = state.replicas(partition)
+            online[partition] = there = state.online(replicas, partition)
+            for broker_id in there:
+                state.replica_status[partition, broker_id] = ReplicaStatus.ONLINE
+            if len(there) < len(replicas):
+                away = [(partition, each) for each in replicas if each not in there]
+                state.replica_status.update(dict.fromkeys(away, ReplicaStatus.DELETION_INELIGIBLE))
+                offline += away
         return online, offline
 
     def _judge_partitions(self) -> Steps[None]:

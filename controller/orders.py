@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from kbroker.controller import events, znodes
@@ -166,11 +167,11 @@ class Orders:
         zookeeper = self._zookeeper
         write = zookeeper.create_partition_states if is_new else zookeeper.write_partition_states
         results: dict[TopicPartition, PartitionState | Conflict[PartitionState]] = {}
-        for chunk in _chunks(list(states.items())):
+        for chunk in _chunks(states.items()):
             results.update(await write(self._term, dict(chunk)))
         return events.PartitionStatesWritten(results)
 
-    async def read_states(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+    async def read_states(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionState]:
         """States of those partitions that have one."""
         states: dict[TopicPartition, PartitionState] = {}
         for chunk in _chunks(partitions):
@@ -196,6 +197,7 @@ class Orders:
             self._zookeeper.unwatch(znodes.topic_path(name))
 
 
-def _chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
-    for first in range(0, len(values), CHUNK):
-        yield values[first : first + CHUNK]
+def _chunks(values: Iterable[T]) -> Iterator[Sequence[T]]:
+    left = iter(values)
+    while chunk := list(islice(left, CHUNK)):
+        yield chunk

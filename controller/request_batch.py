@@ -6,6 +6,7 @@ of by LeaderAndIsr is also in the UpdateMetadata of all brokers. The versions ar
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from kbroker.controller.instructions import Instruction, Pause, Send, Steps
@@ -17,8 +18,10 @@ from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopRepli
 LEADER_AND_ISR_VERSION = 7
 UPDATE_METADATA_VERSION = 8
 STOP_REPLICA_VERSION = 4
-PARTITIONS_PER_REQUEST = 1000
-"""Requests stay small: neither we nor the brokers stand still over one, and others come in between."""
+PARTITIONS_PER_REQUEST = 5_000
+PARTITIONS_PER_UPDATE = 20_000
+"""Requests stay bounded: they are put into bytes in one go, some hundred partitions in a ms. An update is so only once
+for all brokers, and read by them in steps."""
 
 _LEADER_DURING_DELETE = -2
 _EPOCH_DURING_DELETE = -2
@@ -33,10 +36,12 @@ class RequestBatch:
         self._state = state
         self._controller_id = controller_id
         self._listener = listener
-        self._leader_and_isr: dict[int, dict[TopicPartition, bool]] = {}
-        self._states: dict[tuple[TopicPartition, bool], LeaderAndIsrRequest.LeaderAndIsrPartitionState] = {}
+        self._leader_and_isr: defaultdict[int, dict[TopicPartition, bool]] = defaultdict(dict)
+        self._new_states: dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState] = {}
+        self._states: dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState] = {}
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
         self._metadata_brokers: set[int] = set()
+        self._is_metadata_for_all = False
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def tell_leader_and_isr(
@@ -44,13 +49,17 @@ class RequestBatch:
     ) -> None:
         """Tell these brokers who leads the partition, and all brokers' metadata too."""
         for broker_id in broker_ids:
-            partitions = self._leader_and_isr.setdefault(broker_id, {})
+            partitions = self._leader_and_isr[broker_id]
             partitions[partition] = is_new or partitions.get(partition, False)
-        self.tell_metadata((partition,))
+        self._metadata_partitions[partition] = None
+        self._is_metadata_for_all = True
 
     def tell_metadata(self, partitions: Iterable[TopicPartition] = (), broker_ids: Iterable[int] | None = None) -> None:
         """Tell brokers (all: None) of these partitions, and of the live brokers."""
-        self._metadata_brokers.update(self._state.brokers if broker_ids is None else broker_ids)
+        if broker_ids is None:
+            self._is_metadata_for_all = True
+        else:
+            self._metadata_brokers.update(broker_ids)
         self._metadata_partitions.update(dict.fromkeys(partitions))
 
     def tell_stop_replica(self, broker_id: int, partition: TopicPartition, *, delete: bool) -> None:
@@ -68,8 +77,9 @@ class RequestBatch:
             if told >= PARTITIONS_PER_PAUSE:
                 told = 0
                 yield Pause()
-        if self._metadata_brokers:
-            yield from self._send_metadata()
+        told_of_metadata = set(brokers) if self._is_metadata_for_all else self._metadata_brokers & set(brokers)
+        if told_of_metadata:
+            yield from self._send_metadata(sorted(told_of_metadata))
         for broker_id in sorted(set(self._stop_replica) & set(brokers)):
             yield from self._send_stop_replica(brokers[broker_id])
 
@@ -79,7 +89,9 @@ class RequestBatch:
             topics: dict[str, list[LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
             leaders = set()
             for number, (partition, is_new) in enumerate(portion, 1):
-                state = self._states.get((partition, is_new)) or self._leader_and_isr_of(partition, is_new)
+                state = (self._new_states if is_new else self._states).get(partition)
+                if state is None:
+                    state = self._leader_and_isr_of(partition, is_new)
                 if state is not None:
                     leaders.add(state.leader)
                     topics.setdefault(partition.topic, []).append(state)
@@ -95,7 +107,7 @@ class RequestBatch:
         known, assignment = self._state.leadership.get(partition), self._state.assignment(partition)
         if known is None or assignment is None:
             return None
-        state = self._states[partition, is_new] = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+        state = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
             partition_index=partition.partition,
             controller_epoch=known.controller_epoch,
             leader=known.leader,
@@ -108,6 +120,7 @@ class RequestBatch:
             is_new=is_new,
             leader_recovery_state=known.leader_recovery_state,
         )
+        (self._new_states if is_new else self._states)[partition] = state
         return state
 
     def _leader_and_isr_request(
@@ -143,11 +156,11 @@ class RequestBatch:
         )
         return Send(broker.broker_id, request, LEADER_AND_ISR_VERSION)
 
-    def _send_metadata(self) -> Steps[None]:
+    def _send_metadata(self, broker_ids: list[int]) -> Steps[None]:
         """The same partitions and brokers for all: built once, shared by the requests."""
         live_brokers = [_live_broker(self._state.brokers[each]) for each in sorted(self._state.brokers)]
         partitions = list(self._metadata_partitions)
-        for portion in portions(partitions, PARTITIONS_PER_REQUEST) if partitions else ((),):
+        for portion in portions(partitions, PARTITIONS_PER_UPDATE) if partitions else ((),):
             topics: dict[str, list[UpdateMetadataRequest.UpdateMetadataPartitionState]] = {}
             for number, partition in enumerate(portion, 1):
                 told = self._metadata_of(partition)
@@ -161,7 +174,7 @@ class RequestBatch:
                 )
                 for topic, states in topics.items()
             ]
-            for broker_id in sorted(self._metadata_brokers & set(self._state.brokers)):
+            for broker_id in broker_ids:
                 request = UpdateMetadataRequest(
                     controller_id=self._controller_id,
                     is_kraft_controller=False,

@@ -187,6 +187,7 @@ class ControllerRunner:
                 await self._do(job)
             except (SessionExpired, _TermOver):
                 self._end_term()
+            await asyncio.sleep(0)  # hundreds may wait: the answers of all brokers to what they were just told
 
     async def _do(self, job: Job) -> None:
         try:
@@ -351,7 +352,7 @@ class ControllerRunner:
             await zookeeper.delete_nodes(term, await zookeeper.read_notifications(parent))
         brokers = await self._watched_brokers()
         topics = await orders.read_topics(await zookeeper.topic_names(watch=True))
-        partitions = [znodes.TopicPartition(name, each) for name, topic in topics.items() for each in topic.partitions]
+        partitions = (znodes.TopicPartition(name, each) for name, topic in topics.items() for each in topic.partitions)
         return events.Snapshot(
             brokers=brokers,
             topics=topics,

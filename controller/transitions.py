@@ -13,8 +13,8 @@ from itertools import islice
 
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.election import Strategy
-from kbroker.controller.instructions import Steps
-from kbroker.controller.pacing import chosen, portions
+from kbroker.controller.instructions import Pause, Steps
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen, portions
 from kbroker.controller.partition_states import PartitionMoves
 from kbroker.controller.replica_states import ReplicaMoves
 from kbroker.controller.request_batch import RequestBatch
@@ -128,12 +128,11 @@ class Transitions:
         self, partitions: Iterable[TopicPartition] = (), broker_ids: Collection[int] | None = None
     ) -> Steps[None]:
         """UpdateMetadata with these partitions, to all brokers (None) or some; without any it tells of the brokers."""
+        batch = self.batch()
+        batch.tell_metadata(broker_ids=broker_ids)
         left = iter(partitions)
-        portion = list(islice(left, PORTION))
-        while True:
-            batch = self.batch()
+        while portion := list(islice(left, PARTITIONS_PER_PAUSE)):
             batch.tell_metadata(portion, broker_ids)
-            yield from batch.send()
-            portion = list(islice(left, PORTION))
-            if not portion:
-                return
+            if len(portion) == PARTITIONS_PER_PAUSE:
+                yield Pause()
+        yield from batch.send()

@@ -187,6 +187,6 @@ def test_a_broker_back_in_a_large_cluster_is_told_in_few_requests() -> None:
     play.elect(2)
     sent = Counter((type(order.request).__name__, order.broker_id) for order in play.sent)
     assert {sent["LeaderAndIsrRequest", each] for each in play.brokers} == {1}
-    assert {sent["UpdateMetadataRequest", each] for each in play.brokers} == {1 + 3}
+    assert {sent["UpdateMetadataRequest", each] for each in play.brokers} == {1 + 1}
     sizes = [sum(len(topic.partition_states) for topic in order.request.topic_states) for order in play.sent]
-    assert max(sizes) == 1000
+    assert max(sizes) == 2_400
