@@ -19,11 +19,11 @@ from typing import Any
 from bench.large_cluster import Shape, registration
 from kbroker.cluster.broker_channels import BrokerChannels
 from kbroker.cluster.setup_timeout import ConnectionSetup
-from kbroker.controller import multi_codec, zookeeper, znodes
+from kbroker.controller import multi_codec, znodes, zookeeper
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.zookeeper import ZooKeeper
-from kbroker.dev.stand_in.operations import Create, Delete, Mode
+from kbroker.dev.stand_in.operations import Create, Delete
 from kbroker.dev.stand_in.tree import Client
 from kbroker.process import GC_THRESHOLDS
 from kbroker.protocol.codec import decode, encode
@@ -221,9 +221,6 @@ class SimulatedCluster:
         self._client = Client(OUTSIDER)
         for path, data in shape.znodes(registered=self._registrations()):
             self.server.tree.write(Create(path, data), self._client, 0)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(*GC_THRESHOLDS)
         self.stories: list[Story] = []
         self.runner = self._run(self._connected())
 
@@ -325,6 +322,9 @@ def resident_mb() -> float:
 def measure(shape: Shape, restarted: int = 10) -> list[Story]:
     """A controller's life: it takes over from one that died, a broker dies and comes back, all restart in turn."""
     cluster = SimulatedCluster(shape)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     dead, restarting = shape.brokers, range(2, 2 + restarted)
     cluster.go(dead)  # the controller before: nobody has heard of its death yet
 

@@ -34,7 +34,7 @@ from kbroker.controller.instructions import (
     Steps,
 )
 from kbroker.controller.isr_changes import IsrChanges
-from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, chosen, portions
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, portions
 from kbroker.controller.reassignment import Reassignment
 from kbroker.controller.state import ControllerState, PartitionStatus, Replica, ReplicaStatus
 from kbroker.controller.topic_deletion import TopicDeletion
@@ -138,9 +138,7 @@ class Machine:
         state, snapshot = self.state, event.snapshot
         state.epoch = event.epoch
         state.brokers.update(self._brokers.reachable(snapshot.brokers))
-        for name, topic in (yield from self._with_ids(snapshot.topics)).items():
-            state.add_topic(name, topic)
-            yield Pause()
+        yield from self._add_topics((yield from self._with_ids(snapshot.topics)))
         for number, (partition, known) in enumerate(snapshot.partition_states.items(), 1):
             if state.assignment(partition) is not None:
                 state.take(partition, known)
@@ -184,6 +182,18 @@ class Machine:
             lambda _, known: None if known.topic_id else replace(known, topic_id=self._new_topic_id()),
         )
         return {**topics, **named}
+
+    def _add_topics(self, topics: dict[str, TopicAssignment]) -> Steps[list[TopicPartition]]:
+        """Take topics over; those of their partitions that were unknown."""
+        added = []
+        since_pause = 0
+        for name, topic in topics.items():
+            added += self.state.add_topic(name, topic)
+            since_pause += 1 + len(topic.partitions)
+            if since_pause >= PARTITIONS_PER_PAUSE:
+                since_pause = 0
+                yield Pause()
+        return added
 
     def _take_deletions(self, marked: frozenset[str]) -> Steps[None]:
         """Topics marked before our term. Those with a dead broker or a running move have to wait."""
@@ -296,10 +306,7 @@ class Machine:
         if not new:
             return
         read: events.TopicsRead = yield ReadTopics(tuple(new))
-        created = []
-        for name, topic in (yield from self._with_ids(read.topics)).items():
-            created += state.add_topic(name, topic)
-            yield Pause()
+        created = yield from self._add_topics((yield from self._with_ids(read.topics)))
         topics, partitions = count(len(read.topics), "new topic"), count(len(created), "partition")
         log.info("%s with %s: %s", topics, partitions, few(sorted(read.topics)))
         yield from self._create_partitions(created)

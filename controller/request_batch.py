@@ -192,6 +192,7 @@ class RequestBatch:
         if known is None:
             return None
         replicas = state.replicas(partition)
+        online = state.online(replicas, partition)
         is_going = state.is_being_deleted(partition.topic)
         return UpdateMetadataRequest.UpdateMetadataPartitionState(
             partition_index=partition.partition,
@@ -201,7 +202,7 @@ class RequestBatch:
             isr=list(known.isr),
             zk_version=0 if is_going else known.partition_epoch,
             replicas=list(replicas),
-            offline_replicas=[each for each in replicas if not state.is_online(each, partition)],
+            offline_replicas=[each for each in replicas if each not in online] if len(online) < len(replicas) else [],
         )
 
     def _send_stop_replica(self, broker: BrokerRegistration) -> Steps[None]:

@@ -97,7 +97,12 @@ class ControllerState:
 
     def online(self, replicas: Iterable[int], partition: TopicPartition) -> list[int]:
         """Those of the replicas that are online, in their order."""
-        return [replica for replica in replicas if self.is_online(replica, partition)]
+        brokers, stopping, lost = self.brokers, self.shutting_down, self.offline_partitions
+        return [
+            each
+            for each in replicas
+            if each in brokers and each not in stopping and not (lost and partition in lost.get(each, ()))
+        ]
 
     # --- topics ---
 

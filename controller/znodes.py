@@ -67,6 +67,7 @@ LOG_DIR_FAILURE = 1
 NO_LEADER = -1
 RECOVERED = 0
 RECOVERING = 1
+_READ = json.JSONDecoder().decode
 _LAST_PRODUCER_ID = (1 << 63) - 1
 
 T = TypeVar("T")
@@ -209,8 +210,8 @@ class ProducerIdBlock:
 def _load(data: bytes | None, path: str) -> dict[str, Any]:
     """The JSON object in a node, with the path named when there is none."""
     try:
-        value = json.loads(data or b"")
-    except (ValueError, UnicodeDecodeError) as error:
+        value = _READ(str(data or b"", "utf-8"))
+    except (ValueError, RecursionError) as error:
         raise MalformedZnode(f"{path} does not hold JSON: {error}") from error
     if not isinstance(value, dict):
         raise MalformedZnode(f"{path} does not hold a JSON object")

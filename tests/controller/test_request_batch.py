@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kbroker.controller.instructions import Pause, Send
-from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, RequestBatch
+from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, PARTITIONS_PER_UPDATE, RequestBatch
 from kbroker.controller.state import ControllerState
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from kbroker.protocol.codec import decode, encode
@@ -92,3 +92,14 @@ def test_long_work_pauses(state: ControllerState) -> None:
         state.leadership[partition] = PartitionState(1, 0, (1,), 5)
         batch.tell_leader_and_isr((1,), partition)
     assert sum(isinstance(order, Pause) for order in batch.send()) >= 8
+
+
+def test_more_partitions_than_an_update_should_hold_are_told_of_in_several(state: ControllerState) -> None:
+    every = ReplicaAssignment((1, 2))
+    added = state.add_topic("u", TopicAssignment(b"u" * 16, dict.fromkeys(range(PARTITIONS_PER_UPDATE + 1), every)))
+    for each in added:
+        state.take(each, PartitionState(1, 0, (1, 2), 5))
+    batch = RequestBatch(state, 1, "PLAINTEXT")
+    batch.tell_metadata(added)
+    told = [(each.broker_id, len(each.request.topic_states[0].partition_states)) for each in sent(batch)]
+    assert told == [(1, PARTITIONS_PER_UPDATE), (2, PARTITIONS_PER_UPDATE), (1, 1), (2, 1)]

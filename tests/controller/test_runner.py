@@ -356,3 +356,24 @@ async def test_while_four_thousand_partitions_are_made_others_get_their_turn(sta
         counting.cancel()
     # In a few large pieces of work there would be a few turns; a busy machine makes each of them slower, not fewer.
     assert turns > 20
+
+
+async def test_answers_that_wait_for_the_controller_let_others_in_between_two() -> None:
+    runner = ControllerRunner(ZooKeeper("nowhere:1"), 1, FakeChannels(), ControllerConfig())
+    order = []
+
+    async def job() -> None:
+        order.append("controller")
+
+    async def other() -> None:
+        for _ in range(3):
+            order.append("other")
+            await asyncio.sleep(0)
+
+    for _ in range(3):
+        runner._queue.put_nowait(job)
+    loop = asyncio.create_task(runner._loop())
+    await other()
+    await until(lambda: order.count("controller") == 3)
+    loop.cancel()
+    assert order == ["other", "controller"] * 3

@@ -1,0 +1,45 @@
+"""The controller of many brokers, on ZooKeeper in memory: how much it asks and tells, counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.large_cluster import Shape
+from bench.scale_simulated import SimulatedCluster
+from kbroker.controller import zookeeper
+
+SHAPE = Shape(brokers=12, topics=60, partitions=600, replicas=3)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
+    """One whose controller before has died, and nobody has heard of it."""
+    monkeypatch.setattr(zookeeper, "KazooClient", zookeeper.KazooClient)
+    found = SimulatedCluster(SHAPE)
+    found.go(SHAPE.brokers)
+    return found
+
+
+def test_a_take_over_reads_each_node_once_and_tells_each_broker_in_a_few_requests(cluster: SimulatedCluster) -> None:
+    story = cluster.tell("takes over", cluster.runner.start)
+    there = SHAPE.brokers - 1
+    led_by_the_dead = SHAPE.partitions // SHAPE.brokers
+    followed_by_it = len(SHAPE.partitions_on(SHAPE.brokers)) - led_by_the_dead
+    assert SHAPE.partitions + SHAPE.topics < story.nodes_read < SHAPE.partitions + SHAPE.topics + 50
+    assert story.nodes_written == led_by_the_dead + followed_by_it + 2  # ... and the election itself
+    assert story.requests["UpdateMetadata"] <= 4 * there
+    assert story.requests["LeaderAndIsr"] <= 3 * there
+    cluster.runner.state.check()
+
+
+def test_a_broker_that_dies_and_one_that_comes_cost_each_broker_a_few_requests(cluster: SimulatedCluster) -> None:
+    cluster.tell("takes over", cluster.runner.start)
+    back = cluster.tell("the dead one comes back", lambda: cluster.register(SHAPE.brokers))
+    assert back.requests["LeaderAndIsr"] == 1
+    assert back.requests["UpdateMetadata"] <= 2 * SHAPE.brokers
+    cluster.tell("it is in sync", lambda: cluster.take_back(SHAPE.brokers))
+    dead = cluster.tell("another one dies", lambda: cluster.go(2))
+    assert dead.requests["UpdateMetadata"] <= 2 * (SHAPE.brokers - 1)
+    assert dead.requests["LeaderAndIsr"] <= 2 * (SHAPE.brokers - 1)
+    assert dead.nodes_written == len(SHAPE.partitions_on(2))
+    cluster.runner.state.check()
