@@ -240,7 +240,8 @@ def _storage_of(
     state: ControllerState, response: Any, lost_before: Collection[TopicPartition]
 ) -> tuple[set[TopicPartition], set[TopicPartition]]:
     """Partitions that the broker cannot serve from its disks, and those that were lost and that it serves again."""
-    lost, well = set(), set()
+    lost: set[TopicPartition] = set()
+    well: set[TopicPartition] = set()
     for topic in response.topics:
         told = [
             each
