@@ -41,6 +41,31 @@ def simulated(shape: Shape, restarted: int, console: Console) -> None:
     console.print(table)
 
 
+def stubs(shape: Shape, things: Sequence[str], console: Console) -> None:
+    """Measure all systems that are here and print one table."""
+    from bench.scale_stubs import measure
+    from bench.systems import systems
+
+    table = Table(title=str(shape))
+    columns = ("what happens", "system", "s", "CPU s", "longest wait ms")
+    for column in (*columns, *REQUESTS, "most to one", "MB", "resident MB"):
+        table.add_column(column, justify="left" if column in columns[:2] else "right")
+    for kind in systems():
+        for story in measure(kind, shape, things):
+            table.add_row(
+                story.name,
+                kind.name,
+                f"{story.seconds:.2f}",
+                f"{story.cpu_s:.2f}",
+                f"{story.longest_wait_ms:.0f}",
+                *(f"{story.requests[each]:,}" for each in REQUESTS),
+                f"{story.most_to_one:,}",
+                f"{story.megabytes:,.1f}",
+                f"{story.resident_mb:,.0f}",
+            )
+    console.print(table)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Read the command line and measure."""
     parser = argparse.ArgumentParser(prog="python -m bench.controller_scale", description=__doc__)
@@ -50,10 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--partitions", type=int, default=100_000)
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--restarted", type=int, default=10, help="simulated: how many brokers restart in turn")
+    parser.add_argument(
+        "--things", nargs="*", default=(), choices=["take over", "broker", "stop"], help="stubs: only these"
+    )
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 200)
     shape = Shape(options.brokers, options.topics, options.partitions, options.replicas)
-    simulated(shape, options.restarted, console)
+    if options.how == "simulated":
+        simulated(shape, options.restarted, console)
+    else:
+        stubs(shape, options.things, console)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,225 @@
+"""A real broker as the controller of brokers that only answer, with a real ZooKeeper: what each thing costs it.
+
+Of each thing that happens: the seconds until the last broker has heard of it, the CPU of the controller's process, how
+long a client of that broker waited at worst, and what was sent. Kafka is measured in the same run, where it is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from bench.large_cluster import Shape
+from bench.peers import ask
+from bench.systems import System
+from kbroker.controller import znodes
+from kbroker.controller.znode_operations import Create, failure
+from kbroker.controller.zookeeper import ZooKeeper
+from kbroker.dev import embedded_zookeeper
+from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.protocol.messages.replication import ControlledShutdownRequest
+
+CONTROLLER_ID = 1000
+"""It has no replicas: what it costs to lead and to follow is not measured here."""
+QUIET_S = 5.0
+LIMIT_S = 300.0
+POLL_S = 0.25
+NODES_AT_ONCE = 1000
+PING_S = 0.025
+PING = struct.pack("!ihhihs", 11, 18, 0, 1, 1, b"b")  # ApiVersions v0, correlation id 1, client id "b"
+SETTINGS = {
+    "zookeeper.session.timeout.ms": "18000",
+    "auto.leader.rebalance.enable": "false",
+    "controlled.shutdown.enable": "false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What one thing that happened cost."""
+
+    name: str
+    seconds: float
+    cpu_s: float
+    longest_wait_ms: float
+    requests: dict[str, int]
+    most_to_one: int
+    megabytes: float
+    resident_mb: float
+
+
+class Pinger:
+    """A client that asks for little again and again; how long it waited at worst."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._is_over = False
+        self._longest_s = 0.0
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        with socket.create_connection(("127.0.0.1", self._port), timeout=60) as connection:
+            while not self._is_over:
+                began = time.monotonic()
+                connection.sendall(PING)
+                size = int.from_bytes(connection.recv(4, socket.MSG_WAITALL), "big")
+                connection.recv(size, socket.MSG_WAITALL)
+                self._longest_s = max(self._longest_s, time.monotonic() - began)
+                time.sleep(PING_S)
+
+    def take_longest_ms(self) -> float:
+        """Return the longest wait since the last call."""
+        found, self._longest_s = self._longest_s, 0.0
+        return found * 1000
+
+    def end(self) -> None:
+        """Ask no more."""
+        self._is_over = True
+        self._thread.join()
+
+
+class StubbedCluster:
+    """ZooKeeper, the stubs in their process, and the system under measurement. A context manager."""
+
+    def __init__(self, kind: type[System], shape: Shape) -> None:
+        self._flags = embedded_zookeeper.JVM_FLAGS
+        embedded_zookeeper.JVM_FLAGS = tuple(each.replace("-Xmx256m", "-Xmx1g") for each in self._flags)  # type: ignore[assignment]
+        self._shape = shape
+        self.system = kind(SETTINGS, broker_id=CONTROLLER_ID)
+        self.zookeeper: EmbeddedZooKeeper = self.system.zookeeper
+        self.connect = ""
+        self.stories: list[Story] = []
+
+    def __enter__(self) -> StubbedCluster:
+        """Brokers first, then what they lead; the controller last."""
+        self.zookeeper.start()
+        self.connect = f"{self.zookeeper.connect_string}/bench"
+        command = [sys.executable, "-m", "bench.stub_brokers", self.connect, str(self._shape.brokers)]
+        self._stubs = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._line() == "ready"
+        asyncio.run(self._fill())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all."""
+        self.system.__exit__()
+        assert self._stubs.stdin is not None
+        self._stubs.stdin.close()
+        self._stubs.wait(30)
+        embedded_zookeeper.JVM_FLAGS = self._flags
+
+    # --- ZooKeeper and the stubs ---
+
+    async def _fill(self) -> None:
+        zookeeper = ZooKeeper(self.connect)
+        await zookeeper.connect()
+        nodes = iter(self._shape.znodes())
+        while portion := list(islice(nodes, NODES_AT_ONCE)):
+            wanted = [Create(path, data) for path, data in portion if await _is_wanted(zookeeper, path)]
+            failed = failure(await zookeeper.multi(wanted))
+            assert failed is None, failed
+        await zookeeper.close()
+
+    def delete_controller(self) -> None:
+        """Let the controller run for office anew, as an administrator does."""
+
+        async def delete() -> None:
+            zookeeper = ZooKeeper(self.connect)
+            await zookeeper.connect()
+            await zookeeper.delete(znodes.CONTROLLER)
+            await zookeeper.close()
+
+        asyncio.run(delete())
+
+    def _line(self) -> str:
+        assert self._stubs.stdout is not None
+        return self._stubs.stdout.readline().strip()
+
+    def order(self, text: str) -> str:
+        """Let the stubs do something; what they say to it."""
+        assert self._stubs.stdin is not None
+        self._stubs.stdin.write(text + "\n")
+        self._stubs.stdin.flush()
+        return self._line()
+
+    def stop_in_order(self, broker_id: int) -> None:
+        """Ask for a controlled shutdown of a stub."""
+        ask(self.system.port, ControlledShutdownRequest(broker_id=broker_id, broker_epoch=-1), 3)
+
+    # --- measuring ---
+
+    def tell(
+        self, name: str, happens: Callable[[], object], awaited: str, least: int, *, until_answered: bool = False
+    ) -> Story:
+        """Let a thing happen, wait until no broker is told of it any more, and note what it cost.
+
+        At `least` so many requests of the `awaited` kind come of it, however long that takes.
+        `until_answered`: the seconds are those that it takes to happen.
+        """
+        self.order("reset")
+        is_there = self.system.process is not None
+        cpu_before = self.system.cpu_seconds() if is_there else 0.0
+        pinger = Pinger(self.system.port) if is_there else None
+        began = time.time()
+        happens()
+        answered = time.time()
+        found = self._until_quiet(awaited, least)
+        last_at = answered if until_answered else found["last_at"] or answered
+        longest_ms = 0.0
+        if pinger is not None:
+            pinger.end()
+            longest_ms = pinger.take_longest_ms()
+        story = Story(
+            name,
+            last_at - began,
+            self.system.cpu_seconds() - cpu_before,
+            longest_ms,
+            {each: found.get(each, 0) for each in ("LeaderAndIsr", "UpdateMetadata", "StopReplica")},
+            found["most_to_one"],
+            found["bytes"] / 1e6,
+            self.system.resident_mb(),
+        )
+        self.stories.append(story)
+        return story
+
+    def _until_quiet(self, awaited: str, least: int) -> dict[str, Any]:
+        latest = time.time() + LIMIT_S
+        while time.time() < latest:
+            time.sleep(POLL_S)
+            found: dict[str, Any] = json.loads(self.order("report"))
+            if found.get(awaited, 0) >= least and time.time() - found["last_at"] > QUIET_S:
+                return found
+        raise TimeoutError(f"{self.system.name}: no {least} {awaited} within {LIMIT_S:.0f} s, but {found}")
+
+
+async def _is_wanted(zookeeper: ZooKeeper, path: str) -> bool:
+    """Whether the stubs have not made it yet."""
+    return not znodes.BROKER_IDS.startswith(path) or await zookeeper.exists(path) is None
+
+
+def measure(kind: type[System], shape: Shape, things: Iterable[str] = ()) -> list[Story]:
+    """A controller's life, with brokers that only answer; `things` chooses of it."""
+    wanted = set(things) or {"start", "take over", "broker", "stop"}
+    with StubbedCluster(kind, shape) as cluster:
+        all_of_them = shape.brokers
+        cluster.tell("starts and takes over", cluster.system.start, "LeaderAndIsr", all_of_them)
+        if "take over" in wanted:
+            cluster.tell("takes over again", cluster.delete_controller, "LeaderAndIsr", all_of_them)
+        if "broker" in wanted:
+            cluster.tell("a broker dies", lambda: cluster.order("gone 2"), "UpdateMetadata", all_of_them - 1)
+            cluster.tell("it comes back", lambda: cluster.order("back 2"), "LeaderAndIsr", 1)
+        if "stop" in wanted:
+            leaders = "LeaderAndIsr"
+            cluster.tell("controlled shutdown", lambda: cluster.stop_in_order(3), leaders, 1, until_answered=True)
+        return cluster.stories
