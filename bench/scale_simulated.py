@@ -207,11 +207,13 @@ class TimedMachine(Machine):
 
 
 class SimulatedCluster:
-    """ZooKeeper with a cluster in it, and a broker that is, or will be, its controller."""
+    """ZooKeeper with a cluster in it, and a broker that is, or will be, its controller.
+
+    Made where `CountingKazoo` is ZooKeeper's client.
+    """
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        zookeeper.KazooClient = CountingKazoo
         self.simulation = Simulation(seed=1)
         network = Network(self.simulation)
         self.server = ZooKeeperServer(network, self.simulation.machine(HOST))
@@ -321,6 +323,7 @@ def resident_mb() -> float:
 
 def measure(shape: Shape, restarted: int = 10) -> list[Story]:
     """A controller's life: it takes over from one that died, a broker dies and comes back, all restart in turn."""
+    zookeeper.KazooClient = CountingKazoo
     cluster = SimulatedCluster(shape)
     gc.collect()
     gc.freeze()

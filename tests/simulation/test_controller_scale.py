@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.large_cluster import Shape
-from bench.scale_simulated import SimulatedCluster
+from bench.scale_simulated import CountingKazoo, SimulatedCluster
 from kbroker.controller import zookeeper
 
 SHAPE = Shape(brokers=12, topics=60, partitions=600, replicas=3)
@@ -14,7 +14,7 @@ SHAPE = Shape(brokers=12, topics=60, partitions=600, replicas=3)
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     """One whose controller before has died, and nobody has heard of it."""
-    monkeypatch.setattr(zookeeper, "KazooClient", zookeeper.KazooClient)
+    monkeypatch.setattr(zookeeper, "KazooClient", CountingKazoo)
     found = SimulatedCluster(SHAPE)
     found.go(SHAPE.brokers)
     return found
