@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from bench.large_cluster import Shape
@@ -14,6 +16,7 @@ SHAPE = Shape(brokers=12, topics=60, partitions=600, replicas=3)
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> SimulatedCluster:
     """One whose controller before has died, and nobody has heard of it."""
+    monkeypatch.setattr(gc, "freeze", lambda: None)  # of this process, which goes on with other tests
     monkeypatch.setattr(zookeeper, "KazooClient", CountingKazoo)
     found = SimulatedCluster(SHAPE)
     found.go(SHAPE.brokers)
