@@ -45,11 +45,17 @@ class GroupAdmin:
 
     cluster: Cluster
 
-    async def list_groups(self, *, states: Iterable[str] = (), types: Iterable[str] = ()) -> dict[str, GroupListing]:
-        """Return all groups, or those in some states ("Stable", "Empty"…) or of some types ("classic", "consumer")."""
-        await self.cluster.refresh()
+    async def list_groups(
+        self, *, states: Iterable[str] = (), types: Iterable[str] = (), brokers: Iterable[int] | None = None
+    ) -> dict[str, GroupListing]:
+        """Return all groups, or those in some states ("Stable", "Empty"…) or of some types ("classic", "consumer").
+
+        `brokers`: only the groups that these coordinate.
+        """
         request = ListGroupsRequest(states_filter=texts(states), types_filter=texts(types))
-        nodes = sorted(self.cluster.metadata.nodes)
+        if brokers is None:
+            await self.cluster.refresh()
+        nodes = sorted(self.cluster.metadata.nodes if brokers is None else brokers)
         answers = await asyncio.gather(*(self._list_groups(request, node) for node in nodes))
         found = {group.group_id: group for answer in answers for group in answer.groups}
         return {

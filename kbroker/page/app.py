@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
@@ -26,9 +26,9 @@ from kbroker.page import (
     topic_views,
 )
 from kbroker.page.facts import Facts, reason
-from kbroker.page.guard import Guard, form_of
+from kbroker.page.guard import Guard, form_of, local_path
 from kbroker.page.options import PageOptions
-from kbroker.page.page import NotAllowed, NotThere, Page, TooMany, page_of_request
+from kbroker.page.page import NotAllowed, NotThere, Page, TooMany, page_of_request, see_other
 from kbroker.page.rendering import FOLDER, environment
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -59,18 +59,24 @@ def build_app(options: PageOptions) -> Starlette:
     async def login(request: Request) -> Response:
         page = page_of_request(request)
         if request.method == "GET":
-            return page.show(request, "login.html", title="Log in", failed=False)
-        cookie = guard[0].login_cookie(form_of(request).get("token", ""))
+            to = local_path(request.query_params.get("to", ""))
+            return page.show(request, "login.html", title="Log in", failed=False, to=to)
+        form = form_of(request)
+        to = local_path(form.get("to", ""))
+        cookie = guard[0].login_cookie(form.get("token", ""))
         if cookie is None:
-            return page.show(request, "login.html", status=401, title="Log in", failed=True)
-        answer = RedirectResponse("/", 303)
-        answer.headers.append("set-cookie", cookie)
-        return answer
+            await guard[0].slow_down(request.scope)
+            return page.show(request, "login.html", status=401, title="Log in", failed=True, to=to)
+        return _with_cookie(to, cookie)
+
+    async def logout(_: Request) -> Response:
+        return _with_cookie("/login", guard[0].logout_cookie())
 
     routes = [
         *(Route(path, _shown(view), methods=["GET"]) for path, view in ROUTES),
         *(Route(path, _changed(view), methods=["POST"]) for path, view in FORMS),
         Route("/login", login, methods=["GET", "POST"]),
+        Route("/logout", logout, methods=["POST"]),
         Mount("/static", StaticFiles(directory=FOLDER / "static")),
     ]
     failures = dict.fromkeys(
@@ -82,6 +88,12 @@ def build_app(options: PageOptions) -> Starlette:
         exception_handlers=failures,
         middleware=[Middleware(guarded)],
     )
+
+
+def _with_cookie(path: str, cookie: str) -> Response:
+    answer = see_other(path)
+    answer.headers.append("set-cookie", cookie)
+    return answer
 
 
 def _shown(view: View) -> Callable[[Request], Awaitable[Response]]:

@@ -13,6 +13,7 @@ from kbroker.client.admin import Admin
 from kbroker.client.types import (
     EARLIEST,
     LATEST,
+    GroupListing,
     LogDirDescription,
     PartitionDescription,
     TopicDescription,
@@ -101,6 +102,14 @@ class Disks:
 
 
 @dataclass(frozen=True, slots=True)
+class Groups:
+    """The groups of the brokers that answered, and why others did not."""
+
+    groups: Mapping[str, GroupListing]
+    problems: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """How many partitions are as they should be."""
 
@@ -123,7 +132,7 @@ class Facts:
         self.topics = Remembered(self._topics, SHORT_S)
         self.disks = Remembered(self._disks, LONG_S)
         self.moves = Remembered(admin.list_reassignments, SHORT_S)
-        self.groups = Remembered(admin.list_groups, SHORT_S)
+        self.groups = Remembered(self._groups, SHORT_S)
 
     async def _topics(self) -> dict[str, TopicDescription]:
         return await self.admin.describe_topics()
@@ -138,19 +147,28 @@ class Facts:
             remembered.forget()
 
     async def _disks(self) -> Disks:
+        answers, problems = await self._of_each_broker(lambda broker: self.admin.describe_log_dirs([broker]))
+        return Disks(tuple(directory for answer in answers for directory in answer), problems)
+
+    async def _groups(self) -> Groups:
+        answers, problems = await self._of_each_broker(lambda broker: self.admin.list_groups(brokers=[broker]))
+        return Groups({name: group for answer in answers for name, group in answer.items()}, problems)
+
+    async def _of_each_broker(self, ask: Callable[[int], Awaitable[T]]) -> tuple[list[T], dict[int, str]]:
+        """Ask all brokers; one that does not answer costs only its own part."""
         brokers = [broker.id for broker in (await self.cluster.get()).brokers]
-        asked = (asyncio.wait_for(self.admin.describe_log_dirs([broker]), BROKER_LIMIT_S) for broker in brokers)
-        answers = await asyncio.gather(*asked, return_exceptions=True)
-        directories: list[LogDirDescription] = []
+        asked = (asyncio.wait_for(ask(broker), BROKER_LIMIT_S) for broker in brokers)
+        told_by = await asyncio.gather(*asked, return_exceptions=True)
+        answers: list[T] = []
         problems: dict[int, str] = {}
-        for broker, answer in zip(brokers, answers, strict=True):
+        for broker, answer in zip(brokers, told_by, strict=True):
             if isinstance(answer, OSError | KafkaError):
                 problems[broker] = reason(answer)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
-                directories += answer
-        return Disks(tuple(directories), problems)
+                answers.append(answer)
+        return answers, problems
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the first offset and the end of partitions; without those whose leader does not answer."""

@@ -13,15 +13,15 @@ from starlette.responses import Response
 
 from kbroker.client.types import GroupDescription, TopicPartition
 from kbroker.page.facts import Told, told, whole_sum
+from kbroker.page.group_reset import TARGETS, keys_of, places_of, read_places, read_reset
 from kbroker.page.guard import form_of
 from kbroker.page.lags import commits_of, lags_of, sums, times_behind
 from kbroker.page.page import NotThere, Page, see_other
-from kbroker.page.record_query import WrongQuery, read_time
+from kbroker.page.record_query import WrongQuery
 from kbroker.page.rendering import page_of
+from kbroker.page.topic_change_views import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kbroker.page.app import View
 
 GROUPS_SHOWN = 50
@@ -34,7 +34,8 @@ async def groups(page: Page, request: Request) -> Response:
     """List groups, filtered and in pages."""
     asked = request.query_params
     wanted, state = asked.get("q", "").strip().lower(), asked.get("state", "")
-    listed = await page.facts.groups.get()
+    told_groups = await page.facts.groups.get()
+    listed = told_groups.groups
     found = [group for name, group in sorted(listed.items()) if wanted in name.lower() and state in ("", group.state)]
     shown = page_of(found, asked.get("page"), GROUPS_SHOWN)
     names = [group.group_id for group in shown.items]
@@ -49,6 +50,7 @@ async def groups(page: Page, request: Request) -> Response:
         states=sorted({group.state for group in listed.values() if group.state}),
         state=state,
         total=len(listed),
+        problems=told_groups.problems,
     )
 
 
@@ -61,9 +63,9 @@ async def group(page: Page, request: Request) -> Response:
 async def preview(page: Page, request: Request) -> Response:
     """Show where a reset would move a group."""
     name = request.query_params.get("id", "")
-    topics, to = _reset(request.query_params)
-    committed = await page.admin.list_group_offsets(name)
-    places = await page.admin.reset_group_offsets(name, _chosen(topics, committed), to, dry_run=True)
+    asked = read_reset(request.query_params, int(time.time() * 1000))
+    committed, topics = await asyncio.gather(page.admin.list_group_offsets(name), page.facts.topics.get())
+    places = await places_of(page.admin, asked, committed, topics)
     rows = [(key, committed[key].offset if key in committed else None, place) for key, place in sorted(places.items())]
     return await _show_group(page, request, name, reset=rows)
 
@@ -72,17 +74,28 @@ async def apply_reset(page: Page, request: Request) -> Response:
     """Move a group to the offsets that were shown."""
     form = form_of(request)
     name = form.get("id", "")
-    places = _places(form.get("places", ""))
-    if not places.keys() <= (await page.admin.list_group_offsets(name)).keys():
-        raise WrongQuery("the group has no commits there that could be moved")
+    places = read_places(form.get("places", ""))
+    if not places.keys() <= keys_of(await page.facts.topics.get(), {key.topic for key in places}):
+        raise WrongQuery("a partition that was shown is gone, or has no leader")
     await page.admin.alter_group_offsets(name, places)
     return see_other("/group?" + urlencode({"id": name, "done": "reset"}))
+
+
+async def delete(page: Page, request: Request) -> Response:
+    """Delete a group that nobody is in, with its commits."""
+    form = form_of(request)
+    name = form.get("id", "")
+    check_name(form, name)
+    await page.admin.delete_groups([name])
+    page.facts.groups.forget()
+    return see_other("/groups?done=deleted")
 
 
 async def readers(page: Page, request: Request) -> Response:
     """Show the groups that read a topic."""
     topic = await page.facts.topic(request.path_params["topic"])
-    listed = sorted(await page.facts.groups.get())
+    told_groups = await page.facts.groups.get()
+    listed = sorted(told_groups.groups)
     found = await sums(page.facts, listed[:MOST_READERS], topic.name)
     return page.show(
         request,
@@ -92,6 +105,7 @@ async def readers(page: Page, request: Request) -> Response:
         topic=topic,
         readers=sorted(found, key=lambda lag: -(lag.lag or 0)),
         left_out=max(0, len(listed) - MOST_READERS),
+        problems=told_groups.problems,
     )
 
 
@@ -119,6 +133,7 @@ async def _show_group(page: Page, request: Request, name: str, reset: Any) -> Re
         commit_problem=commits.problem,
         topics=sorted({lag.partition.topic for lag in lags}),
         reset=reset,
+        targets=TARGETS,
         places=json.dumps([(*key, after) for key, _, after in reset or ()]),
     )
 
@@ -128,37 +143,10 @@ def _unread(group: GroupDescription, committed: set[TopicPartition]) -> list[Top
     return sorted({key for member in group.members for key in member.assignment} - committed)
 
 
-def _reset(asked: Mapping[str, str]) -> tuple[str, int | str]:
-    to = asked.get("to", "")
-    if to in ("earliest", "latest"):
-        return asked.get("topic", ""), to
-    if to != "time":
-        raise WrongQuery("a group is moved to earliest, latest or a time")
-    return asked.get("topic", ""), read_time(asked.get("at", "").strip(), int(time.time() * 1000))
-
-
-def _places(text: str) -> dict[TopicPartition, int]:
-    """Read what the form of a preview carries: topics, partitions and offsets."""
-    try:
-        found = {TopicPartition(str(topic), int(number)): int(offset) for topic, number, offset in json.loads(text)}
-    except (ValueError, TypeError, OverflowError, RecursionError):
-        raise WrongQuery("a group is moved to the offsets that were shown: ask again what the reset would do") from None
-    if not found or not all(0 <= offset < 1 << 63 for offset in found.values()):
-        raise WrongQuery("there is no such offset")
-    return found
-
-
-def _chosen(topic: str, committed: Mapping[TopicPartition, Any]) -> list[TopicPartition]:
-    found = [key for key in committed if topic in ("", key.topic)]
-    if not found:
-        raise WrongQuery("the group has no commits there that could be moved")
-    return found
-
-
 ROUTES: tuple[tuple[str, View], ...] = (
     ("/groups", groups),
     ("/group", group),
     ("/group/reset", preview),
     ("/topics/{topic}/groups", readers),
 )
-FORMS: tuple[tuple[str, View], ...] = (("/group/reset", apply_reset),)
+FORMS: tuple[tuple[str, View], ...] = (("/group/reset", apply_reset), ("/group/delete", delete))

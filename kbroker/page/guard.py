@@ -1,18 +1,22 @@
 """Who may see the page, and from where a form may come.
 
 Every answer says what a browser may load (nothing but ours) and who may frame it (nobody). On loopback a request must
-name this machine as its host, or a stranger's web site could have its own name lead here. Elsewhere it needs the token:
-as `Authorization: Bearer …`, or as the cookie that the login gives for it. A form that changes something must come from
-this page (its Origin) and carry the token that the form was given for the visitor's cookie.
+name this machine as its host, or a stranger's web site could have its own name lead here. Elsewhere it needs the
+token: as `Authorization: Bearer …`, or as the cookie that the login gives for it. A wrong one is answered late, and
+the log names the address it came from. A form that changes something must come from this page (its Origin) and carry
+the token that it was given for the visitor's cookie.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
+import logging
 import secrets
+import time
 from collections.abc import Iterable
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request, cookie_parser
@@ -21,6 +25,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kbroker.page.options import PageOptions, is_loopback
 
+log = logging.getLogger(__name__)
+
 COOKIE = "kbroker_page"
 FIELD = "csrf_token"
 MAX_FORM_BYTES = 2 << 20
@@ -28,6 +34,8 @@ READING = ("/messages/stream", "/messages/download")
 """What reads a topic as long as somebody listens."""
 MAX_LOGIN_BYTES = 4 << 10
 MAX_FIELDS = 200
+WRONG_TOKEN_S = 1.0
+"""How long who gives a wrong token waits for the answer; the log has at most one line in this time."""
 HEADERS = {
     "content-security-policy": (
         "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -48,6 +56,9 @@ class Guard:
         self._options = options
         self._secret = secrets.token_bytes(32)
         self._login_name = f"kbroker_login_{options.port}"
+        self._wrong_tokens = 0
+        """Since the last line of the log about them."""
+        self._logged_at = -WRONG_TOKEN_S
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let a request through, or answer it."""
@@ -88,6 +99,23 @@ class Guard:
         """Return the cookie's header of whoever knows the token, else None."""
         return self.cookie(self._login_name, self._login_value()) if self._is_token(token) else None
 
+    def logout_cookie(self) -> str:
+        """Return the header that takes the login's cookie away."""
+        return self.cookie(self._login_name, "") + "; Max-Age=0"
+
+    async def slow_down(self, scope: Scope) -> None:
+        """Note that somebody gave a wrong token, and have them wait."""
+        self._wrong_tokens += 1
+        if time.monotonic() - self._logged_at >= WRONG_TOKEN_S:
+            address = (scope.get("client") or ("an unknown address",))[0]
+            log.warning("a wrong token from %s (%d since the last such line)", address, self._wrong_tokens)
+            self._wrong_tokens, self._logged_at = 0, time.monotonic()
+        await asyncio.sleep(WRONG_TOKEN_S)
+
+    async def _wrong_token(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.slow_down(scope)
+        await PlainTextResponse("the token is not right", 401)(scope, receive, send)
+
     def _login_value(self) -> str:
         return hmac.new(self._secret, b"login", hashlib.sha256).hexdigest()
 
@@ -103,18 +131,20 @@ class Guard:
         headers = Headers(scope=scope)
         if is_loopback(self._options.host) and not is_loopback(_host_name(headers.get("host", ""))):
             return PlainTextResponse("this page is for its own machine only", 421)
+        if scope["method"] == "HEAD" and scope["path"].endswith(READING):
+            return PlainTextResponse("", 405)
         if is_from_elsewhere(headers, scope["path"]):
             return PlainTextResponse("another site may lead here, and not ask", 403)
         if self._options.token is None or not needs_login(scope["path"]):
             return None
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return None if self._is_token(given.strip()) else PlainTextResponse("the token is not right", 401)
+            return None if self._is_token(given.strip()) else self._wrong_token
         cookie = _cookie(scope, self._login_name) or ""
         if hmac.compare_digest(cookie.encode(), self._login_value().encode()):
             return None
         if scope["method"] == "GET" and "text/html" in headers.get("accept", ""):
-            return RedirectResponse("/login", 303)
+            return RedirectResponse("/login?" + urlencode({"to": _address(scope)}), 303)
         return PlainTextResponse("a token is needed", 401, {"www-authenticate": "Bearer"})
 
     async def _take_form(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,6 +179,17 @@ def is_from_elsewhere(headers: Headers, path: str) -> bool:
 def needs_login(path: str) -> bool:
     """Whether a path is shown only to those who are logged in, where there is a login."""
     return path != "/login" and not path.startswith("/static/")
+
+
+def local_path(text: str) -> str:
+    """Return an address of this page that somebody wants to go to, or else the first one."""
+    is_ours = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if is_ours else "/"
+
+
+def _address(scope: Scope) -> str:
+    query = scope.get("query_string", b"").decode("latin-1")
+    return quote(scope["path"]) + (f"?{query}" if query else "")
 
 
 async def _body(receive: Receive, most: int) -> bytes | None:

@@ -81,6 +81,7 @@ class Page:
             asked=dict(request.query_params),
             bootstrap=self.options.bootstrap if is_known else "",
             writes=self.options.allow_writes,
+            has_login=is_known and self.options.token is not None,
             csrf_field=FIELD,
             csrf_token=form_token(request),
             notice=NOTICES.get(request.query_params.get("done", ""), ""),

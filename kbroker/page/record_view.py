@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +22,9 @@ HEX_WIDTH = 16
 MOST_HEADERS = 100
 FORMATS = ("auto", "json", "text", "hex")
 CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-_ENCODER = json.JSONEncoder(indent=2, ensure_ascii=False)
+_TOKENS = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{},:]|[^\s\[\]{},:"]+')
+"""Of what was found to be JSON."""
+_OPENING, _CLOSING = ("[", "{"), ("]", "}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +99,29 @@ def content_of(data: bytes | None, form: str) -> Content:
 
 
 def _pretty(data: bytes) -> str | None:
-    """Return JSON with line breaks; None where it is none, or where nesting makes far more of it than it is."""
-    pieces: list[str] = []
-    size = 0
+    """Return JSON with line breaks, its numbers, escapes and doubled names as they stand.
+
+    None where it is none, or where nesting makes far more of it than it is.
+    """
     try:
-        for piece in _ENCODER.iterencode(json.loads(data)):
-            pieces.append(piece)
-            size += len(piece)
-            if size > LONGEST_WRITTEN:
-                return None
+        text = data.decode()
+        json.loads(text)
     except (ValueError, RecursionError):
         return None
+    pieces: list[str] = []
+    size = depth = 0
+    before = ""
+    for token in _TOKENS.findall(text):
+        is_first, is_end = before in _OPENING, token in _CLOSING
+        depth -= is_end
+        is_line = before == "," or is_first != is_end
+        piece = "\n" + "  " * depth if is_line else " " * (before == ":")
+        depth += token in _OPENING
+        before = token
+        pieces += (piece, token)
+        size += len(piece) + len(token)
+        if size > LONGEST_WRITTEN:
+            return None
     return "".join(pieces)
 
 

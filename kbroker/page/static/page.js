@@ -115,16 +115,27 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
-// --- copying ---
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-copy]");
-  if (!button) return;
-  const source = document.querySelector(button.dataset.copy);
-  if (!source) return;
-  await navigator.clipboard.writeText(source.textContent);
-  const text = button.textContent;
+// --- copying: a page that is not on loopback has no clipboard without TLS; then a selection does it ---
+async function copy(text, button) {
+  if (navigator.clipboard) {
+    await navigator.clipboard.writeText(text);
+  } else {
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+  }
+  const label = button.textContent;
   button.textContent = "Copied";
-  setTimeout(() => { button.textContent = text; }, 1200);
+  setTimeout(() => { button.textContent = label; }, 1200);
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copy]");
+  const source = button && document.querySelector(button.dataset.copy);
+  if (source) copy(source.textContent, button);
 });
 
 // --- messages: a search is a stream of events, whose rows the server has written (and escaped) ---
@@ -178,7 +189,26 @@ function startSearch() {
     finish(end.found >= end.limit ? `${told()}; there may be more` : `${told()}; that is all`);
   });
   source.addEventListener("problem", (event) => finish(JSON.parse(event.data).text));
-  source.onerror = () => finish(`The connection has ended: ${told()}`);
+  source.onerror = () => {
+    const isRefused = source.readyState === EventSource.CLOSED && last.scanned === 0;
+    finish(isRefused ? "The search was refused" : `The connection has ended: ${told()}`);
+    if (isRefused) tellRefusal(status);
+  };
+}
+
+// An EventSource does not say why it was refused; the page does, to who asks again.
+async function tellRefusal(status) {
+  const stop = new AbortController();
+  try {
+    const answer = await fetch(table.dataset.stream, { signal: stop.signal });
+    if (answer.ok) return;
+    const why = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector(".problem code");
+    status.textContent = why ? why.textContent : `The search was refused (${answer.status})`;
+  } catch {
+    status.textContent = "No connection to the page";
+  } finally {
+    stop.abort();
+  }
 }
 
 if (table) {
@@ -195,16 +225,13 @@ if (table) {
     detail.hidden = !detail.hidden;
     row.querySelector(".open").setAttribute("aria-expanded", String(!detail.hidden));
   });
-  document.addEventListener("click", async (event) => {
+  document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy-next], [data-copy-rows]");
     if (!button) return;
     const rows = [...table.tBodies[0].querySelectorAll("tr.record")];
     const text = "copyNext" in button.dataset
       ? button.parentElement.nextElementSibling.textContent
       : rows.map((row) => [...row.cells].map((cell) => cell.textContent.trim()).join("\t")).join("\n");
-    await navigator.clipboard.writeText(text);
-    const label = button.textContent;
-    button.textContent = "Copied";
-    setTimeout(() => { button.textContent = label; }, 1200);
+    copy(text, button);
   });
 }

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker.page import facts, lags, options
+from kbroker.page import facts, guard, lags, options
 
 PATIENCE_S = 60.0
 
@@ -10,5 +10,6 @@ PATIENCE_S = 60.0
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "BROKER_LIMIT_S", PATIENCE_S)
+    monkeypatch.setattr(guard, "WRONG_TOKEN_S", 0.01)
     monkeypatch.setattr(lags, "TIMED_WITHIN_S", PATIENCE_S)
     monkeypatch.setattr(options, "REQUEST_TIMEOUT_MS", int(PATIENCE_S * 1000))

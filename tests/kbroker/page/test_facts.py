@@ -7,6 +7,9 @@ from kbroker.client.admin import Admin
 from kbroker.client.errors import NotConnected, error_for
 from kbroker.client.types import (
     EARLIEST,
+    BrokerDescription,
+    ClusterDescription,
+    GroupListing,
     LogDirDescription,
     OffsetAndMetadata,
     OffsetAndTimestamp,
@@ -136,6 +139,14 @@ class OneBrokerIsSilent:
     async def describe_topics(self) -> dict[str, TopicDescription]:
         return {"t": two_leaders()}
 
+    async def describe_cluster(self) -> ClusterDescription:
+        return ClusterDescription("c", 1, tuple(BrokerDescription(number, "host", 1, None) for number in (1, 2)))
+
+    async def list_groups(self, *, brokers: list[int]) -> dict[str, GroupListing]:
+        if brokers == [2]:
+            raise NotConnected("silent")
+        return {"one": GroupListing("one", "consumer", "Stable", "classic")}
+
     async def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         if any(key.partition == 1 for key in wanted):
             raise NotConnected("silent")
@@ -151,6 +162,12 @@ async def test_a_silent_broker_costs_only_the_offsets_of_its_own_partitions() ->
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     silent: Any = OneBrokerIsSilent()
     assert await Facts(silent).offsets([first, second]) == {first: (0, 30)}
+
+
+async def test_a_silent_broker_costs_only_the_groups_that_it_coordinates() -> None:
+    silent: Any = OneBrokerIsSilent()
+    found = await Facts(silent).groups.get()
+    assert (list(found.groups), found.problems) == (["one"], {2: "silent"})
 
 
 async def test_a_lag_that_is_known_in_part_is_not_told_as_the_whole() -> None:

@@ -69,6 +69,11 @@ async def test_a_group_is_listed_shown_and_moved(broker: BrokerProcess, topic_na
             for query in ("to=time&at=x", "to=there", "to=latest&topic=no-such-topic"):
                 assert (await visitor.get(f"/group/reset?id={quote(group)}&{query}")).status == 400, query
             assert (await visitor.get("/group?id=no-such-group")).status == 404
+            wrong_name = {"id": group, "confirm": topic_name}
+            assert (await visitor.submit("/group/delete", wrong_name, shown)).status == 400
+            gone = await visitor.submit("/group/delete", {"id": group, "confirm": group}, shown)
+            assert gone.header("location") == "/groups?done=deleted"
+            assert group not in await admin.list_groups()
 
 
 async def test_members_and_the_story_of_a_rebalance_are_told(broker: BrokerProcess, topic_name: str) -> None:

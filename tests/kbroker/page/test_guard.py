@@ -1,7 +1,11 @@
 """Who comes in, and which forms count: no cluster is asked, as the login's and missing pages need none."""
 
+import logging
+import time
+
 import pytest
 
+from kbroker.page import guard
 from kbroker.page.guard import HEADERS, MAX_FIELDS, MAX_FORM_BYTES, MAX_LOGIN_BYTES
 from tests.kbroker.page.visiting import visiting
 
@@ -29,7 +33,7 @@ async def test_on_loopback_a_name_of_others_leads_nowhere(name: str) -> None:
 async def test_elsewhere_nothing_is_shown_without_the_token() -> None:
     async with visiting(NOWHERE, called="page.example", host="0.0.0.0", token=TOKEN) as visitor:
         sent_on = await visitor.get(MISSING)
-        assert (sent_on.status, sent_on.header("location")) == (303, "/login")
+        assert (sent_on.status, sent_on.header("location")) == (303, "/login?to=%2Fno-such-page")
         assert (await visitor.get(MISSING, {"accept": "text/event-stream"})).status == 401
         for given in ("Bearer wrong", "Bearer ", f"Basic {TOKEN}", TOKEN):
             answer = await visitor.get(MISSING, {"authorization": given, "accept": "*/*"})
@@ -108,3 +112,41 @@ async def test_another_site_may_lead_here_and_not_ask(site: str) -> None:
             assert (await visitor.get(MISSING, {**link, **other})).status == 403, other
         for path in ("/topics/t/messages/download", "/topics/t/messages/stream"):
             assert (await visitor.get(path, link)).status == 403, path
+
+
+async def test_a_wrong_token_is_answered_late_and_noted_with_its_address(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(guard, "WRONG_TOKEN_S", 0.3)
+    async with visiting(NOWHERE, called="page.example", host="0.0.0.0", token=TOKEN) as visitor:
+        caplog.set_level(logging.WARNING, guard.__name__)
+        for ask in (
+            lambda: visitor.get(MISSING, {"authorization": "Bearer my-wrong-token"}),
+            lambda: visitor.submit("/login", {"token": "my-wrong-token"}, "/login"),
+        ):
+            started = time.monotonic()
+            assert (await ask()).status == 401
+            assert time.monotonic() - started >= 0.3
+    assert "a wrong token from 127.0.0.1" in caplog.text
+    assert "my-wrong-token" not in caplog.text
+
+
+async def test_a_login_leads_to_where_one_was_going_and_is_ended_by_a_button() -> None:
+    async with visiting(NOWHERE, called="page.example", host="0.0.0.0", token=TOKEN) as visitor:
+        asked = (await visitor.get("/topics/a%2Fb?x=1&y=%20")).header("location")
+        assert 'name="to" value="/topics/a/b?x=1&amp;y=%20"' in await visitor.see(asked)
+        for to, expected in (
+            ("/groups?q=x", "/groups?q=x"),
+            ("//evil.example", "/"),
+            ("/\\evil.example", "/"),
+            ("", "/"),
+        ):
+            right = await visitor.submit("/login", {"token": TOKEN, "to": to}, "/login")
+            assert (right.status, right.header("location")) == (303, expected)
+        assert (await visitor.submit("/logout", {}, "/login")).status == 303
+        assert (await visitor.get(MISSING)).status == 303
+
+
+async def test_a_stream_is_not_begun_for_its_head_alone() -> None:
+    async with visiting(NOWHERE) as visitor:
+        assert (await visitor.ask("HEAD", "/topics/t/messages/stream?from=live", b"", {})).status == 405

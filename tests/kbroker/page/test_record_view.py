@@ -36,6 +36,24 @@ def test_json_has_lines_and_hexadecimal_has_places() -> None:
     assert lines[1].startswith("00000010  4c 4d 4e 4f ")
 
 
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        ('{"a":1.10,"a":12345678901234567890.123}', '{\n  "a": 1.10,\n  "a": 12345678901234567890.123\n}'),
+        ('{ "b" : [ ] , "c":{}, "d":[[1 ,2]]}', None),
+        ('["]", "{", ",", ":", "\\"[", "\\u00e9"]', None),
+        ("[1E400, -0, true]", "[\n  1E400,\n  -0,\n  true\n]"),
+        ('"one"', '"one"'),
+    ],
+)
+def test_json_is_shown_as_it_stands_in_the_record(data: str, expected: str | None) -> None:
+    shown = content_of(data.encode(), "auto")
+    assert shown.form == "json"
+    if expected is None:
+        expected = json.dumps(json.loads(data), indent=2).replace("\u00e9", "\\u00e9")
+    assert shown.full == expected
+
+
 def test_what_is_too_long_is_cut_at_a_character() -> None:
     content = content_of("ü".encode() * LONGEST_SHOWN, "auto")
     assert (content.form, content.is_cut, len(content.full)) == ("text", True, LONGEST_SHOWN // 2)
