@@ -405,7 +405,7 @@ class Transactions:
                 self._fail(State.DOOMED, error)
                 raise self.refusal() from None
             problem = await self._fenced(error)
-            if committed or not isinstance(problem, TransactionTimedOut):
+            if committed or not isinstance(problem, AbortableError):
                 raise problem from None
 
     def _not_known(self, committed: bool, error: Exception) -> Exception:
@@ -456,27 +456,38 @@ class Transactions:
     # --- refusals ---------------------------------------------------------------------------------------------
 
     async def _fenced(self, error: BrokerError) -> Exception:
-        """Find out whether somebody else has the transactional id now, or the transaction only took too long."""
+        """Find out whether somebody else has the transactional id now, or only this transaction is over."""
+        over = self._over(error)
+        if over is None:
+            return self._end_for_good(error)
+        try:
+            await self._identify(self._config.request_timeout_ms)
+        except (OSError, KafkaError) as problem:
+            if isinstance(problem, BrokerError) and problem.code in requests.FINAL:
+                text = f"{over}; make a new producer" if isinstance(over, TransactionTimedOut) else None
+                return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, text))
+            self._needs_epoch = True
+        self._is_over = True
+        self._fail(State.DOOMED, over)
+        return over
+
+    def _over(self, error: BrokerError) -> AbortableError | None:
+        """Return what is raised where the transaction is over, and its producer may perhaps go on."""
+        lost = ", unless that was done before an answer was lost" if self._is_end_lost else ""
+        if error.code is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            text = f"the coordinator of {self.transactional_id} does not know this producer: it has forgotten it, as it"
+            text = f"{text} does after transactional.id.expiration.ms of nothing, or another one has begun"
+            return AbortableError(f"{text}; nothing of the transaction is committed{lost}")
         open_for = time.monotonic() - (self._known_since or time.monotonic())
         limit = self._config.transaction_timeout_ms
         told_so = requests.FENCING
         if self._has_epoch_each:  # who asks for the end of an aborted transaction is answered as whoever ended it
             told_so |= {ErrorCode.INVALID_TXN_STATE}
         if error.code not in told_so or open_for * 1000 < limit:
-            return self._end_for_good(error)
+            return None
         text = f"the transaction was open for {open_for:.1f} s, its coordinator aborts it"
         text = f"{text} after transaction_timeout_ms={limit}: nothing of it is committed"
-        if self._is_end_lost:
-            text = f"{text}, unless that was done before an answer was lost"
-        try:
-            await self._identify(self._config.request_timeout_ms)
-        except (OSError, KafkaError) as problem:
-            if isinstance(problem, BrokerError) and problem.code in requests.FINAL:
-                return self._end_for_good(error_for(ErrorCode.PRODUCER_FENCED, f"{text}; make a new producer"))
-            self._needs_epoch = True
-        self._is_over = True
-        self._fail(State.DOOMED, TransactionTimedOut(text))
-        return TransactionTimedOut(text)
+        return TransactionTimedOut(f"{text}{lost}")
 
     def _end_for_good(self, error: BrokerError) -> Exception:
         """Nothing succeeds any more."""

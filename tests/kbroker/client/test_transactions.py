@@ -21,6 +21,7 @@ from kbroker import (
     UnstableOffsetCommitError,
     aio,
 )
+from kbroker.client.errors import BrokerError
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_transactions import Owner, PlainTransactions
 from kbroker.client.types import TopicPartition
@@ -412,6 +413,41 @@ def test_a_producer_that_is_closed_aborts_what_is_open(bootstrap: str, topic: st
         producer.send(topic, b"a", partition=0).result(20)
     wait_until(lambda: state_of(bootstrap, topic) == "CompleteAbort")
     assert read(bootstrap, topic) == []
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_a_producer_goes_on_when_its_coordinator_has_forgotten_it(make_broker: MakeBroker, version: int) -> None:
+    properties = {
+        "kbroker.new.cluster.transaction.version": str(version),
+        "transactional.id.expiration.ms": "1000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "200",
+    }
+    bootstrap, topic = make_broker(properties=properties).bootstrap, "forgotten"
+
+    def is_forgotten() -> bool:
+        with Admin(bootstrap) as admin:
+            try:
+                return not admin.describe_transactions([topic])
+            except BrokerError as error:
+                return error.code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+
+    with Admin(bootstrap) as admin:
+        admin.create_topic(topic, partitions=3)
+    with Producer(bootstrap, transactional_id=topic) as producer:
+        with producer.transaction():
+            send(producer, topic, "a")
+        wait_until(is_forgotten)
+        with pytest.raises(AbortableError, match=r"has forgotten it|INVALID_PRODUCER_ID_MAPPING"):
+            with producer.transaction():
+                send(producer, topic, "b")
+        for _ in range(20):  # each may be forgotten where the machine stands still
+            try:
+                with producer.transaction():
+                    send(producer, topic, "c")
+                break
+            except AbortableError:
+                continue
+    wait_until(lambda: read(bootstrap, topic) == sorted([*numbered("a", 6), *numbered("c", 6)]))
 
 
 def test_each_transaction_has_its_own_epoch_where_the_cluster_offers_that(make_broker: MakeBroker) -> None:
