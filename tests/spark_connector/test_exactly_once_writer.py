@@ -74,6 +74,28 @@ def test_a_stream_is_taken_over_when_its_writer_goes_to_the_tasks_and_committed_
     assert read(options) == [b"a", b"b"]
 
 
+def test_of_two_attempts_beside_each_other_only_the_one_that_spark_takes_is_written(
+    options: WriteOptions, context: Any
+) -> None:
+    for batch, winner in enumerate((0, 1)):
+        context._localProperties[tasks.BATCH_ID] = str(batch)
+        pickled = pickle.dumps(writer.ExactlyOnceStreamWriter(options, LAYOUT))
+        messages: dict[int, Any] = {}
+
+        def first_attempt() -> Iterator[Any]:
+            """In the middle of it the second one runs to its end."""
+            yield from rows("a")
+            context._attemptNumber = 1
+            messages[1] = pickle.loads(pickled).write(rows("a", "b"))  # noqa: B023
+            yield from rows("b")
+
+        context._attemptNumber = 0
+        messages[0] = pickle.loads(pickled).write(first_attempt())
+        assert messages[0].owner.transactional_id != messages[1].owner.transactional_id
+        writer.ExactlyOnceStreamWriter(options, LAYOUT).commit([messages[winner]], batch)
+        assert read(options) == [b"a", b"b"] * (batch + 1)
+
+
 def test_a_batch_that_comes_again_with_more_rows_is_an_error_and_no_silence(
     options: WriteOptions, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
