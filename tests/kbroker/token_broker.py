@@ -1,5 +1,8 @@
 """A broker where users log in by PLAIN, make delegation tokens, and log in by these."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from kbroker.security.jaas import PLAIN_MODULE, SCRAM_MODULE
@@ -10,8 +13,13 @@ USERS = ("alice", "bob", "eve")
 PASSWORD = "secret"
 
 
-def make_token_broker(make_broker: MakeBroker) -> tuple[BrokerProcess, int]:
-    """Return the broker, and the port on which clients log in; the other listener wants no login."""
+def make_token_broker(
+    make_broker: MakeBroker, more: Mapping[str, str] = MappingProxyType({})
+) -> tuple[BrokerProcess, int]:
+    """Return the broker, and the port on which clients log in; the other listener wants no login.
+
+    `more`: of its properties.
+    """
     port, clients = free_ports(2)
     users = " ".join(f'user_{name}="{PASSWORD}"' for name in USERS)
     properties = {
@@ -22,6 +30,7 @@ def make_token_broker(make_broker: MakeBroker) -> tuple[BrokerProcess, int]:
         f"{PREFIX}.scram-sha-256.sasl.jaas.config": f"{SCRAM_MODULE} required;",
         f"{PREFIX}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
         "delegation.token.secret.key": "the key of tokens",
+        **more,
     }
     return make_broker(port=port, properties=properties), clients
 

@@ -2,16 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kbroker import Producer, TimedOut
+from kbroker import Admin, Producer, TimedOut
 from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_transactions import Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
+from kbroker.client.types import AccessRule
+from kbroker.protocol.errors import KafkaError
+from kbroker.security.acls import CLUSTER_NAME, AclOperation, AclPattern, AclResource
 from kbroker.spark_connector.write_options import WriteOptions
-from tests.kbroker.client.topics import create_topic
+from tests.fixtures.brokers import MakeBroker
+from tests.kbroker.client.topics import create_topic, wait_until
+from tests.kbroker.token_broker import login_of, make_token_broker
 
 exactly_once = pytest.importorskip("kbroker.spark_connector.exactly_once")
 ledger = pytest.importorskip("kbroker.spark_connector.ledger")
@@ -256,3 +262,49 @@ def test_options_of_producers_are_no_hindrance_and_wrong_ones_are_told(query: Qu
     assert query.begin(client={"compression.type": "lz4", "acks": "all", "request.timeout.ms": "20000"})
     with pytest.raises(ValueError, match=r"kafka\.\* is wrong: request.timeout.ms"):
         query.begin(client={"request.timeout.ms": "soon"})
+
+
+@pytest.mark.slow
+def test_the_rights_that_the_documentation_names_are_enough(make_broker: MakeBroker, topic_name: str) -> None:
+    authorizer = {
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    broker, port = make_token_broker(make_broker, authorizer)
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    login = {key.replace("_", "."): value for key, value in login_of("alice").items()}
+    query = Query(f"127.0.0.1:{port}", topic_name, client=login)
+
+    def is_written(batch: int) -> bool:
+        try:
+            write(batch)
+        except KafkaError:
+            return False
+        return True
+
+    def write(batch: int) -> None:
+        term = query.begin()
+        name = exactly_once.transactional_id(topic_name, query.run, batch, 0, 0)
+        with PlainCluster(query.bootstrap, login) as cluster:
+            cluster.partitions([topic_name])
+            owner = PlainTransactions(cluster).take(name, term.timeout_ms)
+            PlainTransactions(cluster).write(owner, (topic_name, 0), b"", b"%d" % batch, 0)
+        query.commit(term, batch, [ledger.Participant(owner, 1)])
+
+    assert not is_written(0)
+    rights = [
+        (AclResource.TOPIC, topic_name, AclOperation.WRITE),
+        (AclResource.CLUSTER, CLUSTER_NAME, AclOperation.DESCRIBE_CONFIGS),
+    ]
+    for operation in (AclOperation.CREATE, AclOperation.READ, AclOperation.WRITE):
+        rights.append((AclResource.TOPIC, query.options.ledger, operation))
+    rules = [AccessRule(resource, name, "User:alice", operation) for resource, name, operation in rights]
+    for operation in (AclOperation.WRITE, AclOperation.DESCRIBE):
+        ids = AccessRule(AclResource.TRANSACTIONAL_ID, exactly_once.PREFIX, "User:alice", operation)
+        rules.append(replace(ids, pattern=AclPattern.PREFIXED))
+    with Admin(broker.bootstrap) as admin:
+        admin.create_acls(rules)
+    wait_until(lambda: is_written(0))  # brokers hear of rules a little later
+    write(1)
+    query.bootstrap = broker.bootstrap
+    assert query.read() == ["0", "1"]

@@ -9,6 +9,7 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.kafka import JavaBroker
 from tests.kbroker.client.topics import create_topic
 from tests.spark_connector.test_exactly_once import Query
 
@@ -48,3 +49,9 @@ def test_rows_come_once_before_and_after_each_request_of_either_protocol(
     deaths = kill_drivers_of(broker.bootstrap, topic_name, "before", "after")
     wanted = CHANGING - ({"AddPartitionsToTxnRequest"} if version == 2 else set())
     assert deaths.keys() == {f"{moment} {each}" for moment in ("before", "after") for each in wanted}
+
+
+@pytest.mark.compat
+def test_rows_come_once_on_kafkas_own_broker_too(kafka_broker: JavaBroker, topic_name: str) -> None:
+    deaths = kill_drivers_of(kafka_broker.bootstrap, topic_name, "after")
+    assert deaths.keys() == {f"after {each}" for each in CHANGING}
