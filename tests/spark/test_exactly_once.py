@@ -6,6 +6,7 @@ Other points are tried without Spark, in tests/spark_connector/test_exactly_once
 """
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,8 @@ pytest.importorskip("pyspark.sql.datasource")
 source = pytest.importorskip("kbroker.spark_connector.source")
 writer = pytest.importorskip("kbroker.spark_connector.exactly_once_writer")
 RangeReader = pytest.importorskip("kbroker.client.range_reader").RangeReader
+TOO_SLOW = "Python worker failed to connect back"
+"""Spark gives its Python 10 s to start, which a loaded machine may need: one more start from the checkpoint."""
 POINTS = ("before the decision", "after one end", "after the commit")
 
 
@@ -136,6 +139,53 @@ def test_rows_come_once_whoever_dies_and_wherever(
     assert values_of(broker.bootstrap, target) == sent
     with PlainCluster(broker.bootstrap) as cluster:
         assert PlainTransactions(cluster).open_ones("kbroker-spark-") == []
+
+
+def test_a_checkpoint_that_was_set_back_ends_the_query_and_writes_nothing(
+    spark: Any, broker: BrokerProcess, topic_name: str, tmp_path: Path
+) -> None:
+    target, shared = f"{topic_name}-out", {"kafka.bootstrap.servers": broker.bootstrap}
+    create_topic(broker.bootstrap, topic_name, partitions=1)
+    create_topic(broker.bootstrap, target, partitions=1)
+    checkpoint, sent = tmp_path / "checkpoint", 0
+
+    def run(more: int = 0) -> None:
+        nonlocal sent
+        if more:
+            produce_values(broker.bootstrap, topic_name, 0, [b"%d" % n for n in range(sent, sent + more)])
+            sent += more
+        reading = {"subscribe": topic_name, "startingOffsets": "earliest"}
+        frame = spark.readStream.format("kbroker").options(**reading, **shared).load().select("value")
+        options = {"topic": target, "exactlyOnce": "true", "checkpointLocation": str(checkpoint), **shared}
+        for attempts_left in reversed(range(4)):
+            query = frame.writeStream.format("kbroker").options(**options).trigger(availableNow=True).start()
+            try:
+                assert query.awaitTermination(300)
+                return
+            except Exception as error:
+                if TOO_SLOW not in str(error) or not attempts_left:
+                    raise
+
+    def set_back(to: str) -> None:
+        shutil.rmtree(checkpoint)
+        shutil.copytree(tmp_path / to, checkpoint)
+
+    run(more=5)
+    shutil.copytree(checkpoint, tmp_path / "first")
+    run(more=5)
+    shutil.copytree(checkpoint, tmp_path / "second")
+    set_back("first")
+    run()
+    assert values_of(broker.bootstrap, target) == list(range(10)), "by one batch it looks as after a crash"
+    set_back("first")
+    with pytest.raises(Exception, match="batch 1 comes with 8 rows, but 5 are written"):
+        run(more=3)
+    set_back("second")
+    run()
+    set_back("first")
+    with pytest.raises(Exception, match="batch 1 begins, but batch 2 of this query"):
+        run()
+    assert values_of(broker.bootstrap, target) == list(range(13))
 
 
 def test_a_frame_is_written_whole_or_not_at_all_and_spark_reads_it_so(
