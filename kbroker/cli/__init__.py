@@ -41,12 +41,19 @@ COMMANDS = {
     "verify": Command("kbroker.cli.verify", "app", "Judge what any Kafka cluster does under faults."),
     "log-dir": Command("kbroker.cli.log_dir", "app", "Show what lies on the brokers' disks."),
     "log": Command("kbroker.cli.log", "app", "Read and check log files offline."),
+    "completion": Command("kbroker.cli.completion", "completion", "Complete words in bash, zsh or fish."),
+    "help": Command("kbroker.cli.help_topics", "help_topics", "Tell about positions, profiles, formats, filters."),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if os.environ.get("_KBROKER_COMPLETE"):
+        from kbroker.cli.completion import propose
+
+        propose()
+        return
     try:
         words = _take_settings(words)
         build_app(words)(words, prog_name="kbroker")

@@ -92,7 +92,11 @@ def list_rules(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """List access rules, all or those that match."""
+    """List access rules, all or those that match.
+
+    \b
+    kbroker acl list --resource topic --name flights --pattern match
+    """
     from kbroker.cli.admin import with_admin
 
     wanted = _filter(resource, name, pattern, principal)
@@ -112,7 +116,11 @@ def add(
     prefixed: Annotated[bool, typer.Option("--prefixed", help="For all names that begin with NAME.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Add access rules: one for each principal, operation and host."""
+    """Add access rules: one for each principal, operation and host.
+
+    \b
+    kbroker acl add topic flights --principal User:alice --operation read
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.client.types import AccessRule
 
@@ -155,7 +163,11 @@ def remove(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Remove the access rules that match, and show them."""
+    """Remove the access rules that match, and show them.
+
+    \b
+    kbroker acl remove --principal User:alice --dry-run
+    """
     from dataclasses import replace
 
     from kbroker.cli.admin import with_admin

@@ -9,7 +9,6 @@ from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 if TYPE_CHECKING:
     from kbroker.client.admin import Admin
 
-OFFSET_COLUMNS = ("group", "topic", "partition", "before", "after")
 SET_ON_THE_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 OF_A_MOVE = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 """They name partitions and brokers: another topic's are others."""
@@ -58,6 +57,7 @@ def clone_group(
     """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.errors import CommandFailed
+    from kbroker.cli.group_moves import MOVE_COLUMNS, moves
     from kbroker.cli.output import print_rows
 
     async def work(admin: "Admin") -> list[dict[str, Any]]:
@@ -69,15 +69,6 @@ def clone_group(
             raise CommandFailed(f"group {copy} has committed other offsets (see --dry-run): --yes overwrites them")
         if not dry_run:
             await admin.alter_group_offsets(copy, committed)
-        return [
-            {
-                "group": copy,
-                "topic": key.topic,
-                "partition": key.partition,
-                "before": before[key].offset if key in before else None,
-                "after": committed[key].offset,
-            }
-            for key in sorted(committed)
-        ]
+        return moves(copy, before, {key: committed[key].offset for key in sorted(committed)})
 
-    print_rows(with_admin(bootstrap, work), OFFSET_COLUMNS, output_format)
+    print_rows(with_admin(bootstrap, work), MOVE_COLUMNS, output_format)

@@ -31,14 +31,18 @@ def cluster() -> None:
 
 @app.command()
 def info(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, output_format: Format = "table") -> None:
-    """Show the cluster's id, its brokers and how its partitions are."""
+    """Show the cluster's id, its brokers and how its partitions are.
+
+    \b
+    kbroker cluster info
+    """
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import print_object, print_rows
+    from kbroker.cli.output import is_table, print_object, print_rows
 
     described, topics = with_admin(bootstrap, _describe)
     rows = _broker_rows(described, topics)
     counts = _partition_counts(topics)
-    if output_format == "table":
+    if is_table(output_format):
         typer.echo(f"cluster {described.cluster_id}")
         typer.echo(", ".join(f"{value} {name.replace('_', ' ')}" for name, value in counts.items()))
         columns = ("broker", "host", "port", "rack", "controller", "leads", "replicas", "in_sync")
@@ -90,7 +94,11 @@ def elect_leaders(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Give leadership back to the preferred (first) replicas; or, with --unclean, to any that is left."""
+    """Give leadership back to the preferred (first) replicas; or, with --unclean, to any that is left.
+
+    \b
+    kbroker cluster elect-leaders flights
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 

@@ -214,7 +214,7 @@ Show = Callable[[list[dict[str, Any]], list[dict[str, Any]], Sequence[str]], Non
 @contextmanager
 def _screen(output_format: Any) -> Iterator[Show]:
     """Yield what shows a look: in a terminal in the place of the one before, elsewhere below it."""
-    from kbroker.cli.output import print_object, print_rows
+    from kbroker.cli.output import is_table, print_object, print_rows
 
     if output_format == "table" and sys.stdout.isatty():
         from rich.console import Group
@@ -236,13 +236,13 @@ def _screen(output_format: Any) -> Iterator[Show]:
         return
 
     def show(brokers: list[dict[str, Any]], topics: list[dict[str, Any]], problems: Sequence[str]) -> None:
-        if output_format != "table":
+        if not is_table(output_format):
             told = {"brokers": brokers, "topics": topics, "problems": list(problems)}
             print_object(told, output_format, one_of_many=True)
             return
-        print_rows(brokers, BROKER_COLUMNS, "table")
+        print_rows(brokers, BROKER_COLUMNS, output_format)
         typer.echo("")
-        print_rows(topics, TOPIC_COLUMNS, "table", empty="no topics")
+        print_rows(topics, TOPIC_COLUMNS, output_format, empty="no topics")
         for each in problems:
             typer.echo(f"not known: {each}", err=True)
         typer.echo("")

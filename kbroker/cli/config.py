@@ -13,7 +13,11 @@ Kind = Annotated[Literal["topic", "broker"], typer.Argument(metavar="topic|broke
 
 @app.command("list")
 def list_configs(kind: Kind, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, output_format: Format = "table") -> None:
-    """List topics or brokers with the number of keys that were set on each."""
+    """List topics or brokers with the number of keys that were set on each.
+
+    \b
+    kbroker config list topic
+    """
     from kbroker.cli.admin import changed_configs, with_admin
     from kbroker.cli.output import print_rows
     from kbroker.client.types import ResourceType
@@ -30,7 +34,11 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Show keys, values and where each value comes from."""
+    """Show keys, values and where each value comes from.
+
+    \b
+    kbroker config describe topic flights
+    """
     from kbroker.cli.admin import config_rows, with_admin
     from kbroker.cli.output import print_rows
     from kbroker.client.types import ResourceType
@@ -53,7 +61,11 @@ def alter(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set keys, and take keys back to their defaults."""
+    """Set keys, and take keys back to their defaults.
+
+    \b
+    kbroker config alter topic flights --set retention.ms=86400000
+    """
     changes: dict[str, str | None] = {**parse_settings(setting), **dict.fromkeys(unset or ())}
     if not changes:
         raise typer.BadParameter("nothing to alter: give --set or --unset")

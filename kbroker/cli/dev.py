@@ -41,7 +41,11 @@ def dev(
     setting: Setting = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds that the start may take.")] = 60,
 ) -> None:
-    """Run ZooKeeper and brokers on this machine, for development; Ctrl-C ends them in order."""
+    """Run ZooKeeper and brokers on this machine, for development; Ctrl-C ends them in order.
+
+    \b
+    kbroker dev --brokers 3 --page
+    """
     properties = parse_settings(setting)
     if page and secure:
         raise typer.BadParameter("with --secure, start `kbroker page` with one of its users", param_hint="--page")

@@ -7,6 +7,7 @@ import typer
 from kbroker.cli.clone import clone_group
 from kbroker.cli.group_history import history
 from kbroker.cli.group_lag import lag
+from kbroker.cli.group_moves import MOVE_COLUMNS, moves
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ app.command("clone")(clone_group)
 
 OFFSET_COLUMNS = ("group", "topic", "partition", "committed", "end_offset", "lag", "member", "client", "host")
 MEMBER_COLUMNS = ("group", "member", "instance", "client", "host", "partitions", "topics")
-RESET_COLUMNS = ("group", "topic", "partition", "before", "after")
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.")]
 Topics = Annotated[
@@ -39,7 +39,11 @@ def list_groups(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """List the groups."""
+    """List the groups.
+
+    \b
+    kbroker group list --state Empty
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
@@ -58,12 +62,17 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Show how far a group is in each partition and who reads it, or its members."""
+    """Show how far a group is in each partition and who reads it, or its members.
+
+    \b
+    kbroker group describe billing
+    kbroker group describe billing --members
+    """
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import print_rows
+    from kbroker.cli.output import is_table, print_rows
 
     described, offsets = with_admin(bootstrap, lambda admin: _describe(admin, groups or None, not members))
-    if output_format == "table":
+    if is_table(output_format):
         for group in described.values():
             typer.echo(_headline(group))
             if group.last_rebalance:
@@ -164,7 +173,12 @@ def reset(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Move a group whose members are stopped to other offsets."""
+    """Move a group whose members are stopped to other offsets.
+
+    \b
+    kbroker group reset billing --to @-1h --dry-run
+    kbroker group reset billing --to start --topic flights:0,1
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
     from kbroker.cli.positions import parse_position
@@ -174,7 +188,7 @@ def reset(
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--to") from None
     rows = with_admin(bootstrap, lambda admin: _reset(admin, group, position, topic, dry_run))
-    print_rows(rows, RESET_COLUMNS, output_format, empty="nothing to reset")
+    print_rows(rows, MOVE_COLUMNS, output_format, empty="nothing to reset")
 
 
 async def _reset(
@@ -197,16 +211,7 @@ async def _reset(
         after[key] = start_offset(position, first[key].offset, last[key].offset, found if found >= 0 else None)
     if not dry_run:
         await admin.alter_group_offsets(group, after)
-    return [
-        {
-            "group": group,
-            "topic": key.topic,
-            "partition": key.partition,
-            "before": before[key].offset if key in before else None,
-            "after": offset,
-        }
-        for key, offset in after.items()
-    ]
+    return moves(group, before, after)
 
 
 @app.command()
@@ -218,7 +223,11 @@ def delete(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Delete groups without members, or what they have committed of some topics."""
+    """Delete groups without members, or what they have committed of some topics.
+
+    \b
+    kbroker group delete billing-test
+    """
     from kbroker.cli.admin import with_admin
 
     async def work(admin: "Admin") -> None:

@@ -36,7 +36,7 @@ def history(
     kbroker group history billing --watch 2
     """
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import print_rows
+    from kbroker.cli.output import is_table, print_rows
 
     async def work(admin: "Admin") -> None:
         shown: set[GroupRebalance] = set()
@@ -44,7 +44,7 @@ def history(
         while True:
             told = (await admin.group_history(group))[-(last or 0) :]
             news = [each for each in told if each not in shown]
-            if output_format == "table":
+            if is_table(output_format):
                 _print_story(news, NOTHING.format(group) if not looks else "")
             elif news or not looks:
                 print_rows([row(each) for each in news], COLUMNS, output_format)

@@ -36,7 +36,7 @@ def lag(
     kbroker group lag billing --watch 2
     """
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import print_rows
+    from kbroker.cli.output import is_table, print_rows
 
     async def work(admin: "Admin") -> None:
         before: Seen = {}
@@ -46,7 +46,7 @@ def lag(
             now = time.monotonic()
             if watch is not None:
                 _add_rates(rows, before, now)
-            if watch is not None and looks and output_format == "table":
+            if watch is not None and looks and is_table(output_format):
                 typer.echo("")
             columns = COLUMNS if watch is None else WATCH_COLUMNS
             print_rows(rows, columns, output_format, empty="no committed offsets", one_of_many=watch is not None)

@@ -2,7 +2,11 @@
 
 
 def jvm() -> None:
-    """Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm)."""
+    """Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm).
+
+    \b
+    export JAVA_HOME=$(kbroker jvm)
+    """
     from kbroker.dev.java import java_home
 
     print(java_home())

@@ -8,7 +8,7 @@ import typer
 
 from kbroker.cli.errors import CommandFailed
 from kbroker.cli.options import Format
-from kbroker.cli.output import print_object, print_rows
+from kbroker.cli.output import is_table, print_object, print_rows
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -49,6 +49,9 @@ def dump(
     """Print what is in log files: batches, or records; a file that is named itself is always printed.
 
     With --records, those of __consumer_offsets and __transaction_state are told in words.
+
+    \b
+    kbroker log dump kbroker-data/broker-1/flights-0
     """
     from kbroker.coordinator.record_words import words_for
     from kbroker.protocol.errors import KafkaError
@@ -69,9 +72,9 @@ def dump(
         except (KafkaError, ValueError, MalformedCheckpoint) as error:
             damaged.append(f"{file}: {error}")
         documents.append({"file": str(file), "entries": [_without_file(row) for row in rows]})
-        if output_format == "table":
+        if is_table(output_format):
             _print_file(file, rows, _columns(kind_of(file), rows, records))
-    if output_format != "table":
+    if not is_table(output_format):
         print_object(documents, output_format)
     if damaged:
         raise CommandFailed("; ".join(damaged))
@@ -102,13 +105,17 @@ def _print_file(file: Path, rows: list[dict[str, object]], columns: list[str]) -
 
 @app.command()
 def verify(path: PathArgument, output_format: Format = "table") -> None:
-    """Check checksums, offsets and indexes; one line and exit status 1 for each damage found."""
+    """Check checksums, offsets and indexes; one line and exit status 1 for each damage found.
+
+    \b
+    kbroker log verify kbroker-data/broker-1
+    """
     from kbroker.segment.inspection import find_files
     from kbroker.segment.inspection import verify as damages_of
 
     files = find_files(path)
     damages = [damage for file in files for damage in damages_of(file)]
-    if output_format != "table":
+    if not is_table(output_format):
         print_object({"files": len(files), "damages": [damage._asdict() for damage in damages]}, output_format)
     else:
         for damage in damages:

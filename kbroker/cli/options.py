@@ -30,8 +30,10 @@ Bootstrap = Annotated[
         callback=_note_where_from,
     ),
 ]
-OutputFormat = Literal["table", "json", "yaml"]
-Format = Annotated[OutputFormat, typer.Option("--format", help="How to print.")]
+OutputFormat = Literal["table", "wide", "json", "yaml"]
+Format = Annotated[
+    OutputFormat, typer.Option("--format", help="How to print; wide: all columns, and no line is broken.")
+]
 Watch = Annotated[
     float | None, typer.Option("--watch", "-w", min=0.1, help="Look again every so many seconds, until Ctrl-C.")
 ]

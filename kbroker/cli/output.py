@@ -1,7 +1,7 @@
 """Rows to standard output: a table for people, JSON or YAML for programs.
 
 In a terminal the table is rich's, with colours and as wide as the window. Elsewhere it is plain text with each column
-as wide as its widest value, so that `grep` and `awk` see whole lines.
+as wide as its widest value, so that `grep` and `awk` see whole lines; so is a wide one, which has all that rows have.
 """
 
 import json
@@ -25,13 +25,20 @@ def print_rows(
     one_of_many: bool = False,
 ) -> None:
     """Print rows; `empty` is what a table says (on stderr) when there are none; `one_of_many`: as for an object."""
-    if output_format == "table":
-        if rows:
+    if is_table(output_format):
+        if rows and output_format == "wide":
+            _print_lines(rows, list(dict.fromkeys((*columns, *(name for row in rows for name in row)))))
+        elif rows:
             _print_table(rows, columns)
         elif empty:
             print(empty, file=sys.stderr)
     else:
         print_object([dict(row) for row in rows], output_format, one_of_many=one_of_many)
+
+
+def is_table(output_format: str) -> bool:
+    """Whether it is for people."""
+    return output_format in ("table", "wide")
 
 
 def print_object(value: Any, output_format: OutputFormat, *, one_of_many: bool = False) -> None:
@@ -60,7 +67,11 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
         from rich.console import Console
 
         Console().print(rich_table(rows, columns))
-        return
+    else:
+        _print_lines(rows, columns)
+
+
+def _print_lines(rows: Sequence[Row], columns: Sequence[str]) -> None:
     titles, cells, numeric = _cells(rows, columns)
     widths = [max(len(line[at]) for line in (titles, *cells)) for at in range(len(columns))]
     for line in (titles, *cells):

@@ -31,7 +31,7 @@ from kbroker.cli import command_in
 SECRETS = ("password", "jaas", "keystore.key", "keystore_key", "certificates", "certificate.chain", "token")
 """What the names of settings contain that are secret."""
 
-WITHOUT_CLIENTS = ("dev", "start", "zookeeper", "jvm", "log")
+WITHOUT_CLIENTS = ("dev", "start", "zookeeper", "jvm", "log", "help", "completion")
 """Commands that reach no cluster."""
 
 _chosen: dict[str, str] = {}

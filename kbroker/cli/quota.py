@@ -26,7 +26,11 @@ def _entity(user: str | None, client_id: str | None, ip: str | None) -> dict[str
 
 @app.command("list")
 def list_quotas(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, output_format: Format = "table") -> None:
-    """List all limits."""
+    """List all limits.
+
+    \b
+    kbroker quota list
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
@@ -48,7 +52,11 @@ def set_limits(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Set limits of a user, a client id, a user's client id, or an address."""
+    """Set limits of a user, a client id, a user's client id, or an address.
+
+    \b
+    kbroker quota set producer_byte_rate=1000000 --user alice
+    """
     from kbroker.cli.admin import with_admin
 
     entity = _entity(user, client_id, ip)
@@ -69,7 +77,11 @@ def remove(
     ip: Ip = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Remove limits: the next less specific one holds then, if there is one."""
+    """Remove limits: the next less specific one holds then, if there is one.
+
+    \b
+    kbroker quota remove producer_byte_rate --user alice
+    """
     from kbroker.cli.admin import with_admin
 
     entity = _entity(user, client_id, ip)

@@ -44,7 +44,11 @@ def reassign(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Spread replicas evenly over brokers and racks, with as few moves as that allows."""
+    """Spread replicas evenly over brokers and racks, with as few moves as that allows.
+
+    \b
+    kbroker cluster reassign --dry-run
+    """
     chosen = sum((list_moves, watch, cancel))
     if chosen > 1 or (chosen and any((to, replicas, plan, throttle, dry_run))):
         raise typer.BadParameter("--list, --watch and --cancel stand alone")
@@ -53,7 +57,7 @@ def reassign(
     given = plan.read_text() if plan is not None else None
     brokers = _ids(to) if to is not None else None
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import print_object, print_rows
+    from kbroker.cli.output import is_table, print_object, print_rows
     from kbroker.cli.replica_plan import to_json
 
     if chosen:
@@ -61,7 +65,7 @@ def reassign(
         print_rows(rows, COLUMNS, output_format, empty="nothing moves")
         return
     current, moves = with_admin(bootstrap, lambda admin: _plan(admin, topics, brokers, replicas, given))
-    if dry_run and output_format != "table":
+    if dry_run and not is_table(output_format):
         print_object(to_json(moves), output_format)
         return
     if moves and not dry_run:

@@ -15,7 +15,11 @@ def start(
     setting: Setting = None,
     ready_file: Annotated[Path | None, typer.Option(help="JSON file to write when the broker serves.")] = None,
 ) -> None:
-    """Run one broker until SIGTERM or Ctrl-C, which is a controlled shutdown."""
+    """Run one broker until SIGTERM or Ctrl-C, which is a controlled shutdown.
+
+    \b
+    kbroker start server.properties
+    """
     overrides = parse_settings(setting)
     from kbroker.config.broker_config import read_properties
     from kbroker.process import run

@@ -37,7 +37,11 @@ def create(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Make a token, and print its id and its HMAC: sasl.username and sasl.password, with sasl.tokenauth=true."""
+    """Make a token, and print its id and its HMAC: sasl.username and sasl.password, with sasl.tokenauth=true.
+
+    \b
+    kbroker token create
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
@@ -52,7 +56,11 @@ def create(
 
 @app.command()
 def describe(owner: Owner = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, output_format: Format = "table") -> None:
-    """Show the tokens that you may see, without their secrets."""
+    """Show the tokens that you may see, without their secrets.
+
+    \b
+    kbroker token describe
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
@@ -69,7 +77,11 @@ def renew(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Let a token live on; it never lives longer than its end."""
+    """Let a token live on; it never lives longer than its end.
+
+    \b
+    kbroker token renew 3kQr0Zz8RsWnSxYb --for 1d
+    """
     from kbroker.cli.admin import with_admin
 
     period_ms = _milliseconds(period, "--for")
@@ -88,7 +100,11 @@ def expire(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """End a token: nobody logs in by it any more."""
+    """End a token: nobody logs in by it any more.
+
+    \b
+    kbroker token expire 3kQr0Zz8RsWnSxYb
+    """
     from kbroker.cli.admin import with_admin
 
     period_ms = _milliseconds(period, "--for")

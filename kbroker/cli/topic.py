@@ -27,7 +27,11 @@ def list_topics(
     output_format: Format = "table",
     internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
 ) -> None:
-    """List the topics."""
+    """List the topics.
+
+    \b
+    kbroker topic list --format json
+    """
     from kbroker.cli.admin import topic_rows, with_admin
     from kbroker.cli.output import print_rows
 
@@ -45,7 +49,12 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Show each partition: leader, replicas, in-sync replicas, first and next offset."""
+    """Show each partition: leader, replicas, in-sync replicas, first and next offset.
+
+    \b
+    kbroker topic describe flights
+    kbroker topic describe --under-replicated
+    """
     from kbroker.cli.admin import partition_rows, with_admin
     from kbroker.cli.output import print_rows
 
@@ -69,7 +78,11 @@ def create(
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that is there is no error.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Make a topic."""
+    """Make a topic.
+
+    \b
+    kbroker topic create flights --partitions 12 --config retention.ms=86400000
+    """
     settings = parse_settings(config, "--config")
     from kbroker.cli.admin import with_admin
     from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -93,7 +106,11 @@ def alter(
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Add partitions; set and unset configuration keys."""
+    """Add partitions; set and unset configuration keys.
+
+    \b
+    kbroker topic alter flights --partitions 24
+    """
     settings = parse_settings(config, "--config")
     if partitions is None and not settings and not unset:
         raise typer.BadParameter("nothing to alter: give --partitions, --config or --unset")
@@ -112,7 +129,11 @@ def delete(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of the topics.")],
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Delete topics with all their records."""
+    """Delete topics with all their records.
+
+    \b
+    kbroker topic delete flights-test
+    """
     from kbroker.cli.admin import with_admin
 
     with_admin(bootstrap, lambda admin: admin.delete_topics(topics))

@@ -50,7 +50,11 @@ def list_transactions(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """List the transactional ids and what their transactions do."""
+    """List the transactional ids and what their transactions do.
+
+    \b
+    kbroker transaction list
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
@@ -67,7 +71,11 @@ def describe(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Show whether a transaction is open, since when, and in which partitions."""
+    """Show whether a transaction is open, since when, and in which partitions.
+
+    \b
+    kbroker transaction describe loader-1
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
@@ -101,7 +109,11 @@ def find_hanging(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Find transactions that are open in a partition and known to no coordinator: they hold up readers for ever."""
+    """Find transactions that are open in a partition and known to no coordinator: they hold up readers for ever.
+
+    \b
+    kbroker transaction find-hanging --topic flights
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 

@@ -31,7 +31,11 @@ ZooKeeper = Annotated[
 def list_users(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, zookeeper: ZooKeeper = None, output_format: Format = "table"
 ) -> None:
-    """List the users and their mechanisms."""
+    """List the users and their mechanisms.
+
+    \b
+    kbroker user list
+    """
     from kbroker.cli.admin import with_admin
     from kbroker.cli.output import print_rows
 
@@ -65,7 +69,11 @@ def add(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     zookeeper: ZooKeeper = None,
 ) -> None:
-    """Let a user log in with a password, or give it another one."""
+    """Let a user log in with a password, or give it another one.
+
+    \b
+    kbroker user add alice
+    """
     from kbroker.cli.admin import with_admin
 
     mechanisms = _mechanisms(mechanism)
@@ -88,7 +96,11 @@ def add(
 def delete(
     user: Name, mechanism: Mechanism = None, bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, zookeeper: ZooKeeper = None
 ) -> None:
-    """Take away what a user logs in with."""
+    """Take away what a user logs in with.
+
+    \b
+    kbroker user delete alice
+    """
     from kbroker.cli.admin import with_admin
 
     chosen = _mechanisms(mechanism) if mechanism else None

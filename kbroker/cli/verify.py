@@ -93,7 +93,11 @@ def run(
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder with a history.jsonl.")], edn: Edn = False
 ) -> None:
-    """Judge a recorded history again, without a cluster."""
+    """Judge a recorded history again, without a cluster.
+
+    \b
+    kbroker verify check verify-output
+    """
     _need_numpy()
     _judge(folder, edn)
 

@@ -22,7 +22,11 @@ def zookeeper(
         bool, typer.Option("--sync", help="The stand-in writes everything to the disk before it acknowledges it.")
     ] = False,
 ) -> None:
-    """Run a ZooKeeper on this machine until Ctrl-C; it listens on loopback."""
+    """Run a ZooKeeper on this machine until Ctrl-C; it listens on loopback.
+
+    \b
+    kbroker zookeeper --port 2181
+    """
     from kbroker.cli.errors import CommandFailed
     from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
     from kbroker.dev.stand_in_zookeeper import StandInZooKeeper

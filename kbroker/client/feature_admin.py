@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import error_for
+from kbroker.client.kafka_releases import release_like
 from kbroker.client.types import FeatureDescription
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
@@ -36,6 +37,14 @@ class FeatureAdmin:
             name: FeatureDescription(name, *supported.get(name, (0, 0)), levels.get(name, 0))
             for name in sorted(levels.keys() | supported)
         }
+
+    async def describe_software(self: _Admin, broker: int) -> str:
+        """Return what software a broker is: ours say it; of others, which release of Kafka their APIs are those of."""
+        connection = await self.cluster.connection(broker)
+        request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1", include_software=True)
+        answer = await connection.request(request, timeout=self.cluster.config.request_timeout_ms / 1000)
+        release = release_like(connection.versions)
+        return answer.software or (f"like Kafka {release}" if release else "not known")
 
     async def update_feature(
         self: _Admin,

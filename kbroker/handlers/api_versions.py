@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 
 from kbroker.controller.features import SUPPORTED
 from kbroker.handlers.context import RequestContext, Services
@@ -29,15 +30,24 @@ def _served(keys: tuple[int, ...]) -> list[ApiVersionsResponse.ApiVersion]:
     ]
 
 
+@cache
+def software() -> str:
+    """Return what this broker is, in two words."""
+    try:
+        return f"kbroker {version('kbroker')}"
+    except PackageNotFoundError:
+        return "kbroker"
+
+
 @handles(ApiVersionsRequest, nothing("clients ask before anything else"))
 def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List every API that has a handler with its versions; remember what software the client says it is."""
     if ctx.api_version >= 3:
-        name, version = request.client_software_name, request.client_software_version
-        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+        name, release = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(release)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
         ctx.connection.client_software_name = name
-        ctx.connection.client_software_version = version
+        ctx.connection.client_software_version = release
     features = services.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
@@ -47,6 +57,7 @@ def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRe
             for name, (lowest, highest) in SUPPORTED.items()
             if lowest or ctx.api_version >= FIRST_FROM_NOUGHT_VERSION
         ],
+        software=software() if request.include_software else "",
         finalized_features_epoch=features.epoch,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)

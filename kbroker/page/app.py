@@ -29,6 +29,7 @@ from kbroker.page.facts import Facts, reason
 from kbroker.page.guard import Guard, form_of, local_path
 from kbroker.page.options import PageOptions
 from kbroker.page.page import NotAllowed, NotThere, Page, TooMany, page_of_request, see_other
+from kbroker.page.rates import Watch
 from kbroker.page.rendering import FOLDER, environment
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
@@ -46,9 +47,15 @@ def build_app(options: PageOptions) -> Starlette:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with Admin(options.bootstrap, **options.for_client(AdminConfig)) as admin:
-            page = app.state.page = Page(options, admin, Facts(admin), environment())
-            yield
-            await asyncio.gather(*page.closing, return_exceptions=True)
+            facts = Facts(admin)
+            watch = Watch(facts)
+            page = app.state.page = Page(options, admin, facts, environment(), watch.ring)
+            watching = asyncio.ensure_future(watch.run())
+            try:
+                yield
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, *page.closing, return_exceptions=True)
 
     guard: list[Guard] = []
 

@@ -131,6 +131,7 @@ class Facts:
         self.cluster = Remembered(admin.describe_cluster, SHORT_S)
         self.topics = Remembered(self._topics, SHORT_S)
         self.disks = Remembered(self._disks, LONG_S)
+        self.versions = Remembered(self._versions, LONG_S)
         self.moves = Remembered(admin.list_reassignments, SHORT_S)
         self.groups = Remembered(self._groups, SHORT_S)
 
@@ -154,6 +155,13 @@ class Facts:
         answers, problems = await self._of_each_broker(lambda broker: self.admin.list_groups(brokers=[broker]))
         return Groups({name: group for answer in answers for name, group in answer.items()}, problems)
 
+    async def _versions(self) -> dict[int, str]:
+        answers, _ = await self._of_each_broker(self._version)
+        return dict(answers)
+
+    async def _version(self, broker: int) -> tuple[int, str]:
+        return broker, await self.admin.describe_software(broker)
+
     async def _of_each_broker(self, ask: Callable[[int], Awaitable[T]]) -> tuple[list[T], dict[int, str]]:
         """Ask all brokers; one that does not answer costs only its own part."""
         brokers = [broker.id for broker in (await self.cluster.get()).brokers]
@@ -172,8 +180,19 @@ class Facts:
 
     async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         """Return the first offset and the end of partitions; without those whose leader does not answer."""
+        return await self._of_leaders(partitions, (await told(self.topics.get())).value or {}, self._offsets)
+
+    async def ends(self, topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, int]:
+        """Return where the partitions of topics end; without those whose leader does not answer."""
+        return await self._of_leaders([key for topic in topics.values() for key in led(topic)], topics, self._ends)
+
+    async def _of_leaders(
+        self,
+        partitions: Iterable[TopicPartition],
+        described: Mapping[str, TopicDescription],
+        ask: Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, T]]],
+    ) -> dict[TopicPartition, T]:
         keys = list(partitions)
-        described = (await told(self.topics.get())).value or {}
         topics = [described[name] for name in {key.topic for key in keys} if name in described]
         leaders = {
             TopicPartition(topic.name, each.partition): each.leader for topic in topics for each in topic.partitions
@@ -181,8 +200,8 @@ class Facts:
         per_leader: dict[int | None, list[TopicPartition]] = defaultdict(list)
         for key in keys:
             per_leader[leaders.get(key)].append(key)
-        asked = (asyncio.wait_for(self._offsets(some), BROKER_LIMIT_S) for some in per_leader.values())
-        found: dict[TopicPartition, tuple[int, int]] = {}
+        asked = (asyncio.wait_for(ask(some), BROKER_LIMIT_S) for some in per_leader.values())
+        found: dict[TopicPartition, T] = {}
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, dict):
                 found |= answer
@@ -190,11 +209,13 @@ class Facts:
                 raise answer
         return found
 
+    async def _ends(self, keys: list[TopicPartition]) -> dict[TopicPartition, int]:
+        last = await self.admin.list_offsets(dict.fromkeys(keys, LATEST))
+        return {key: last[key].offset for key in keys}
+
     async def _offsets(self, keys: list[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        first, last = await asyncio.gather(
-            *(self.admin.list_offsets(dict.fromkeys(keys, wanted)) for wanted in (EARLIEST, LATEST))
-        )
-        return {key: (first[key].offset, last[key].offset) for key in keys}
+        first, last = await asyncio.gather(self.admin.list_offsets(dict.fromkeys(keys, EARLIEST)), self._ends(keys))
+        return {key: (first[key].offset, last[key]) for key in keys}
 
 
 def whole_sum(numbers: Iterable[int | None]) -> int | None:

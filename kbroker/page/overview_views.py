@@ -28,8 +28,12 @@ ON_MAP = 100
 async def overview(page: Page, request: Request) -> Response:
     """Show how the cluster is."""
     facts = page.facts
-    cluster, topics, disks, moves = await asyncio.gather(
-        facts.cluster.get(), facts.topics.get(), told(facts.disks.get()), told(facts.moves.get())
+    cluster, topics, disks, moves, versions = await asyncio.gather(
+        facts.cluster.get(),
+        facts.topics.get(),
+        told(facts.disks.get()),
+        told(facts.moves.get()),
+        told(facts.versions.get()),
     )
     known = {broker.id: broker for broker in cluster.brokers}
     brokers = brokers_in(topics.values(), known)
@@ -46,6 +50,8 @@ async def overview(page: Page, request: Request) -> Response:
         directories=_by_broker(disks.value.directories if disks.value else ()),
         topics=topics,
         health=health_of(partition for topic in topics.values() for partition in topic.partitions),
+        versions=versions.value or {},
+        rates=page.rates.of_all(),
         moves=moves.value or {},
         maps=[draw(topic, brokers, moves.value or {}) for topic in chosen],
     )
@@ -70,8 +76,10 @@ async def broker(page: Page, request: Request) -> Response:
     described = next((each for each in cluster.brokers if each.id == broker_id), None)
     if described is None:
         raise NotThere(f"the cluster has no broker {broker_id} now")
-    settings, disks = await asyncio.gather(
-        told(page.admin.describe_configs(ResourceType.BROKER, [broker_id])), told(page.facts.disks.get())
+    settings, disks, versions = await asyncio.gather(
+        told(page.admin.describe_configs(ResourceType.BROKER, [broker_id])),
+        told(page.facts.disks.get()),
+        told(page.facts.versions.get()),
     )
     entries = sorted((settings.value or {}).get(str(broker_id), {}).values(), key=lambda entry: entry.name)
     return page.show(
@@ -79,6 +87,7 @@ async def broker(page: Page, request: Request) -> Response:
         "broker.html",
         title=f"Broker {broker_id}",
         broker=described,
+        version=(versions.value or {}).get(broker_id),
         cluster=cluster,
         entries=entries,
         problem=settings.problem,

@@ -14,6 +14,7 @@ from kbroker.client.admin import Admin
 from kbroker.page.facts import Facts
 from kbroker.page.guard import FIELD, form_token, needs_login
 from kbroker.page.options import PageOptions
+from kbroker.page.rates import Ring
 
 MOST_READING = 16
 VIEWS = (
@@ -57,6 +58,7 @@ class Page:
     admin: Admin
     facts: Facts
     templates: Environment
+    rates: Ring
     closing: set[asyncio.Future[None]] = field(default_factory=set)
     """Clients that are being closed."""
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING))

@@ -12,6 +12,8 @@ class ApiVersionsRequest(Message):
 
     client_software_name: Str = since(3, default="", ignorable=True)
     client_software_version: Str = since(3, default="", ignorable=True)
+    include_software: Bool = since(3, default=False, tag=10_000, ignorable=True)
+    """Ours: to be told what software the broker is, too; others skip it."""
 
 
 @response(to=ApiVersionsRequest)
@@ -25,6 +27,8 @@ class ApiVersionsResponse(Message):
     finalized_features_epoch: Int64 = since(3, default=-1, tag=1, ignorable=True)
     finalized_features: Array[FinalizedFeatureKey] = since(3, default=(), tag=2, ignorable=True)
     zk_migration_ready: Bool = since(3, default=False, tag=3, ignorable=True)
+    software: Str = since(3, default="", tag=10_000, ignorable=True)
+    """Ours, for who asks for it: name and version of the broker's software."""
 
     class ApiVersion(Struct):
         api_key: Int16

@@ -44,7 +44,7 @@ def kio_class(message_type: type[Message], version: int) -> Any:
         return None
 
 
-OUR_OWN = {"last_rebalance", "include_history", "history"}
+OUR_OWN = {"last_rebalance", "include_history", "history", "include_software", "software"}
 """Tagged fields that others pass over."""
 
 
