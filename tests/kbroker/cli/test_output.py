@@ -36,6 +36,16 @@ def test_a_table_outside_a_terminal_has_one_plain_line_for_each_row(capsys: pyte
     assert "\x1b" not in "".join(lines)
 
 
+def test_a_wide_table_has_all_that_rows_have_also_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    print_rows(ROWS, ("topic",), "wide")
+    lines = terminal.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[0].split() == list(COLUMNS)
+    assert "\x1b" not in terminal.getvalue()
+
+
 def test_a_table_in_a_terminal_is_drawn_by_rich(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)

@@ -31,6 +31,14 @@ async def test_every_version_lists_what_has_a_handler(ask: Ask, version: int) ->
     assert {76, 78}.isdisjoint(versions)  # share groups
 
 
+async def test_only_who_asks_is_told_what_software_the_broker_is(ask: Ask) -> None:
+    asked = ApiVersionsRequest(client_software_name="test", client_software_version="1", include_software=True)
+    assert (await ask(asked, 4)).software.startswith("kbroker")
+    assert (await ask(asked, 2)).software == ""
+    plain = ApiVersionsRequest(client_software_name="test", client_software_version="1")
+    assert (await ask(plain, 4)).software == ""
+
+
 async def test_an_unknown_version_is_answered_in_version_zero(broker: BrokerProcess) -> None:
     frame = struct.pack(">hhih", 18, 99, 7, 4) + b"test" + b"\x00" + b"anything"
     answer = await exchange(broker, frame)
