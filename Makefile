@@ -20,7 +20,7 @@ ROUND ?= 0
 SECONDS ?= 60
 SEEDS ?= 1
 
-.PHONY: help setup compile run demo test quick soak mutants lies compat compat-spark test-pure lint format docs bench clean simulate
+.PHONY: help setup compile run demo test quick soak mutants lies compat compat-spark test-pure lint format docs site bench clean simulate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -100,6 +100,7 @@ lint: setup  ## ruff, strict mypy, import rules, generated pages
 	@$(BIN)/python -m kbroker.config.broker_config --check docs/configuration.md
 	@$(BIN)/python -m kbroker.client.settings_page --check docs/client-settings.md
 	@$(BIN)/python -m kbroker.metrics.metrics_page --check docs/metrics.md
+	@$(BIN)/python -m kbroker.cli.commands_page --check docs/commands.md
 
 format: setup  ## write the code in the one style
 	@$(BIN)/ruff check --quiet --fix $(CODE)
@@ -109,6 +110,12 @@ docs: setup  ## write the generated pages
 	@$(BIN)/python -m kbroker.config.broker_config > docs/configuration.md
 	@$(BIN)/python -m kbroker.client.settings_page > docs/client-settings.md
 	@$(BIN)/python -m kbroker.metrics.metrics_page > docs/metrics.md
+	@$(BIN)/python -m kbroker.cli.commands_page > docs/commands.md
+
+site: setup  ## the documentation as a site, in build/site; a dead link is an error
+	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[docs]' --config-settings editable_mode=compat
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "open build/site/index.html"
 
 bench: setup  ## measure beside Apache Kafka 3.9.2 and other clients (needs mvn; half an hour)
 	@$(BIN)/python -m bench

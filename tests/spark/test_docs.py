@@ -13,8 +13,9 @@ from kbroker.spark_connector.write_options import OF_SPARK, WRITE_OPTIONS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 DOCS = Path(__file__).parents[2] / "docs"
+START = "ten-minutes.md"
 PAGES = ("spark-batch.md", "spark-streaming.md", "spark-enrichment.md", "spark-replay.md", "spark-migration.md")
-TOPICS = ["flights", "named-flights", "copied-flights"]
+TOPICS = ["departures", "flights", "named-flights", "copied-flights"]
 
 
 def test_every_snippet_of_the_pages_runs(
@@ -22,7 +23,7 @@ def test_every_snippet_of_the_pages_runs(
 ) -> None:
     names: dict[str, Any] = {"BOOTSTRAP": broker.bootstrap, "FOLDER": str(tmp_path), "spark": spark}
     try:
-        for page in PAGES:
+        for page in (START, *PAGES):
             for snippet in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL):
                 exec(compile(snippet, page, "exec"), names)
     finally:
@@ -30,7 +31,7 @@ def test_every_snippet_of_the_pages_runs(
         with Admin(broker.bootstrap) as admin:
             admin.delete_topics([topic for topic in TOPICS if topic in admin.list_topics()])
     printed = capfd.readouterr().out
-    for said in ("PushedFilters: [", "8 tasks", "1000 rows", "United", "1000 records of the last hour"):
+    for said in ("PushedFilters: [", "8 tasks", "1000 rows", "United", "|     AA|", "1000 records of the last hour"):
         assert said in printed
 
 
