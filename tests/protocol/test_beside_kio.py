@@ -44,7 +44,7 @@ def kio_class(message_type: type[Message], version: int) -> Any:
         return None
 
 
-OUR_OWN = {"last_rebalance", "include_history", "history", "include_software", "software"}
+OUR_OWN = {"last_rebalance", "include_history", "history", "include_software", "software", "scrub_id", "scrubs"}
 """Tagged fields that others pass over."""
 
 

@@ -30,6 +30,8 @@ ADDED_AFTER_3_9 = {
     ("DescribeGroupsRequest", "include_history"),
     ("DescribeGroupsResponse", "last_rebalance"),
     ("DescribeGroupsResponse", "history"),
+    ("DescribeLogDirsRequest", "scrub_id"),
+    ("DescribeLogDirsResponse", "scrubs"),
     ("EndTxnResponse", "producer_id"),
     ("EndTxnResponse", "producer_epoch"),
     ("WriteTxnMarkersRequest", "transaction_version"),
@@ -37,8 +39,8 @@ ADDED_AFTER_3_9 = {
     ("TransactionLogValue", "next_producer_id"),
     ("TransactionLogValue", "client_transaction_version"),
 }
-"""Version 1 of the first two APIs is Kafka 4's; today's clients use them only with it. Of ApiVersions and
-DescribeGroups it is our own tags. What belongs to transactions is Kafka 4's, for an epoch for each of them (KIP-890,
+"""Version 1 of the first two APIs is Kafka 4's; today's clients use them only with it. Of ApiVersions,
+DescribeGroups and DescribeLogDirs it is our own tags. What belongs to transactions is Kafka 4's, for an epoch for each of them (KIP-890,
 KIP-1228).
 """
 
