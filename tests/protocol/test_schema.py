@@ -39,9 +39,9 @@ ADDED_AFTER_3_9 = {
     ("TransactionLogValue", "next_producer_id"),
     ("TransactionLogValue", "client_transaction_version"),
 }
-"""Version 1 of the first two APIs is Kafka 4's; today's clients use them only with it. Of ApiVersions,
-DescribeGroups and DescribeLogDirs it is our own tags. What belongs to transactions is Kafka 4's, for an epoch for each of them (KIP-890,
-KIP-1228).
+"""Version 1 of the first two APIs is Kafka 4's; today's clients use them only with it. Of ApiVersions, DescribeGroups
+and DescribeLogDirs it is our own tags. What belongs to transactions is Kafka 4's, for an epoch for each of them
+(KIP-890, KIP-1228).
 """
 
 NEWEST_AFTER_3_9 = {0: 12, 26: 5, 27: 2, 28: 5, 68: 1, 69: 1}
