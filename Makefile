@@ -61,7 +61,7 @@ test: lint setup  ## lint, types and all tests
 quick: setup  ## the tests that need no processes of their own, no cluster of others and no Spark
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not compat'
 
-soak: setup  ## faults drawn at random for MINUTES (10) from SEED (a new one), a broker killed 50 times, the power of all cut 200 times (half an hour), new simulations
+soak: setup  ## kbroker verify under faults drawn at random for MINUTES (10) from SEED (a new one), disks that fail, a broker killed 50 times, the power of all cut 200 times (half an hour), new simulations
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/faults/test_failing_files.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py
@@ -74,8 +74,9 @@ mutants: setup  ## break each line that keeps a promise, one at a time: some tes
 simulate: setup  ## a whole cluster in one process, SECONDS (60) of virtual time of bad luck from SEED (a new one)
 	@$(BIN)/python -m tests.simulation --seconds $(SECONDS) --seeds $(SEEDS) --jobs 2 $(if $(SEED),--seed $(SEED))
 
-lies: setup  ## a proxy that lies: the checker must find each kind of lie with each of 20 seeds (a quarter of an hour)
+lies: setup  ## a proxy that lies, with 20 seeds each, and brokers that break a promise: kbroker verify must find them (half an hour)
 	@KBROKER_LIES=20 $(BIN)/python -m pytest -n $(JOBS) tests/kbroker/verify/test_lies_are_found.py
+	@$(BIN)/python -m tests.promises --judged
 
 compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams and Connect under kills, Spark 4.1 (needs mvn; half an hour)
 	@KBROKER_SKIPS=fail $(BIN)/python -m pytest -m compat

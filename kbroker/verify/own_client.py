@@ -114,7 +114,10 @@ class OwnReader:
 
     def subscribe(self, topics: Sequence[str]) -> None:
         """Read what the group gives out."""
-        self._consumer.subscribe(topics, listener=_Listener(self._changed))
+        try:
+            self._consumer.subscribe(topics, listener=_Listener(self._changed))
+        except _FAILURES as error:
+            raise ClientProblem(str(error)) from error
 
     def poll(self, seconds: float) -> list[Incoming]:
         """Records, in the order of each key."""

@@ -86,12 +86,12 @@ class TrialFailed(Exception):
     """A test could not begin."""
 
 
-def run_test(plan: Plan, folder: Path, say: Callable[[str], None]) -> None:
-    """Run it; the folder has its history afterwards. Progress goes to `say`."""
+def run_test(plan: Plan, folder: Path, say: Callable[[str], None], nemesis: Nemesis | None = None) -> None:
+    """Run it; the folder has its history afterwards. Progress goes to `say`. `nemesis` goes over the plan's."""
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / HISTORY_FILE).exists():
         raise TrialFailed(f"{folder} has a history already; name another folder")
-    nemesis = make_nemesis(plan.nemesis, plan.seed)
+    nemesis = nemesis or make_nemesis(plan.nemesis, plan.seed)
     _write_settings(folder, plan, "the test was cut short")
     bootstrap = nemesis.start(plan.bootstrap)
     try:

@@ -1,8 +1,9 @@
 """`make mutants`: breaks each line that keeps a promise, one at a time in a copy, and sees whether its tests turn red.
 
-    python -m tests.promises [WORD…]      only the mutants whose name or promise has one of the words
+    python -m tests.promises [WORD…]              only the mutants whose name or promise has one of the words
+    python -m tests.promises --judged [WORD…]     does `kbroker verify` find those that clients can see?
 
-A mutant that no test notices is a promise that nobody holds: exit status 1.
+A mutant that no test notices, or that the judge does not find, is a promise that nobody holds: exit status 1.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ COPY = ROOT / "build" / "mutant"
 COPIED = ("protocol", "segment", "controller", "kbroker", "spark_connector", "tests", "docs", "bench", "examples")
 FILES = ("setup.cfg", "pyproject.toml", "pyspark_kbroker.py", "Makefile", "README.md")
 LIMIT_S = 240
+TRIAL_S = 25
+SEEDS = (1, 2, 3)
+"""A mutant that shows itself by chance has so many chances."""
 
 
 def copy() -> None:
@@ -60,17 +64,43 @@ def is_noticed(promise: Promise) -> bool | None:
     return done.returncode == 1
 
 
+def is_judged(mutant: Mutant) -> bool | None:
+    """Run `kbroker verify` on three brokers of the copy, until it finds something; None when it cannot tell."""
+    assert mutant.seen_by is not None
+    workload, nemesis = mutant.seen_by
+    found: bool | None = None
+    for seed in SEEDS:
+        arguments = ("--workload", workload, "--nemesis", nemesis, "--seconds", str(TRIAL_S), "--seed", str(seed))
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.promises.trial", *arguments],
+            cwd=COPY,
+            env={**os.environ, "PYTHONPATH": str(COPY)},
+            capture_output=True,
+            text=True,
+            timeout=LIMIT_S,
+        )
+        print(f"    {workload}, {nemesis}, seed {seed}: {done.stdout.strip() or done.stderr[-500:]}", flush=True)
+        if done.returncode == 1 and done.stdout.startswith("anomaly"):
+            return True
+        found = False if done.returncode == 0 else found
+    return found
+
+
 def main(words: list[str]) -> int:
     """Plant each mutant and print what became of it; returns the exit status."""
+    judged = "--judged" in words
+    words = [word for word in words if word != "--judged"]
     unnoticed = 0
     copy()
     for promise in PROMISES:
         for mutant in promise.mutants:
             if words and not any(word in mutant.name or word in promise.text for word in words):
                 continue
+            if judged and mutant.seen_by is None:
+                continue
             began = time.monotonic()
             before = plant(mutant)
-            noticed = is_noticed(promise)
+            noticed = is_judged(mutant) if judged else is_noticed(promise)
             (COPY / mutant.file).write_text(before)
             unnoticed += noticed is not True
             verdict = {True: "noticed", False: "NOT NOTICED", None: "COULD NOT BE RUN"}[noticed]

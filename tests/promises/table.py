@@ -23,6 +23,8 @@ class Mutant:
     line: str
     """As it stands in the file, once."""
     broken: str
+    seen_by: tuple[str, str] | None = None
+    """Workload and nemesis (trial.py) under which `kbroker verify` finds it, from outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ PROMISES = (
                 "kbroker/replica/partition.py",
                 "            if remote.log_end_offset >= lowest:\n                continue\n",
                 "            continue\n",
+                ("append", "kills"),
             ),
             Mutant(
                 "the high watermark moves below min.insync.replicas",
@@ -67,6 +70,7 @@ PROMISES = (
                 "kbroker/replica/appending.py",
                 "            if hosted.state.high_watermark <= result.last_offset:",
                 "            if False:",
+                ("append", "kills"),
             ),
         ),
     ),
@@ -79,6 +83,9 @@ PROMISES = (
             "tests/crash/test_synced.py"
             "::test_what_a_truncation_has_cut_off_a_segment_does_not_come_back_when_the_next_one_begins_there",
             "tests/crash/test_synced.py::test_the_indexes_of_a_closed_segment_are_there_though_each_append_was_flushed",
+            "tests/crash/test_synced.py"
+            "::test_a_segment_that_is_closed_where_the_recovery_point_was_written_is_recovered",
+            "tests/crash/test_synced.py::test_what_is_written_over_dropped_segments_never_lies_among_them",
         ),
         (
             Mutant(
@@ -86,6 +93,18 @@ PROMISES = (
                 "segment/log_disk.py",
                 "            self.recovery_point = min(self.recovery_point, base_offset - 1)\n",
                 "            pass\n",
+            ),
+            Mutant(
+                "a recovery passes over a segment that was closed where the recovery point was written",
+                "segment/offset_checkpoints.py",
+                "    return max(min(each.recovery_point, committed - 1), 0)\n",
+                "    return min(each.recovery_point, committed)\n",
+            ),
+            Mutant(
+                "the names of dropped segments are synced later",
+                "segment/log_disk.py",
+                "            self.pool.files.sync_folder(self.folder.path)\n        self.segments[-1].truncate_to",
+                "            self._note_names(1)\n        self.segments[-1].truncate_to",
             ),
             Mutant(
                 "a file is not synced",
@@ -142,24 +161,28 @@ PROMISES = (
                 "kbroker/replica/fetching.py",
                 "            limit = last_stable_offset if parameters.read_committed else high_watermark",
                 "            limit = high_watermark",
+                ("txn", "none"),
             ),
             Mutant(
                 "consumers read to the log's end",
                 "kbroker/replica/fetching.py",
                 "            limit = last_stable_offset if parameters.read_committed else high_watermark\n",
                 "            limit = log_end_offset\n",
+                ("txn", "none"),
             ),
             Mutant(
                 "aborted transactions are not listed",
                 "kbroker/replica/fetching.py",
                 "        if not records:\n            return []\n        return [",
                 "        return []\n        return [",
+                ("txn", "none"),
             ),
             Mutant(
                 "ListOffsets of read_committed answers the high watermark",
                 "kbroker/handlers/offsets.py",
                 "limit = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark",
                 "limit = log.high_watermark",
+                ("txn", "none"),
             ),
         ),
     ),
@@ -301,6 +324,7 @@ PROMISES = (
                 "kbroker/coordinator/transaction.py",
                 "        return [SendMarkers(self.record)] if self.state in PREPARED else []\n",
                 "        return []\n",
+                ("txn", "kills"),
             ),
             Mutant(
                 "who does not coordinate any more sends markers all the same",

@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.verify.runner import WORKLOADS
 from tests.promises.table import PROMISES, ROOT, Promise
+from tests.promises.trial import NEMESES
 
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 
@@ -31,6 +32,13 @@ def test_every_line_that_a_mutant_breaks_is_there_once(promise: Promise) -> None
         assert (ROOT / mutant.file).read_text().count(mutant.line) == 1, f"{mutant.name}: {mutant.line!r}"
         assert mutant.broken != mutant.line
         ast.parse((ROOT / mutant.file).read_text().replace(mutant.line, mutant.broken))
+
+
+def test_what_clients_can_see_is_judged_under_a_workload_and_a_nemesis_that_there_are() -> None:
+    seen = [mutant.seen_by for promise in PROMISES for mutant in promise.mutants if mutant.seen_by is not None]
+    assert len(seen) > 5
+    assert {workload for workload, _ in seen} <= set(WORKLOADS)
+    assert {nemesis for _, nemesis in seen} <= set(NEMESES)
 
 
 def test_mutants_have_names_of_their_own() -> None:

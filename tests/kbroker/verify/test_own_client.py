@@ -10,3 +10,7 @@ def test_a_cluster_that_is_not_there_is_a_problem_that_is_told(unused_tcp_port: 
     library = OwnLibrary(f"127.0.0.1:{unused_tcp_port}", {"connect_timeout_ms": "200"})
     with pytest.raises(ClientProblem):
         library.topics()
+    reader = library.reader("group")
+    with pytest.raises(ClientProblem):
+        reader.subscribe(["topic"])
+    reader.crash()
