@@ -57,9 +57,9 @@ def test_what_a_truncation_has_dropped_does_not_come_back(tmp_path: Path, monkey
     log.close()
 
 
-@pytest.mark.parametrize("way", ["cut", "begun anew"])
+@pytest.mark.parametrize("epoch", [3, 4])
 def test_what_is_written_over_dropped_segments_never_lies_among_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, epoch: int
 ) -> None:
     """The power fails between the syncs of one flush: the segments' are through, that of their folder is not."""
     (tmp_path / "a").mkdir()
@@ -67,18 +67,26 @@ def test_what_is_written_over_dropped_segments_never_lies_among_them(
     log = new_log(tmp_path / "a", SMALL)
     fill(log, 30, epoch=3)
     log.flush()
-    if way == "cut":
-        log.truncate_to(5)
-    else:
-        log.truncate_fully_and_start_at(5)
-        Files().sync_folder(str(log.directory))
-    fill(log, 2, epoch=4)
+    log.truncate_to(5)
+    fill(log, 2, epoch=epoch)
     Files().sync_path(log.segments[0].file.path)
     platter.restore(tmp_path / "a", tmp_path / "after")
     again = reopen(tmp_path / "after", SMALL)
     assert again.log_end_offset == 7
     assert again.leader_epochs.entries == log.leader_epochs.entries
     again.close()
+    log.close()
+
+
+def test_of_a_log_that_begins_anew_nothing_former_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").mkdir()
+    platter = Platter.below(monkeypatch)
+    log = new_log(tmp_path / "a", SMALL)
+    fill(log, 30, epoch=3)
+    log.flush()
+    log.truncate_fully_and_start_at(5)
+    platter.restore(tmp_path / "a", tmp_path / "after")
+    assert not list((tmp_path / "after" / "orders-0").glob("*.log"))
     log.close()
 
 
