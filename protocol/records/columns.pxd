@@ -20,7 +20,9 @@ cdef class BinaryBuffers:
     cdef unsigned char* data
     cdef unsigned char* validity
 
-    cdef int _borrow(self, Py_ssize_t rows, Py_ssize_t data_bytes) except -1
+    cdef int _borrow_offsets(self, Py_ssize_t rows) except -1
+    cdef int _borrow_data(self, Py_ssize_t data_bytes) except -1
+    cdef int _borrow_validity(self, Py_ssize_t size) except -1
     @cython.locals(used=int64_t, wanted=int64_t, used_bits=Py_ssize_t)
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t data_bytes) except -1
     cdef int set_null(self, Py_ssize_t row) except -1
@@ -60,6 +62,7 @@ cdef class ColumnDecoder:
     cdef int* partition_column
     cdef int* header_offsets
 
+    @cython.locals(rows=Py_ssize_t)
     cdef int _borrow(self) except -1
     @cython.locals(last=int64_t, length=Py_ssize_t, header=BatchHeader)
     cpdef Py_ssize_t append(

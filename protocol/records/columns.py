@@ -19,6 +19,8 @@ from kbroker.protocol.records.reader import BytesLike, RecordReader
 from kbroker.protocol.records.record import open_batch
 
 MAX_BYTES = 1 << 30
+_FIXED = ((0, 8), (8, 16), (16, 20), (20, 24), (24, 28))
+"""Where offsets, timestamps, timestamp types, partitions, places of headers begin and end, in bytes per row."""
 _INT64_MAX = 9223372036854775807
 _MAX_MILLISECONDS = 9223372036854775
 
@@ -42,16 +44,22 @@ class BinaryBuffers:
         self.pool = pool
         self.rows = 0
         self.null_count = 0
-        self._borrow(64, 64)
+        self._borrow_offsets(64)
+        self._borrow_data(64)
+        self._borrow_validity(64)
 
-    def _borrow(self, rows: int, data_bytes: int) -> None:
-        """Take buffers for so many rows and bytes; views are taken at once, which keeps the pool from lending them."""
+    def _borrow_offsets(self, rows: int) -> None:
+        """Take a buffer for so many rows; a view is taken at once, which keeps the pool from lending it."""
         self.offsets_buffer = memoryview(self.pool.borrow(4 * rows + 4))
         self.offsets = raw.int32_address(self.offsets_buffer)
         self.offsets[0] = 0
+
+    def _borrow_data(self, data_bytes: int) -> None:
         self.data_buffer = memoryview(self.pool.borrow(data_bytes))
         self.data = raw.writable_address(self.data_buffer)
-        self.validity_buffer = memoryview(self.pool.borrow(rows // 8 + 1))
+
+    def _borrow_validity(self, size: int) -> None:
+        self.validity_buffer = memoryview(self.pool.borrow(size))
         self.validity = raw.writable_address(self.validity_buffer)
 
     def reserve(self, rows: int, data_bytes: int) -> None:
@@ -110,17 +118,21 @@ class BinaryBuffers:
         self.rows = rows
 
     def finish(self) -> BinaryColumn:
-        """The column as it is now; start anew in other buffers of the same capacity."""
+        """The column as it is now; start anew, in other buffers of the same capacity where these are handed out."""
         used = self.offsets[self.rows]
         column = BinaryColumn(
             self.offsets_buffer[: 4 * self.rows + 4],
-            self.data_buffer[:used],
+            self.data_buffer[:used] if used else b"",
             self.validity_buffer[: (self.rows + 7) // 8] if self.null_count else None,
             self.null_count,
         )
+        self._borrow_offsets(len(self.offsets_buffer) // 4 - 1)
+        if used:
+            self._borrow_data(len(self.data_buffer))
+        if self.null_count:
+            self._borrow_validity(len(self.validity_buffer))
         self.rows = 0
         self.null_count = 0
-        self._borrow(len(self.offsets_buffer) // 4 - 1, len(self.data_buffer))
         return column
 
 
@@ -165,8 +177,10 @@ class ColumnDecoder:
         self._borrow()
 
     def _borrow(self) -> None:
-        """Room for row_limit rows of fixed width."""
-        self.fixed = [memoryview(self.pool.borrow(width * self.row_limit + width)) for width in (8, 8, 4, 4, 4)]
+        """Room for row_limit rows of fixed width, and the end of the headers: one buffer, in parts of 64 bytes."""
+        rows = (self.row_limit + 16) & ~15
+        block = memoryview(self.pool.borrow(28 * rows))
+        self.fixed = [block[start * rows : end * rows] for start, end in _FIXED]
         self.offset_column = raw.int64_address(self.fixed[0])
         self.timestamp_column = raw.int64_address(self.fixed[1])
         self.timestamp_type_column = raw.int32_address(self.fixed[2])

@@ -1,5 +1,6 @@
 """Buffers are lent while somebody looks into them, and only then."""
 
+from mmap import mmap
 from sys import getrefcount
 
 from kbroker.protocol.records.buffers import BufferPool
@@ -57,3 +58,18 @@ def test_a_cleared_pool_holds_nothing_and_leaves_what_is_lent_alone() -> None:
     others = [memoryview(pool.borrow(1 << 20)) for _ in range(3)]
     assert all(other.obj is not lent.obj for other in others)
     assert bytes(lent[:3]) == b"abc"
+
+
+def test_memory_in_huge_pages_is_lent_again_like_any_other() -> None:
+    pool = BufferPool()
+    first = memoryview(pool.borrow(5 << 20))
+    assert isinstance(first.obj, mmap)
+    first[:4] = b"abcd"
+    part = first[:4]
+    first.release()
+    second = memoryview(pool.borrow(5 << 20))
+    assert second.obj is not part.obj
+    assert bytes(part) == b"abcd"
+    kept = part.obj
+    part.release()
+    assert pool.borrow(5 << 20) is kept
