@@ -16,7 +16,7 @@ from kbroker.protocol.distribution import BOUNDS_BYTES, Distribution
 from kbroker.protocol.errors import ErrorCode
 
 SAMPLES_PER_S = 100
-MOST_BETWEEN = 32
+MOST_BETWEEN = 128
 """Requests for which one is timed, at most."""
 PHASES = ("queue", "local", "remote", "response_queue", "response_send", "total")
 
