@@ -14,7 +14,7 @@ class FileRecords:
     when the log was truncated meanwhile (a follower); the connection must then be closed.
     """
 
-    __slots__ = ("_pinned", "file", "offset", "position", "segment_base_offset", "size")
+    __slots__ = ("_pinned", "file", "goes_on", "offset", "position", "segment_base_offset", "size")
 
     def __init__(self, file: PooledFile, position: int, size: int, segment_base_offset: int, offset: int = -1) -> None:
         self.file = file
@@ -25,6 +25,8 @@ class FileRecords:
         self.segment_base_offset = segment_base_offset
         self.offset = offset
         """What was asked for: the first batch holds it."""
+        self.goes_on = False
+        """Whether there are further records below the reader's limit in a later segment."""
 
     def __len__(self) -> int:
         """Bytes in the slice."""

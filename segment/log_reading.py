@@ -63,6 +63,7 @@ def read_slice(
             end = segment.find(limit, patient) if limit > segment.base_offset else 0
         records = segment.slice(offset, end, max_bytes, min_one_batch, patient)
         if records is not None:
+            records.goes_on = following < limit
             return records
     active = segments[-1]
     return FileRecords(active.file, active.size, 0, active.base_offset, offset)

@@ -275,8 +275,14 @@ class PartitionFetch:
         return is_enough
 
     def _is_news(self, answer: PartitionData) -> bool:
-        """Whether an answer is to be sent without waiting, although no records are in it."""
+        """Whether an answer is to be sent without waiting for more records.
+
+        One that ends with a segment is: what follows there comes with the next fetch only.
+        """
         if answer.error_code is ErrorCode.NONE:
+            if answer.records:
+                goes_on: bool = answer.records.goes_on
+                return goes_on
             return answer.diverging_epoch.epoch >= 0 or answer.preferred_read_replica >= 0
         # A topic id that is not known yet may become known: only what concerns this broker ends the waiting. A
         # follower goes on with its other partitions, and comes back to this one soon.
@@ -325,10 +331,9 @@ class PartitionFetch:
                 whole_batch = False
                 total += size
                 budget = max(budget - size, 0)
-            else:
-                if not budget:
-                    target.seen_changes = NEVER_SEEN
-                at_once = at_once or self._is_news(answer)
+            elif not budget:
+                target.seen_changes = NEVER_SEEN
+            at_once = at_once or self._is_news(answer)
             answers.append((target, answer))
         return answers, total, at_once
 
