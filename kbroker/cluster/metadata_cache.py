@@ -82,6 +82,8 @@ class MetadataCache:
         """Grows whenever a broker comes, goes or moves."""
         self.descriptions: dict[tuple[int, str, bool], Any] = {}
         """What handlers keep of the topics between two requests."""
+        self.topics_refused = 0
+        """Topics that were not made because ZooKeeper's list of all would be too long to be read."""
         self._changes = 0
         self._topics_by_id: dict[bytes, TopicInfo] = {}
         self._waiters: list[_Waiter] = []

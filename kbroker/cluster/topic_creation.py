@@ -55,10 +55,14 @@ class TopicRequest:
 class CreationLimit:
     """What one request may create; what cannot be small is known before any of it is placed."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, metadata: MetadataCache | None = None) -> None:
+        """`metadata` knows the topics that are there; without it none is listed."""
+        self._config = config
         self._partitions = config.kbroker_max_partitions_per_topic
         self._replicas = config.kbroker_max_replicas_per_request
         self._taken = 0
+        self._metadata = metadata
+        self._listed_bytes: int | None = None
 
     def take(self, partitions: int, replicas: int) -> None:
         """Allow a topic with so many partitions in all, so many replicas of them new; raises INVALID_PARTITIONS."""
@@ -76,6 +80,31 @@ class CreationLimit:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, text)
         self._taken += replicas
 
+    def list_topic(self, name: str) -> None:
+        """Allow one more name in ZooKeeper's list of all topics; raises POLICY_VIOLATION.
+
+        A list that a broker of Kafka cannot read stops it, and each one that becomes the controller after it. The
+        internal topics are few, and much waits for them: they are always allowed.
+        """
+        if name in INTERNAL_TOPICS or self._metadata is None:
+            return
+        if self._listed_bytes is None:
+            self._listed_bytes = list_bytes(self._metadata.topics)
+        needed, allowed = self._listed_bytes + list_bytes((name,)), self._config.kbroker_max_topic_names_bytes
+        if needed > allowed:
+            self._metadata.topics_refused += 1
+            text = (
+                f"The names of all topics would take {needed} bytes in ZooKeeper's list of them, and "
+                f"kbroker.max.topic.names.bytes allows {allowed}: delete topics, or give shorter names."
+            )
+            raise KafkaError(ErrorCode.POLICY_VIOLATION, text)
+        self._listed_bytes = needed
+
+
+def list_bytes(names: Iterable[str]) -> int:
+    """Return how long ZooKeeper's list of these names is: each has its length, of four bytes, before it."""
+    return sum(4 + len(name) for name in names)
+
 
 def plan_topic(parts: ClusterParts, wanted: TopicRequest, limit: CreationLimit | None = None) -> NewTopic:
     """Check all about a topic and place its replicas; raises KafkaError with Kafka's code and a clear message.
@@ -90,7 +119,8 @@ def plan_topic(parts: ClusterParts, wanted: TopicRequest, limit: CreationLimit |
     if without_value:
         text = f"Null value not supported for topic configs: {', '.join(without_value)}"
         raise KafkaError(ErrorCode.INVALID_CONFIG, text)
-    assignment = _place(parts, wanted, limit or CreationLimit(parts.config))
+    limit = limit or CreationLimit(parts.config, parts.metadata)
+    assignment = _place(parts, wanted, limit)
     problem = name_problem(wanted.name)
     if problem:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
@@ -100,6 +130,7 @@ def plan_topic(parts: ClusterParts, wanted: TopicRequest, limit: CreationLimit |
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
     overrides = {key: value for key, value in config.items() if value is not None}
     parts.configs.check_topic_overrides(overrides)
+    limit.list_topic(wanted.name)
     return NewTopic(wanted.name, new_topic_id(), assignment, overrides)
 
 
@@ -238,9 +269,10 @@ async def create_missing_topics(parts: ClusterParts, names: Iterable[str]) -> di
     """
     codes: dict[str, ErrorCode] = {}
     planned: list[NewTopic] = []
+    limit = CreationLimit(parts.config, parts.metadata)
     for name in dict.fromkeys(names):
         try:
-            planned.append(plan_topic(parts, automatic_topic(parts.config, name)))
+            planned.append(plan_topic(parts, automatic_topic(parts.config, name), limit))
         except KafkaError as error:
             codes[name] = error.code
     errors = await write_topics(parts, planned) if planned else {}

@@ -46,6 +46,15 @@ class LogKeys:
         doc="Most partitions a topic can be given when it is created or extended; what has more already is served. "
         "Not one of Kafka's keys.",
     )
+    kbroker_max_topic_names_bytes: Int = key(
+        "kbroker.max.topic.names.bytes",
+        default=4_000_000,
+        check=at_least(1),
+        scope=Scope.CLUSTER_WIDE,
+        doc="Most bytes of ZooKeeper's list of all topics: each name and four bytes more. A topic that would make it "
+        "longer is refused, as no broker of Kafka reads a list of more than 4 MiB, and ZooKeeper's own tools stop at "
+        "1 MiB (`jute.maxbuffer`). Not one of Kafka's keys.",
+    )
     kbroker_max_replicas_per_request: Int = key(
         "kbroker.max.replicas.per.request",
         default=100_000,

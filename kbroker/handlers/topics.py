@@ -93,7 +93,7 @@ async def _plan(
     """Check each topic; those which cannot be get their answer at once."""
     times = Counter(topic.name for topic in request.topics)
     planned = []
-    limit, turn = CreationLimit(services.config), Turn()
+    limit, turn = CreationLimit(services.config, services.metadata), Turn()
     for topic in request.topics:
         try:
             if times[topic.name] > 1:

@@ -7,6 +7,7 @@ topics by the controller, partitions by their leaders, those without one by the 
 from __future__ import annotations
 
 from kbroker.cluster.metadata_cache import NO_LEADER
+from kbroker.cluster.topic_creation import list_bytes
 from kbroker.controller.state import ControllerState, PartitionStatus
 from kbroker.metrics.exposition import Exposition
 from kbroker.metrics.families import Family, Section
@@ -31,6 +32,14 @@ UNCLEAN = _declare.counter(
     "kafka_controller_controllerstats_uncleanleaderelections_total", "Leaders that were not in sync: records were lost."
 )
 CONTROLLER_ID = _declare.gauge("kafka_server_metadataloader_currentcontrollerid", "Id of the controller, -1 for none.")
+TOPIC_LIST = _declare.gauge(
+    "kbroker_zookeeper_topic_list_bytes",
+    "How long ZooKeeper's list of all topics is; told by the controller. "
+    "Above kbroker.max.topic.names.bytes no topic can be created.",
+)
+TOPICS_REFUSED = _declare.counter(
+    "kbroker_topics_refused_total", "Topics not created because ZooKeeper's list of all would have been too long."
+)
 BROKERS = _declare.gauge("kafka_brokers", "Brokers; told by the controller.")
 BROKER_INFO = _declare.gauge("kafka_broker_info", "1 for each broker; told by the controller.", "id", "address")
 TOPIC_PARTITIONS = _declare.gauge(
@@ -59,6 +68,7 @@ def collect(sources: Sources, out: Exposition) -> None:
     controller = services.controller
     out.add(ACTIVE, controller.is_active)
     out.add(UNCLEAN, controller.unclean_elections)
+    out.add(TOPICS_REFUSED, services.metadata.topics_refused)
     known = services.metadata.controller_id
     out.add(CONTROLLER_ID, -1 if known is None else known)
     counts = _counts(controller.state, out) if controller.is_active else (0, 0, 0, 0, 0)
@@ -92,6 +102,7 @@ def _cluster(sources: Sources, out: Exposition) -> None:
     metadata = sources.services.metadata
     listener = sources.services.config.inter_broker_listener
     brokers = dict(metadata.brokers)
+    out.add(TOPIC_LIST, list_bytes(list(metadata.topics)))
     out.add(BROKERS, len(brokers))
     for broker_id, broker in brokers.items():
         host, port = broker.endpoints.get(listener) or next(iter(broker.endpoints.values()), ("", 0))

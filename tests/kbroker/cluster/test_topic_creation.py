@@ -1,11 +1,12 @@
 """Planning topics without a cluster; creating them for real is in handlers/test_topics.py."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.cluster import topic_creation
 from kbroker.cluster.metadata_cache import BrokerInfo, MetadataCache
 from kbroker.cluster.topic_creation import (
     CreationLimit,
@@ -18,6 +19,7 @@ from kbroker.cluster.topic_creation import (
 )
 from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
+from kbroker.controller.broker_store import NewTopic
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.primitives import uuid_to_text
 
@@ -26,7 +28,7 @@ def services(**properties: str) -> Any:
     given = {key.replace("__", "."): value for key, value in properties.items()}
     config = read_broker_config({"zookeeper.connect": "z:1", "broker.id": "1", **given})
     metadata = SimpleNamespace(
-        topics={"there": None}, brokers={number: BrokerInfo(number, None, {}) for number in (1, 2, 3)}
+        topics={"there": None}, topics_refused=0, brokers={number: BrokerInfo(number, None, {}) for number in (1, 2, 3)}
     )
     configs = DynamicConfig(config, None, 1)  # type: ignore[arg-type]
     return SimpleNamespace(config=config, metadata=metadata, configs=configs)
@@ -69,6 +71,36 @@ def test_the_topics_of_a_request_share_its_limit() -> None:
     with pytest.raises(KafkaError, match=r"and this is one for 27 or more"):
         plan_topic(limited, TopicRequest("b", 4, 3), limit)
     plan_topic(limited, TopicRequest("c", 5, 1), limit)
+
+
+def test_a_topic_that_makes_zookeepers_list_of_topics_too_long_to_be_read_is_refused() -> None:
+    parts = services(kbroker__max__topic__names__bytes="30")  # "there" takes nine
+    limit = CreationLimit(parts.config, parts.metadata)
+    plan_topic(parts, TopicRequest("eleven-char", 1, 1), limit)
+    with pytest.raises(
+        KafkaError, match=r"take 31 bytes .* kbroker.max.topic.names.bytes allows 30: delete"
+    ) as refused:
+        plan_topic(parts, TopicRequest("abc", 1, 1), limit)
+    assert refused.value.code is ErrorCode.POLICY_VIOLATION
+    plan_topic(parts, TopicRequest("ab", 1, 1), limit)
+    with pytest.raises(KafkaError, match="take 31 bytes"):
+        plan_topic(parts, TopicRequest("eighteen-chars-now", 1, 1))
+    assert parts.metadata.topics_refused == 2
+
+
+def test_internal_topics_are_made_however_many_topics_there_are() -> None:
+    parts = services(kbroker__max__topic__names__bytes="1")
+    assert plan_topic(parts, automatic_topic(parts.config, "__consumer_offsets")).name == "__consumer_offsets"
+
+
+async def test_topics_made_without_being_asked_for_share_the_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def written(parts: Any, topics: Sequence[NewTopic]) -> dict[str, None]:
+        return {topic.name: None for topic in topics}
+
+    monkeypatch.setattr(topic_creation, "write_topics", written)
+    parts = services(kbroker__max__topic__names__bytes="20")
+    codes = await topic_creation.create_missing_topics(parts, ["seven-7", "eight-88"])
+    assert codes == {"seven-7": ErrorCode.LEADER_NOT_AVAILABLE, "eight-88": ErrorCode.POLICY_VIOLATION}
 
 
 def test_a_topic_that_is_there_is_refused() -> None:

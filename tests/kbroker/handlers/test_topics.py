@@ -8,7 +8,8 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.primitives import ZERO_UUID
-from tests.kbroker.asking import Ask
+from tests.fixtures.brokers import MakeBroker
+from tests.kbroker.asking import Ask, asking
 
 
 def topic(name: str, partitions: int = 1, replicas: int = 1, **values: Any) -> Any:
@@ -136,6 +137,18 @@ async def test_more_partitions_than_anybody_means_are_refused_at_once(
     (refused,) = await create(ask, topic(topic_name, (1 << 31) - 1), validate_only=validate_only)
     assert refused.error_code is ErrorCode.INVALID_PARTITIONS
     assert "kbroker.max.partitions.per.topic" in refused.error_message
+
+
+async def test_topics_whose_names_zookeeper_could_not_list_any_more_are_refused(make_broker: MakeBroker) -> None:
+    async with asking(make_broker(properties={"kbroker.max.topic.names.bytes": "30"})) as ask:
+        good, bad = await create(ask, topic("ten-chars1"), topic("thirteen-char"))
+        assert good.error_code is ErrorCode.NONE
+        assert bad.error_code is ErrorCode.POLICY_VIOLATION
+        assert "kbroker.max.topic.names.bytes" in bad.error_message
+        (later,) = await create(ask, topic("thirteen-char"))
+        assert later.error_code is ErrorCode.POLICY_VIOLATION
+        (short,) = await create(ask, topic("twelve-chars"))
+        assert short.error_code is ErrorCode.NONE
 
 
 async def test_a_name_asked_for_twice_is_refused(ask: Ask, topic_name: str) -> None:

@@ -47,13 +47,16 @@ async def test_topics_that_are_being_deleted_are_not_offline(played: Played) -> 
 
 async def test_brokers_and_topics_are_told_by_the_controller_alone(played: Played) -> None:
     await played.lead()
+    played.metadata.topics_refused = 2
     found = collected(cluster.collect, sources_of(played, controller=controller(False)))
+    assert found.value("kbroker_topics_refused_total") == 2
     assert found.value(CONTROLLER + "activecontrollercount") == 0
     assert found.find("kafka_brokers") == found.find("kafka_topic_partitions") == []
     found = collected(cluster.collect, sources_of(played, controller=controller(True)))
     assert found.value("kafka_brokers") == 3
     assert found.value("kafka_broker_info", id="2", address="127.0.0.1:9002") == 1
     assert found.value("kafka_topic_partitions", topic=TOPIC) == 1
+    assert found.value("kbroker_zookeeper_topic_list_bytes") == 4 + len(TOPIC)
 
 
 async def test_a_partition_is_told_by_its_leader_and_without_one_by_the_controller(played: Played) -> None:
