@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tests.simulation import administration
+
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
+TOPIC, PARTITIONS = "things", 2
+"""What the clients work with."""
 Undo = Callable[[], None]
 
 
@@ -85,6 +89,19 @@ def expire(world: World) -> tuple[str, Undo]:
     return f"session of broker {host} expires", lambda: None
 
 
+def administer(world: World) -> tuple[str, Undo]:
+    """Somebody changes topics, from a machine that is gone when all is healed."""
+    change = administration.draw(world.rng, TOPIC, PARTITIONS, sorted(world.brokers))
+    machine = world.simulation.machine(f"admin-{world.events}")
+    machine.create_task(administration.carry_out(world.bootstrap, change), name="administration")
+
+    def leave() -> None:
+        world.simulation.kill(machine)
+        world.network.died(machine)
+
+    return change[0], leave
+
+
 EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     kill: 3,
     kill_controller: 2,
@@ -94,4 +111,5 @@ EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     isolate: 2,
     reset: 3,
     expire: 1,
+    administer: 3,
 }

@@ -24,10 +24,10 @@ class Promises:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._leaders: dict[tuple[str, int, int], int] = {}
-        """(topic, partition, leader epoch) -> who led."""
-        self._seen: dict[tuple[str, int, str], tuple[Machine, int, int]] = {}
-        """(topic, partition, what) -> (leader's life, its epoch, the value it told others last)."""
+        self._leaders: dict[tuple[bytes, int, int], int] = {}
+        """(topic's id, partition, leader epoch) -> who led."""
+        self._seen: dict[tuple[bytes, int, str], tuple[Machine, int, int]] = {}
+        """(topic's id, partition, what) -> (leader's life, its epoch, the value it told others last)."""
         self.acknowledged: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the highest offset of which a producer was told that it is safe."""
         self._ends: dict[tuple[str, int], dict[int, int]] = {}
@@ -54,6 +54,8 @@ class Promises:
         if self._world.simulation.now >= self._next_look:
             self._next_look = self._world.simulation.now + LOOK_S
             self._look_at_isrs()
+            for each in self._world.brokers.values():
+                each.check_controller()
 
     def _look_at(self, broker: SimulatedBroker, life: Machine) -> None:
         for hosted in broker.hosted():
@@ -61,18 +63,18 @@ class Promises:
             state.check()
             self._ends.setdefault((hosted.topic, hosted.partition), {})[broker.broker_id] = hosted.log.log_end_offset
             if state.role is Role.LEADER:
-                key, epoch = (hosted.topic, hosted.partition), state.leader_epoch
+                key, epoch = (hosted.topic_id, hosted.partition), state.leader_epoch
                 before = self._leaders.setdefault((*key, epoch), broker.broker_id)
                 if before != broker.broker_id:
                     raise PromiseBroken(f"{hosted!r}: {before} and {broker.broker_id} lead in epoch {epoch}")
-                self._rises((*key, "high watermark"), life, epoch, state.high_watermark)
-                self._rises((*key, "last stable offset"), life, epoch, hosted.log.last_stable_offset)
+                self._rises(hosted.topic, (*key, "high watermark"), life, epoch, state.high_watermark)
+                self._rises(hosted.topic, (*key, "last stable offset"), life, epoch, hosted.log.last_stable_offset)
 
-    def _rises(self, key: tuple[str, int, str], life: Machine, epoch: int, now: int) -> None:
+    def _rises(self, name: str, key: tuple[bytes, int, str], life: Machine, epoch: int, now: int) -> None:
         """What a leader told others never goes back while it leads; one that was started anew has to learn it again."""
         before = self._seen.get(key)
         if before is not None and before[:2] == (life, epoch) and now < before[2]:
-            raise PromiseBroken(f"{key[0]}-{key[1]}: the {key[2]} of {life.host} went from {before[2]} to {now}")
+            raise PromiseBroken(f"{name}-{key[1]}: the {key[2]} of {life.host} went from {before[2]} to {now}")
         self._seen[key] = (life, epoch, now)
 
     def _look_at_isrs(self) -> None:

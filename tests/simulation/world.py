@@ -24,7 +24,7 @@ from kbroker.verify.checker import COMPLETE, VALID, judge_folder
 from kbroker.verify.history import HISTORY_FILE, INFO, NEMESIS, SETTINGS_FILE, Recorder
 from kbroker.verify.workers import Trial
 from tests.simulation import clients, outside
-from tests.simulation.events import EVENTS, Undo
+from tests.simulation.events import EVENTS, PARTITIONS, TOPIC, Undo
 from tests.simulation.loop import STARTED_AT_S, Machine, Simulation, StandsStill
 from tests.simulation.network import Network
 from tests.simulation.promises import PromiseBroken, Promises
@@ -33,7 +33,6 @@ from tests.simulation.zookeeper import HOST, PORT, ZooKeeperServer
 
 TRACE_FILE = "trace.txt"
 BROKERS = 3
-TOPIC, PARTITIONS = "things", 2
 SESSION_MS = 6000
 START_AGAIN_S = 1.0
 READY_S, END_S, FINAL_S = 120.0, 60.0, 300.0
@@ -138,6 +137,12 @@ class SimulatedBroker:
         """Return the partitions it has."""
         replicas = None if self._broker is None else self._broker._replicas
         return () if replicas is None else replicas.hosted.values()
+
+    def check_controller(self) -> None:
+        """Let the controller, if it is here and has nothing half done, say whether what it knows agrees."""
+        runner = None if self._broker is None else self._broker._controller
+        if runner is not None and runner.is_active and not runner._machine.is_busy:
+            runner.state.check()
 
     def log(self, topic: str, partition: int) -> Any:
         """Return a partition's log while it serves."""
