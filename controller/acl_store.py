@@ -164,6 +164,8 @@ class AclStore(Znodes):
             before, version = await self.read_acls(pattern)
             after = change(before)
             if after == before:
+                if attempt:  # it was written, perhaps, and the answer lost
+                    await self._tell(pattern)
                 return before, after
             try:
                 if version is None:
@@ -174,10 +176,13 @@ class AclStore(Znodes):
                     await self.delete(path, version)
             except (BadVersion, NodeExists, NoNode):
                 continue
-            prefix = f"{CHANGES[pattern.kind]}/{CHANGE_NAME}"
-            await self.create(prefix, encode_acl_change(pattern), sequential=True)
+            await self._tell(pattern)
             return before, after
         raise BadVersion(path)
+
+    async def _tell(self, pattern: Pattern) -> None:
+        prefix = f"{CHANGES[pattern.kind]}/{CHANGE_NAME}"
+        await self.create(prefix, encode_acl_change(pattern), sequential=True)
 
     async def watch_acl_changes(self, callback: Callable[[Pattern], Awaitable[None]]) -> None:
         """Call back for each pattern whose rules change from now on, and once for each change still listed."""

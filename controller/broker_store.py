@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +23,10 @@ from kbroker.controller.znode_operations import (
     Check,
     ControllerMoved,
     Create,
+    Delete,
     NodeExists,
     NoNode,
+    NotEmpty,
     Operation,
     SetData,
     Stat,
@@ -51,6 +54,20 @@ class NewTopic:
     topic_id: bytes
     assignment: dict[int, list[int]]
     config: dict[str, str]
+
+
+ConfigChange = Callable[[dict[str, str]], Awaitable[dict[str, str]]]
+"""Makes an entity's new overrides of the present ones, which are its own to change."""
+MOST_CHANGE_ATTEMPTS = 30
+LONGEST_PAUSE_S = 0.1
+"""Between two attempts."""
+
+
+def _replacement(path: str, data: bytes | None, version: int | None) -> list[Operation]:
+    """Replace a node that has this version (None: there is none) by this data (None: by nothing)."""
+    if version is None:
+        return [] if data is None else [Create(path, data)]
+    return [Delete(path, version)] if data is None else [SetData(path, data, version)]
 
 
 class BrokerStore(Znodes):
@@ -335,29 +352,66 @@ class BrokerStore(Znodes):
         """Overrides of all entities of a type, by their names in the path."""
         return await self.read_configs(entity_type, await self.config_entities(entity_type))
 
-    async def write_config(self, entity_type: str, entity: str, config: Mapping[str, str]) -> None:
-        """Replace an entity's overrides (the last writer wins). Raises ControllerMoved when there is no controller.
+    async def change_config(
+        self, entity_type: str, entity: str, change: ConfigChange, *, needs_controller: bool = True
+    ) -> dict[str, str]:
+        """Change an entity's overrides and tell every broker, both or neither; returns what they are now.
 
-        Nobody is told: `notify_config_change` does that.
+        `change` makes the new ones of the present ones, and again when somebody else was faster: no change of others is
+        lost. What it raises is raised. Raises ControllerMoved when there is no controller, unless none is needed, as
+        before the first broker starts; BadVersion when others were faster all the time.
         """
         path = znodes.config_path(entity_type, entity)
-        data = znodes.encode_config(config)
-        while True:
+        notification = znodes.encode_config_change(entity_type, entity)
+        tell = Create(znodes.CONFIG_CHANGE_PREFIX, notification, sequential=True)
+        wanted: bytes | None = None
+        for attempt in range(MOST_CHANGE_ATTEMPTS):
+            if attempt:
+                await asyncio.sleep(LONGEST_PAUSE_S * random.random())
+            data, version = await self._data_of(path)
+            present = {} if data is None else znodes.decode_config(data, path)
+            if attempt and data == wanted:
+                return present  # it was written, and the answer lost
+            after = await change(present)
+            goes = not after and await self._goes_when_empty(entity_type, entity)
+            wanted = None if goes else znodes.encode_config(after)
+            if await self._is_carried_out([*_replacement(path, wanted, version), tell], path, needs_controller):
+                return after
+        raise BadVersion(path)
+
+    async def _data_of(self, path: str) -> tuple[bytes | None, int | None]:
+        """A node's data and version; version None where there is no node."""
+        try:
+            data, stat = await self.get(path)
+        except NoNode:
+            return None, None
+        return data, stat.version
+
+    async def _goes_when_empty(self, entity_type: str, entity: str) -> bool:
+        """A user that has no overrides, and no clients with any, has no node."""
+        if entity_type != "users" or "/" in entity:
+            return False
+        return not await self._has_children(znodes.config_path(entity_type, entity))
+
+    async def _is_carried_out(self, write: Sequence[Operation], path: str, needs_controller: bool) -> bool:
+        """Write under the controller's eyes; False when the node is not as it was read."""
+        checks: list[Operation] = []
+        if needs_controller:
             controller = await self.read_controller()
             if controller is None or controller.kraft_controller_epoch > 0:
                 raise ControllerMoved("there is no ZooKeeper controller at this moment")
-            failed = failure(await self.multi([Check(znodes.CONTROLLER, controller.version), SetData(path, data)]))
-            if failed is None:
-                return
-            if failed[0] == 0:
-                raise ControllerMoved("the controller changed during the write")
-            if not isinstance(failed[1], NoNode):
-                raise failed[1]
-            try:
-                await self.create_recursive(path, data)
-            except NodeExists:
-                continue
-            return
+            checks.append(Check(znodes.CONTROLLER, controller.version))
+        failed = failure(await self.multi([*checks, *write]))
+        if failed is None:
+            return True
+        index, error = failed
+        if index < len(checks):
+            raise ControllerMoved("the controller changed during the write")
+        if not isinstance(error, BadVersion | NodeExists | NoNode | NotEmpty):
+            raise error
+        if isinstance(error, NoNode):
+            await self._create_if_missing(path.rpartition("/")[0])
+        return False
 
     async def delete_config(self, entity_type: str, entity: str) -> None:
         """Remove an entity's node, if it is there."""
@@ -365,25 +419,6 @@ class BrokerStore(Znodes):
             await self.delete(znodes.config_path(entity_type, entity))
         except NoNode:
             return
-
-    async def write_user_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """Replace a user's overrides; a user that has none and no clients with any has no node. Raises as above."""
-        if not config and not await self._has_children(znodes.config_path("users", entity)):
-            await self.delete_config("users", entity)
-        else:
-            await self.write_config("users", entity, config)
-
-    async def put_user_config(self, entity: str, config: Mapping[str, str]) -> None:
-        """The same where no controller is needed: before the first broker starts."""
-        path = znodes.config_path("users", entity)
-        if not config and not await self._has_children(path):
-            await self.delete_config("users", entity)
-            return
-        data = znodes.encode_config(config)
-        try:
-            await self.set(path, data)
-        except NoNode:
-            await self.create_recursive(path, data)
 
     async def _has_children(self, path: str) -> bool:
         try:

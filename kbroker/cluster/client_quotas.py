@@ -26,6 +26,8 @@ from kbroker.security.quotas import ANY, CLIENT_KEYS, CONNECTED, IP_KEYS, Client
 log = logging.getLogger(__name__)
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
+LONGEST_LOOKUP_S = 5.0
+"""Of a host's addresses: other changes of the configuration wait for it."""
 
 
 class Place(NamedTuple):
@@ -74,8 +76,9 @@ async def addresses_of(name: str) -> list[str]:
     except ValueError:
         pass
     try:
-        answers = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
+        asked = asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        answers = await asyncio.wait_for(asked, LONGEST_LOOKUP_S)
+    except (OSError, UnicodeError):  # TimeoutError is an OSError
         return []
     return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
@@ -92,6 +95,7 @@ class QuotaKeeper:
         """The same by addresses as connections have them."""
         self._addresses: dict[str, list[str]] = {}
         self._zookeeper = zookeeper
+        self._refreshing = asyncio.Lock()
 
     async def load(self, configs: DynamicConfig) -> None:
         """Read all limits, and follow their changes."""
@@ -112,8 +116,9 @@ class QuotaKeeper:
         return follow
 
     async def refresh(self, place: Place) -> None:
-        """Read an entity's limits anew."""
-        await self._take(place, await self._zookeeper.read_config(*place))
+        """Read an entity's limits anew; one after the other, or what was read first might be taken last."""
+        async with self._refreshing:
+            await self._take(place, await self._zookeeper.read_config(*place))
 
     async def _take(self, place: Place, config: Mapping[str, str]) -> None:
         if place.kind == IPS:
@@ -128,23 +133,27 @@ class QuotaKeeper:
     async def _take_ip(self, name: str, limit: float | None) -> None:
         if limit != self.ips.get(name):
             log.info("connections per second of %s: %s", name, "any" if limit is None else limit)
-        addresses = [] if limit is None else await addresses_of(name)
-        for address in self._addresses.pop(name, ()):
-            self.ip_rates.pop(address, None)
         self.ips.pop(name, None)
+        self._addresses.pop(name, None)
         if limit is not None:
             self.ips[name] = limit
-            self._addresses[name] = addresses
-            self.ip_rates.update(dict.fromkeys(addresses, limit))
+            self._addresses[name] = await addresses_of(name)
+            if not self._addresses[name]:
+                log.warning("the limit of connections per second of %s holds for nobody: no address is known", name)
+        rates = {address: limit for name, limit in self.ips.items() for address in self._addresses[name]}
+        self.ip_rates.clear()
+        self.ip_rates.update(rates)
 
     async def change(self, place: Place, changes: Mapping[str, str | None]) -> None:
         """Set limits (None: remove them) and tell every broker; this one keeps to them at once."""
-        config = await self._zookeeper.read_config(*place)
-        for key, value in changes.items():
-            if value is None:
-                config.pop(key, None)
-            else:
-                config[key] = value
-        await self._zookeeper.write_config(*place, config)
-        await self._zookeeper.notify_config_change(*place)
-        await self._take(place, config)
+
+        async def change(config: dict[str, str]) -> dict[str, str]:
+            for key, value in changes.items():
+                if value is None:
+                    config.pop(key, None)
+                else:
+                    config[key] = value
+            return config
+
+        await self._zookeeper.change_config(*place, change)
+        await self.refresh(place)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -26,7 +25,6 @@ class ScramUsers:
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self.credentials: dict[str, dict[str, ScramCredential]] = {}
         self._zookeeper = zookeeper
-        self._writing = asyncio.Lock()
 
     async def load(self) -> None:
         """Read the credentials of all users."""
@@ -65,19 +63,16 @@ class ScramUsers:
         `without_controller`: also before the first broker has started. Raises KeyError when one that is to be deleted
         is not there, and ZooKeeperError.
         """
-        entity = sanitize(user)
-        async with self._writing:
-            config = await self._zookeeper.read_config(USERS, entity)
+
+        async def change(config: dict[str, str]) -> dict[str, str]:
             for mechanism, text in wanted.items():
                 if text is None:
                     del config[mechanism]
                 else:
                     config[mechanism] = text
-            if without_controller:
-                await self._zookeeper.put_user_config(entity, config)
-            else:
-                await self._zookeeper.write_user_config(entity, config)
-        await self._zookeeper.notify_config_change(USERS, entity)
+            return config
+
+        await self._zookeeper.change_config(USERS, sanitize(user), change, needs_controller=not without_controller)
 
     def find(self, mechanism: str, user: str) -> KnownUser | None:
         """Return whom a login with this mechanism is checked against."""

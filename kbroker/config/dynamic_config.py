@@ -9,6 +9,7 @@ reads the notification and then the entity anew. A value that is no longer valid
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -23,7 +24,6 @@ from kbroker.config.broker_config import (
 )
 from kbroker.config.shares import password_encoders
 from kbroker.controller.znode_operations import ZooKeeperError
-from kbroker.controller.znodes import config_path, encode_config
 from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.security.password_encoder import PasswordEncoder, PasswordError
@@ -88,6 +88,7 @@ class DynamicConfig:
         """Raises ConfigError where this broker cannot become so while it runs."""
         self._zookeeper = zookeeper
         self._broker_id = broker_id
+        self._refreshing = asyncio.Lock()
         self._defaults: dict[str, Any] | None = None
         self._topic_configs: dict[str, LogConfig] = {}
 
@@ -97,7 +98,7 @@ class DynamicConfig:
         """Read all overrides: at start, before the logs are opened."""
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
         await self._encrypt_anew()
-        self.broker_overrides = self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
+        self.broker_overrides = await self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
         self._resolve_broker()
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
@@ -116,17 +117,22 @@ class DynamicConfig:
             self.on_topic_change(entity)
             log.info("topic %s: configuration is now %s", entity, config or "the default")
         elif entity_type == BROKERS and entity in (DEFAULT_ENTITY, str(self._broker_id)):
-            config = await self._zookeeper.read_config(BROKERS, entity)
-            if entity == DEFAULT_ENTITY:
-                self.default_overrides = config
-            else:
-                self.broker_overrides = self.decoded(config)
-            before = self.broker
-            self._resolve_broker()
-            log.info("broker %s: dynamic configuration changed", entity)
-            self.on_broker_change(before, self.broker)
+            # One after the other, or what was read first might be taken last.
+            async with self._refreshing:
+                await self._refresh_broker(entity)
         for follow in self._followers.get(entity_type, ()):
             await follow(entity)
+
+    async def _refresh_broker(self, entity: str) -> None:
+        config = await self._zookeeper.read_config(BROKERS, entity)
+        if entity == DEFAULT_ENTITY:
+            self.default_overrides = config
+        else:
+            self.broker_overrides = await self.decoded(config)
+        before = self.broker
+        self._resolve_broker()
+        log.info("broker %s: dynamic configuration changed", entity)
+        self.on_broker_change(before, self.broker)
 
     def follow(self, entity_type: str, follower: Callable[[str], Awaitable[None]]) -> None:
         """Call this with the name of each entity of a type that has changed."""
@@ -164,20 +170,32 @@ class DynamicConfig:
 
     # -- passwords ----------------------------------------------------------------------------------------------------
 
-    def encoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        """Return a broker's overrides as they are stored; raises KafkaError without a secret to encrypt passwords."""
-        names = [name for name in overrides if _is_password(name)]
+    async def encoded(self, overrides: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return a broker's overrides as they are stored, unchanged passwords as in `stored`.
+
+        Raises KafkaError without a secret to encrypt passwords.
+        """
+        present = {} if stored is None else await self.decoded(stored)
+        found = dict(overrides)
+        names = []
+        for name in filter(_is_password, overrides):
+            if stored is not None and present.get(name) == overrides[name]:
+                found[name] = stored[name]
+            else:
+                names.append(name)
         if not names:
-            return dict(overrides)
+            return found
         try:
             encoder, _ = password_encoders(self.static)
             if encoder is None:
                 raise ConfigError("Password encoder secret not configured: password.encoder.secret encrypts passwords")
-            return {**overrides, **{name: encoder.encode(overrides[name]) for name in names}}
+            for name in names:
+                found[name] = await asyncio.to_thread(encoder.encode, overrides[name])
         except (ConfigError, StoreError) as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        return found
 
-    def decoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
+    async def decoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
         """Return a broker's stored overrides with their passwords; those that cannot be read are left out."""
         if not any(map(_is_password, overrides)):
             return dict(overrides)
@@ -186,20 +204,26 @@ class DynamicConfig:
         except ConfigError as error:
             log.error("passwords in the dynamic configuration are left out: %s", error)
             encoder = None
-        return _decoded(overrides, encoder, logging.ERROR)
+        return await asyncio.to_thread(_decoded, overrides, encoder, logging.ERROR)
 
     async def _encrypt_anew(self) -> None:
         """What is encrypted with password.encoder.old.secret gets the new one, before this broker starts."""
         encoder, old_encoder = password_encoders(self.static)
         if encoder is None or old_encoder is None:
             return
-        stored = await self._zookeeper.read_config(BROKERS, str(self._broker_id))
-        readable = _decoded(stored, old_encoder, logging.DEBUG)
-        passwords = {name: readable[name] for name in stored if _is_password(name) and name in readable}
+
+        async def readable(stored: Mapping[str, str]) -> dict[str, str]:
+            found = await asyncio.to_thread(_decoded, stored, old_encoder, logging.DEBUG)
+            return {name: found[name] for name in filter(_is_password, stored) if name in found}
+
+        async def change(stored: dict[str, str]) -> dict[str, str]:
+            return {**stored, **await self.encoded(await readable(stored))}
+
+        entity = str(self._broker_id)
+        passwords = await readable(await self._zookeeper.read_config(BROKERS, entity))
         if passwords:
-            path = config_path(BROKERS, str(self._broker_id))
-            after = {**stored, **self.encoded(passwords)}
-            await self._zookeeper.set(path, encode_config(after))  # it may start before there is a controller
+            # It may start before there is a controller.
+            await self._zookeeper.change_config(BROKERS, entity, change, needs_controller=False)
             log.info("dynamic configuration: %d password(s) encrypted with the new secret", len(passwords))
 
     # -- what holds ---------------------------------------------------------------------------------------------------

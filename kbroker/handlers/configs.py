@@ -12,6 +12,7 @@ from kbroker.config import description as config_description
 from kbroker.config.broker_config import BROKER_KEYS
 from kbroker.config.description import LOG_LEVELS, ROOT_LOGGER, ConfigEntry
 from kbroker.config.dynamic_config import BROKERS, DEFAULT_ENTITY, TOPICS
+from kbroker.controller.broker_store import ConfigChange
 from kbroker.controller.znode_operations import ControllerMoved, ZooKeeperError
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import Asked, Steps
@@ -315,11 +316,13 @@ async def _alter_topic(
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
     if name not in services.metadata.topics:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
-    present = await services.zookeeper.read_config(TOPICS, name)
-    after = changed(present, changes, TOPIC_KEYS, keep)
-    services.configs.check_topic_overrides(after)
-    if not validate_only:
-        await _write(services, TOPICS, name, after)
+
+    async def change(present: dict[str, str]) -> dict[str, str]:
+        after = changed(present, changes, TOPIC_KEYS, keep)
+        services.configs.check_topic_overrides(after)
+        return after
+
+    await _change(services, TOPICS, name, change, validate_only)
 
 
 async def _alter_broker(
@@ -327,23 +330,26 @@ async def _alter_broker(
 ) -> None:
     if name:
         _require_this_broker(services, name)
-    entity = name or DEFAULT_ENTITY
-    present = await services.zookeeper.read_config(BROKERS, entity)
-    after = changed(services.configs.decoded(present) if name else present, changes, BROKER_KEYS, keep)
-    try:
-        services.configs.check_broker_overrides(after, per_broker=bool(name))
-        stored = services.configs.encoded(after) if name else after
-    except KafkaError as error:
-        # Kafka has another code for brokers than for topics.
-        raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
-    if not validate_only:
-        await _write(services, BROKERS, entity, stored)
+    configs = services.configs
+
+    async def change(present: dict[str, str]) -> dict[str, str]:
+        after = changed(await configs.decoded(present) if name else present, changes, BROKER_KEYS, keep)
+        try:
+            configs.check_broker_overrides(after, per_broker=bool(name))
+            return await configs.encoded(after, present) if name else after
+        except KafkaError as error:
+            # Kafka has another code for brokers than for topics.
+            raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
+
+    await _change(services, BROKERS, name or DEFAULT_ENTITY, change, validate_only)
 
 
-async def _write(services: Services, kind: str, entity: str, config: dict[str, str]) -> None:
+async def _change(services: Services, kind: str, entity: str, change: ConfigChange, validate_only: bool) -> None:
     """Write, tell every broker, and apply here at once: whoever asks this broker next sees the change."""
-    await services.zookeeper.write_config(kind, entity, config)
-    await services.zookeeper.notify_config_change(kind, entity)
+    if validate_only:
+        await change(await services.zookeeper.read_config(kind, entity))
+        return
+    await services.zookeeper.change_config(kind, entity, change)
     await services.configs.refresh(kind, entity)
 
 

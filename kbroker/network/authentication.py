@@ -30,6 +30,7 @@ from kbroker.protocol.messages.security import (
     SaslHandshakeResponse,
 )
 from kbroker.security.exchange import AuthenticationFailure, ServerExchange
+from kbroker.security.limited_lines import LimitedLines
 
 if TYPE_CHECKING:
     from kbroker.network.connection import Connection
@@ -49,8 +50,6 @@ INITIAL, VERSIONS, TOKENS, RAW_TOKENS, COMPLETE, OTHER_MECHANISM, FAILED = (
 )
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 LEAST_BETWEEN_LOGINS_S = 1.0
-LINES_PER_SECOND = 10
-"""Of refused log-ins; what is more is counted."""
 WRONG_STATE = "a login is under way, or over: this request has no place in it"
 
 _read_key = Struct(">h").unpack_from
@@ -66,23 +65,6 @@ class Mechanism:
     """connections.max.reauth.ms; 0: a login holds for as long as the credential."""
 
 
-class FailureLines:
-    """At which level a refused login is said: a few in each second for everybody to read, the others counted."""
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._lines = 0
-
-    def level(self, now: float) -> int:
-        """Return the level for the next line."""
-        if int(now) != self._second:
-            if self._lines > LINES_PER_SECOND:
-                log.warning("%d more logins were refused within a second", self._lines - LINES_PER_SECOND)
-            self._second, self._lines = int(now), 0
-        self._lines += 1
-        return logging.WARNING if self._lines <= LINES_PER_SECOND else logging.DEBUG
-
-
 @dataclass(slots=True)
 class SaslListener:
     """What all connections of one listener share."""
@@ -92,7 +74,7 @@ class SaslListener:
     """connection.failed.authentication.delay.ms"""
     max_receive_bytes: int = 524_288
     """sasl.server.max.receive.size: the largest frame before the login"""
-    lines: FailureLines = field(default_factory=FailureLines)
+    lines: LimitedLines = field(default_factory=lambda: LimitedLines(log, "refused logins"))
 
     def limits(self, server: ServerLimits) -> ServerLimits:
         """Return what holds before the login."""
@@ -320,6 +302,6 @@ class Authentication:
     def _fail(self, connection: Connection, refused: Refused) -> Any:
         self.state = FAILED
         self._exchange = None
-        level = self._listener.lines.level(monotonic())
+        level = self._listener.lines.level(connection.host, logging.WARNING)
         connection.close_later(self._listener.failure_delay_s, refused.parts, f"login refused: {refused}", level)
         return PENDING

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.network.tls_channel import TlsBuffers, TlsChannel
 from kbroker.network.tls_listeners import TlsListener
+from kbroker.security.limited_lines import LimitedLines
 from kbroker.security.stores import StoreError
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class Handshakes:
         self._buffers = TlsBuffers()
         self._thread = ThreadPoolExecutor(1, "tls-handshakes")
         self._running: set[_Handshake] = set()
+        self.lines = LimitedLines(log, "failed TLS handshakes")
 
     @property
     def count(self) -> int:
@@ -49,7 +51,7 @@ class Handshakes:
         self, sock: socket.socket, listener: TlsListener, name: str, done: Done, failed: Callable[[], None]
     ) -> None:
         """Shake hands; `done` gets the channel and whose certificate was shown, `failed` is called after the line in
-        the log. `name` tells in it who it is.
+        the log. `name` tells in it who it is: address, colon, port and what else there is to say.
         """
         self._running.add(_Handshake(self, sock, listener, name, done, failed))
 
@@ -76,6 +78,7 @@ class _Handshake:
         self._socket = sock
         self._listener = listener
         self._name = name
+        self._address = name.rpartition(":")[0]
         self._done = done
         self._failed = failed
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -167,6 +170,7 @@ class _Handshake:
 
     def _fail(self, reason: str, level: int = logging.INFO) -> None:
         if reason:
+            level = level if level == logging.DEBUG else self._all.lines.level(self._address, level)
             log.log(level, "closing the connection from %s: TLS handshake failed: %s", self._name, reason)
         self.end()
         self._failed()

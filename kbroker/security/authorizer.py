@@ -36,9 +36,12 @@ from kbroker.security.acls import (
     camel,
     java_address,
 )
+from kbroker.security.limited_lines import LimitedLines
 
 audit = logging.getLogger("kafka.authorizer.logger")
 TRACE = 5
+AUDITED_EACH, AUDITED_OF_ALL = 3, 500
+"""Lines about the same refusal, and about all, in ten seconds."""
 
 LONGEST_REMEMBERED = 255
 """Of names: a longer one is no topic's, and is decided each time it is asked for."""
@@ -89,6 +92,8 @@ class Authorizer:
         """Resource type -> length of a prefix -> how many prefixes have it."""
         self._authorities: dict[tuple[str, str], Authority] = {}
         self._remembering: WeakSet[Authority] = WeakSet()
+        self.refusals = LimitedLines(audit, "refusals", each=AUDITED_EACH, most=AUDITED_OF_ALL)
+        """Whoever asks again and again for the same is in the audit log some times, and then counted."""
 
     # -- the rules ----------------------------------------------------------------------------------------------------
 
@@ -325,6 +330,10 @@ class Authority(Everything):
         api: str,
         times: int,
     ) -> None:
+        pattern = Pattern(resource, AclPattern.LITERAL, name)
+        if level == logging.INFO:
+            what = f"{self.principal} from host = {self.host}: {camel(operation)} on {pattern}"
+            level = self._authorizer.refusals.level(what, level)
         audit.log(
             level,
             "Principal = %s is %s Operation = %s from host = %s on resource = %s for request = %s with "
@@ -333,7 +342,7 @@ class Authority(Everything):
             "Allowed" if is_allowed else "Denied",
             camel(operation),
             self.host,
-            Pattern(resource, AclPattern.LITERAL, name),
+            pattern,
             api,
             times,
         )

@@ -31,8 +31,8 @@ CIPHERS = (CBC, GCM)
 KEY_LENGTHS = (128, 192, 256)
 _SALT_BYTES, _BLOCK_BYTES = 256, 16
 _GCM_VECTOR_BYTES, _GCM_TAG_BITS = 12, 128
-_MOST_ITERATIONS = 1_000_000
-"""Of a stored password: more are none of Kafka's, and would hold the broker up."""
+MOST_ITERATIONS = 1_000_000
+"""A stored password with more is not read, and none is written: each would take the broker seconds."""
 
 
 class PasswordError(ValueError):
@@ -41,7 +41,10 @@ class PasswordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PasswordEncoder:
-    """Encrypts by its settings, decrypts what was encrypted with the same secret."""
+    """Encrypts by its settings, decrypts what was encrypted with the same secret.
+
+    Both take milliseconds, with many iterations half a second: not for an event loop.
+    """
 
     secret: str = field(repr=False)
     key_factory: str = DEFAULT_KEY_FACTORY
@@ -56,6 +59,8 @@ class PasswordEncoder:
             raise PasswordError(f"{self.cipher} is not one of {', '.join(CIPHERS)}")
         if self.key_length not in KEY_LENGTHS:
             raise PasswordError(f"a key of {self.key_length} bits is not one of {', '.join(map(str, KEY_LENGTHS))}")
+        if not 0 < self.iterations <= MOST_ITERATIONS:
+            raise PasswordError(f"{self.iterations} iterations: at most {MOST_ITERATIONS} are possible")
 
     def encode(self, password: str) -> str:
         """Encrypt a password, each time otherwise."""
@@ -82,7 +87,7 @@ class PasswordEncoder:
         try:
             cipher, iterations = values["cipherAlgorithm"], int(values["iterations"])
             key_length, salt = int(values["keyLength"]), _bytes(values["salt"])
-            if cipher not in CIPHERS or key_length not in KEY_LENGTHS or not 0 < iterations <= _MOST_ITERATIONS:
+            if cipher not in CIPHERS or key_length not in KEY_LENGTHS or not 0 < iterations <= MOST_ITERATIONS:
                 raise PasswordError("it is encrypted in a way that is not known here")
             key = _key(self.secret, values["keyFactoryAlgorithm"], key_length, salt, iterations)
             password = _decrypted(cipher, key, values).decode()

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from kbroker.controller.acl_store import acl_path, decode_acls, encode_acls
+from kbroker.controller.znode_operations import Stat
 from kbroker.controller.znodes import MalformedZnode
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from tests.controller.conftest import Connect, until
@@ -76,6 +77,28 @@ async def test_changes_at_the_same_time_lose_nothing(connect: Connect) -> None:
     ]
     await asyncio.gather(*changes)
     assert (await sessions[0].read_acls(PREFIXED))[0] == set(entries)
+
+
+async def test_a_change_that_was_written_without_an_answer_is_told_all_the_same(connect: Connect) -> None:
+    session, other = await connect(), await connect()
+    await session.ensure_acl_paths()
+    calls = []
+
+    def addition(present: frozenset[Entry]) -> frozenset[Entry]:
+        calls.append(present)
+        return present | {READ}
+
+    await session.change_acls(LITERAL, lambda present: present | {WRITE})
+    set_data = session.set
+
+    async def without_an_answer(path: str, data: bytes | None, version: int = -1) -> Stat:
+        await set_data(path, data, version)
+        return await set_data(path, data, version)  # the session sends again what got no answer
+
+    session.set = without_an_answer  # type: ignore[method-assign]
+    await session.change_acls(LITERAL, addition)
+    assert calls == [{WRITE}, {READ, WRITE}]
+    assert len(await other.children("/kafka-acl-changes")) == 2
 
 
 async def test_types_of_the_future_are_left_out(connect: Connect) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from kbroker.controller import znodes
-from kbroker.controller.broker_store import NewTopic
+from kbroker.controller.broker_store import ConfigChange, NewTopic
 from kbroker.controller.znode_operations import BadVersion, BrokerIdTaken, ControllerMoved, NodeExists, NoNode, TooLarge
 from kbroker.controller.znodes import BrokerRegistration, Endpoint, ReplicaAssignment, TopicAssignment
 from tests.controller.conftest import Connect, until
@@ -150,19 +150,88 @@ async def test_marking_a_topic_for_deletion_needs_the_topic(connect: Connect) ->
     assert (await session.get("/admin/delete_topics/a"))[0] is None
 
 
+def setting(**changes: str) -> ConfigChange:
+    async def change(present: dict[str, str]) -> dict[str, str]:
+        return {**present, **changes}
+
+    return change
+
+
+async def nothing(present: dict[str, str]) -> dict[str, str]:
+    return {}
+
+
 async def test_configurations_are_written_under_the_controllers_eyes(connect: Connect) -> None:
     session = await connect()
     with pytest.raises(ControllerMoved):
-        await session.write_config("brokers", "1", {"a": "b"})
+        await session.change_config("brokers", "1", setting(a="b"))
+    assert await session.change_config("brokers", "2", setting(a="b"), needs_controller=False) == {"a": "b"}
     await session.elect_controller(1, 5)
-    await session.write_config("brokers", "1", {"a": "b"})
-    await session.write_config("brokers", "1", {"a": "c"})
-    await session.write_config("users", "bob/clients/c%201", {"producer_byte_rate": "1"})
-    assert await session.read_all_configs("brokers") == {"1": {"a": "c"}}
+    await session.change_config("brokers", "1", setting(a="b"))
+    assert await session.change_config("brokers", "1", setting(a="c")) == {"a": "c"}
+    await session.change_config("users", "bob/clients/c%201", setting(producer_byte_rate="1"))
+    assert await session.read_all_configs("brokers") == {"1": {"a": "c"}, "2": {"a": "b"}}
     assert await session.read_config("users", "bob/clients/c%201") == {"producer_byte_rate": "1"}
-    await session.delete_config("brokers", "1")
-    await session.delete_config("brokers", "1")
+    assert len(await session.children("/config/changes")) == 4
+    for broker in ("1", "1", "2"):
+        await session.delete_config("brokers", broker)
     assert await session.config_entities("brokers") == []
+
+
+async def test_changes_of_one_entity_by_many_brokers_at_once_are_all_kept(connect: Connect) -> None:
+    sessions = [await connect() for _ in range(4)]
+    await sessions[0].elect_controller(1, 5)
+    keys = [f"{number}.{each}" for number in range(4) for each in range(5)]
+    await asyncio.gather(
+        *(sessions[index % 4].change_config("users", "ann", setting(**{key: "1"})) for index, key in enumerate(keys))
+    )
+    assert await sessions[0].read_config("users", "ann") == dict.fromkeys(keys, "1")
+    assert len(await sessions[0].children("/config/changes")) == len(keys)
+
+
+async def test_what_others_wrote_between_reading_and_writing_is_read_again(connect: Connect) -> None:
+    session, other = await connect(), await connect()
+    await session.elect_controller(1, 5)
+    seen = []
+
+    async def change(present: dict[str, str]) -> dict[str, str]:
+        seen.append(dict(present))
+        if len(seen) == 1:
+            await other.change_config("users", "ann", setting(theirs="1"))
+        elif len(seen) == 2:
+            await other.change_config("users", "ann", nothing)
+        return {**present, "ours": "1"}
+
+    assert await session.change_config("users", "ann", change) == {"ours": "1"}
+    assert seen == [{}, {"theirs": "1"}, {}]
+
+
+async def test_a_change_whose_answer_was_lost_is_not_made_twice(connect: Connect) -> None:
+    session = await connect()
+    await session.elect_controller(1, 5)
+    await session.change_config("users", "ann", setting(a="1"))
+    calls = []
+
+    async def deletion(present: dict[str, str]) -> dict[str, str]:
+        calls.append(dict(present))
+        if len(calls) == 1:
+            await session.change_config("users", "ann", nothing)  # as if it had been this very write
+        del present["a"]
+        return present
+
+    assert await session.change_config("users", "ann", deletion) == {}
+    assert calls == [{"a": "1"}]
+    assert await session.config_entities("users") == []  # a user without overrides has no node
+
+
+async def test_a_user_without_overrides_stays_as_long_as_clients_have_some(connect: Connect) -> None:
+    session = await connect()
+    await session.elect_controller(1, 5)
+    await session.change_config("users", "ann/clients/app", setting(producer_byte_rate="1"))
+    await session.change_config("users", "ann", setting(a="1"))
+    await session.change_config("users", "ann", nothing)
+    assert await session.read_config("users", "ann/clients/app") == {"producer_byte_rate": "1"}
+    assert await session.config_entities("users") == ["ann"]
 
 
 async def test_every_configuration_change_is_told_once_and_in_order(connect: Connect) -> None:

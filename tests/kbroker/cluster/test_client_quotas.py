@@ -68,3 +68,39 @@ async def test_addresses_are_told_as_connections_have_them() -> None:
     assert list(found.values()) == [["::1"], ["10.0.0.1"], ["10.0.0.1"], [ANY]]
     assert "127.0.0.1" in await addresses_of("localhost")
     assert await addresses_of("no host.invalid") == []
+
+
+async def test_of_two_names_of_one_address_each_has_its_limit_as_long_as_it_is_there(
+    zookeeper: ZooKeeperAddress, session: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = read_broker_config({"broker.id": "1", "zookeeper.connect": zookeeper.connect_string})
+    await session.elect_controller(1, 5)
+    keeper = QuotaKeeper(config, session)
+    key = "connection_creation_rate"
+    await keeper.change(ip_place("127.0.0.1"), {key: "7"})
+    await keeper.change(ip_place("localhost"), {key: "5"})
+    assert keeper.ip_rates["127.0.0.1"] == 5.0
+    await keeper.change(ip_place("localhost"), {key: None})
+    assert keeper.ip_rates == {"127.0.0.1": 7.0}
+    await keeper.change(ip_place("no-host.invalid"), {key: "5"})
+    assert "no-host.invalid holds for nobody" in caplog.text
+
+
+async def test_the_limits_that_two_brokers_set_at_once_are_both_kept(
+    zookeeper: ZooKeeperAddress, session: ZooKeeper
+) -> None:
+    config = read_broker_config({"broker.id": "1", "zookeeper.connect": zookeeper.connect_string})
+    await session.elect_controller(1, 5)
+    other = ZooKeeper(zookeeper.connect_string)
+    await other.connect()
+    try:
+        place = place_of(Entity("ann", None))
+        keepers = [QuotaKeeper(config, session), QuotaKeeper(config, other)]
+        keys = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+        await asyncio.gather(*(keepers[at % 2].change(place, {key: "10"}) for at, key in enumerate(keys)))
+        assert await session.read_config(*place) == dict.fromkeys(keys, "10")
+        for keeper in keepers:
+            await keeper.refresh(place)
+            assert len(keeper.quotas.entities()[Entity("ann", None)]) == len(keys)
+    finally:
+        await other.close()

@@ -1,5 +1,6 @@
 """SCRAM credentials in ZooKeeper, as a broker keeps up with them."""
 
+import asyncio
 import logging
 
 import pytest
@@ -40,6 +41,24 @@ async def test_what_is_written_is_read_and_forgotten_when_it_is_gone(zookeeper: 
         assert len(await store.children("/config/changes")) == 2
     finally:
         await store.close()
+
+
+async def test_two_brokers_change_one_user_at_once_and_neither_change_is_lost(zookeeper: ZooKeeperAddress) -> None:
+    stores = [ZooKeeper(zookeeper.connect_string, 10_000, 10_000, None) for _ in range(2)]
+    try:
+        for store in stores:
+            await store.connect()
+        await stores[0].ensure_top_level_paths()
+        assert await stores[0].elect_controller(1, 0) is not None
+        one, other = (ScramUsers(store) for store in stores)
+        for _ in range(5):
+            await asyncio.gather(one.change("ann", {SCRAM_SHA_256: TEXT}), other.change("ann", {SCRAM_SHA_512: TEXT}))
+            assert (await one.read(["ann"]))["ann"].keys() == {SCRAM_SHA_256, SCRAM_SHA_512}
+            await asyncio.gather(one.change("ann", {SCRAM_SHA_256: None}), other.change("ann", {SCRAM_SHA_512: None}))
+            assert await one.read(None) == {}
+    finally:
+        for store in stores:
+            await store.close()
 
 
 def test_a_credential_that_cannot_be_read_is_left_out_with_a_line(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,6 +1,7 @@
 """Overrides over server.properties over defaults, with ZooKeeper's nodes played."""
 
-import json
+import threading
+from hashlib import pbkdf2_hmac
 from typing import Any
 
 import pytest
@@ -27,9 +28,9 @@ class Store:
     async def read_config(self, kind: str, entity: str) -> dict[str, str]:
         return dict(self.nodes.get((kind, entity), {}))
 
-    async def set(self, path: str, data: bytes) -> None:
-        kind, entity = path.removeprefix("/config/").split("/")
-        self.nodes[kind, entity] = json.loads(data)["config"]
+    async def change_config(self, kind: str, entity: str, change: Any, *, needs_controller: bool = True) -> None:
+        assert not needs_controller
+        self.nodes[kind, entity] = await change(await self.read_config(kind, entity))
 
     async def read_configs(self, kind: str, entities: list[str]) -> dict[str, dict[str, str]]:
         return {entity: await self.read_config(kind, entity) for entity in entities}
@@ -141,7 +142,7 @@ PASSWORD = "listener.name.ssl.ssl.keystore.password"
 async def test_passwords_are_stored_encrypted_and_hold_as_they_were_set(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     configs = dynamic(store, password__encoder__secret="new")
-    stored = configs.encoded({PASSWORD: "hunter2", "num.io.threads": "9"})
+    stored = await configs.encoded({PASSWORD: "hunter2", "num.io.threads": "9"})
     assert stored["num.io.threads"] == "9"
     assert "hunter2" not in stored[PASSWORD]
     store.nodes["brokers", "1"] = {**stored, "listener.name.ssl.ssl.key.password": "not encrypted"}
@@ -154,23 +155,52 @@ async def test_passwords_are_stored_encrypted_and_hold_as_they_were_set(caplog: 
     assert (described[PASSWORD].value, described[PASSWORD].is_sensitive) == (None, True)
 
 
+async def test_a_password_that_stays_is_not_encrypted_anew() -> None:
+    configs = dynamic(Store(), password__encoder__secret="new")
+    stored = await configs.encoded({PASSWORD: "hunter2"})
+    other = "listener.name.ssl.ssl.key.password"
+    after = await configs.encoded({PASSWORD: "hunter2", other: "hunter3"}, stored)
+    assert after[PASSWORD] == stored[PASSWORD]
+    assert await configs.decoded(after) == {PASSWORD: "hunter2", other: "hunter3"}
+    assert (await configs.encoded({PASSWORD: "hunter4"}, stored))[PASSWORD] != stored[PASSWORD]
+
+
+async def test_passwords_are_encrypted_and_decrypted_outside_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = []
+
+    def noted(*arguments: Any) -> bytes:
+        where.append(threading.current_thread())
+        return pbkdf2_hmac(*arguments)
+
+    monkeypatch.setattr("hashlib.pbkdf2_hmac", noted)
+    store = Store()
+    old = await dynamic(store, password__encoder__secret="old").encoded({PASSWORD: "hunter2"})
+    store.nodes["brokers", "1"] = old
+    configs = dynamic(store, password__encoder__secret="new", password__encoder__old__secret="old")
+    await configs.load()
+    await configs.refresh("brokers", "1")
+    assert configs.broker.properties[PASSWORD] == "hunter2"
+    assert len(where) >= 5
+    assert threading.main_thread() not in where
+
+
 async def test_without_a_secret_no_password_is_stored_or_read() -> None:
     store = Store()
-    store.nodes["brokers", "1"] = dynamic(store, password__encoder__secret="new").encoded({PASSWORD: "hunter2"})
+    store.nodes["brokers", "1"] = await dynamic(store, password__encoder__secret="new").encoded({PASSWORD: "hunter2"})
     configs = dynamic(store)
     await configs.load()
     assert PASSWORD not in configs.broker.properties
-    assert configs.encoded({"num.io.threads": "9"}) == {"num.io.threads": "9"}
+    assert await configs.encoded({"num.io.threads": "9"}) == {"num.io.threads": "9"}
     with pytest.raises(KafkaError, match=r"password\.encoder\.secret"):
-        configs.encoded({PASSWORD: "hunter2"})
+        await configs.encoded({PASSWORD: "hunter2"})
 
 
 async def test_a_new_secret_takes_over_what_the_old_one_encrypted() -> None:
     store = Store()
     other = "listener.name.ssl.ssl.key.password"
     store.nodes["brokers", "1"] = {
-        **dynamic(store, password__encoder__secret="old").encoded({PASSWORD: "hunter2"}),
-        **dynamic(store, password__encoder__secret="new").encoded({other: "hunter3"}),
+        **await dynamic(store, password__encoder__secret="old").encoded({PASSWORD: "hunter2"}),
+        **await dynamic(store, password__encoder__secret="new").encoded({other: "hunter3"}),
         "num.io.threads": "9",
     }
     configs = dynamic(store, password__encoder__secret="new", password__encoder__old__secret="old")

@@ -18,7 +18,7 @@ from kbroker.client.authentication import conversation_of
 from kbroker.client.errors import LoginFailed
 from kbroker.client.security import Security
 from kbroker.cluster.cluster_features import ClusterFeatures
-from kbroker.network.authentication import FailureLines, Mechanism, SaslListener
+from kbroker.network.authentication import Mechanism, SaslListener
 from kbroker.network.connection import CLOSED, WORKING
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import ServerLimits
@@ -518,11 +518,3 @@ async def test_many_wrong_passwords_leave_few_lines_and_hold_up_nobody(caplog: p
     lines = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
     assert any("login refused: PLAIN: wrong password or unknown user 'alice'" in line for line in lines)
     assert not any(base64.b64encode(WRONG).decode() in line or "wrong'" in line for line in lines)
-
-
-def test_a_second_has_ten_lines_and_then_a_number(caplog: pytest.LogCaptureFixture) -> None:
-    lines = FailureLines()
-    levels = [lines.level(5.5) for _ in range(25)]
-    assert (levels.count(30), levels.count(10)) == (10, 15)
-    assert lines.level(6.1) == 30
-    assert caplog.messages == ["15 more logins were refused within a second"]

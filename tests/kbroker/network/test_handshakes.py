@@ -16,6 +16,7 @@ from kbroker.network import handshakes
 from kbroker.network.connection import Connection
 from kbroker.network.limits import ServerLimits
 from kbroker.network.server import Server
+from kbroker.security.limited_lines import LINES_EACH
 from tests.fixtures.certificates import HOUR, Authority, Identity
 from tests.kbroker.network.serving import until
 from tests.kbroker.network.tls_serving import tls_client, tls_listener, tls_serving
@@ -96,6 +97,26 @@ async def test_a_name_that_no_rule_fits_is_not_let_in(
             async with tls_client(server, authority, client_identity) as client:
                 await client.ask(b"who?")
         await until(lambda: bool(lines(caplog, "no rule of ssl.principal.mapping.rules fits CN=client")()), ENOUGH_S)
+
+
+async def test_failures_of_one_address_are_some_lines_and_then_a_count(
+    authority: Authority, broker_identity: Identity, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
+        with caplog.at_level(logging.INFO):
+            for _ in range(LINES_EACH + 20):
+                sock = await dial(server, b"\0\0\0\x10 a frame in clear")
+                async with asyncio.timeout(ENOUGH_S):
+                    with contextlib.suppress(ConnectionError):
+                        await asyncio.get_running_loop().sock_recv(sock, 1)
+                sock.close()
+            server._handshakes.lines.tell()  # type: ignore[union-attr]
+        counts = [int(line.split()[0]) for line in lines(caplog, "more failed TLS handshakes of 127.0.0.1")()]
+        single = lines(caplog, "it does not speak TLS")()
+        assert sum(counts) + len(single) == LINES_EACH + 20
+        assert counts
+        async with tls_client(server, authority) as client:
+            assert client is not None
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern, RuleFilter
-from kbroker.security.authorizer import EVERYTHING, LONGEST_REMEMBERED, Authorizer, audit, right
+from kbroker.security.authorizer import AUDITED_EACH, EVERYTHING, LONGEST_REMEMBERED, Authorizer, audit, right
 
 READ, WRITE, ALL, DESCRIBE = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL, AclOperation.DESCRIBE
 ALLOW, DENY = AclPermission.ALLOW, AclPermission.DENY
@@ -208,3 +208,18 @@ def test_the_index_decides_as_the_rules_read_one_by_one(seed: int) -> None:
         operation = rng.choice((READ, WRITE, DESCRIBE))
         decided = authorizer.authority(who, host).may(operation, TOPIC, name)
         assert decided is slow_decision(rules, who, host, operation, name)
+
+
+def test_the_same_refusal_again_and_again_is_counted_and_another_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    authorizer = Authorizer()
+    eve = authorizer.authority("User:eve", "10.0.0.1")
+    with caplog.at_level(logging.INFO, "kafka.authorizer.logger"):
+        for _ in range(100):
+            assert not eve.may(AclOperation.READ, AclResource.TOPIC, "orders", "Fetch")
+        assert not eve.may(AclOperation.READ, AclResource.TOPIC, "other", "Fetch")
+        authorizer.refusals.tell()
+    lines = [line for line in caplog.messages if "is Denied" in line]
+    assert len(lines) == AUDITED_EACH + 1
+    assert "Topic:LITERAL:other" in lines[-1]
+    assert caplog.messages[-1].startswith(f"{100 - AUDITED_EACH} more refusals of User:eve from host = 10.0.0.1")
+    assert "Read on Topic:LITERAL:orders" in caplog.messages[-1]

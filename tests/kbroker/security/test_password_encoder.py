@@ -90,3 +90,9 @@ def test_settings_that_are_not_known_are_refused_and_secrets_not_shown() -> None
         with pytest.raises(PasswordError, match="not one of"):
             PasswordEncoder(SECRET, **wrong)  # type: ignore[arg-type]
     assert SECRET not in repr(PasswordEncoder(SECRET))
+
+
+def test_no_password_is_written_that_would_not_be_read_again() -> None:
+    with pytest.raises(PasswordError, match="at most 1000000"):
+        PasswordEncoder(SECRET, iterations=1_000_001)
+    assert PasswordEncoder(SECRET, iterations=1_000_000).iterations == 1_000_000
