@@ -9,6 +9,7 @@ Passwords go nowhere else but into the brokers' properties, which nobody but the
 
 from __future__ import annotations
 
+import hmac
 import json
 import secrets
 from datetime import UTC, datetime
@@ -94,18 +95,20 @@ class Secured:
 
     def broker_properties(self, port: int) -> dict[str, str]:
         """What a broker on loopback is set to; holds a password and the name of a file with a key."""
+        own_password = self._passwords[BETWEEN_BROKERS]
         own = f"listener.name.sasl_ssl.{MECHANISM.lower()}.sasl.jaas.config"
         return {
             "listeners": f"SASL_SSL://127.0.0.1:{port}",
             "security.inter.broker.protocol": "SASL_SSL",
             "sasl.enabled.mechanisms": MECHANISM,
             "sasl.mechanism.inter.broker.protocol": MECHANISM,
-            own: jaas_config(BETWEEN_BROKERS, self._passwords[BETWEEN_BROKERS]),
+            own: jaas_config(BETWEEN_BROKERS, own_password),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(self.folder / BROKER),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.folder / AUTHORITY),
             "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "delegation.token.secret.key": hmac.digest(own_password.encode(), b"delegation tokens", "sha256").hex(),
             "super.users": ";".join(f"User:{user}" for user in SUPER_USERS),
         }
 

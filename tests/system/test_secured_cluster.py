@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import logging
+import re
+import secrets
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -27,6 +29,7 @@ pytestmark = pytest.mark.slow
 
 KCAT = shutil.which("kcat") or shutil.which("kafkacat")
 START_S = 90.0
+PREFIXED = ("--resource-pattern-type", "prefixed")
 PASSWORD = "sasl_password"
 
 
@@ -114,6 +117,109 @@ def test_javas_tools_get_in(secured: SecuredCluster, topic: str, java_tool: Java
     )
     secured.seen.append(listed)
     assert topic in listed.split()
+
+
+TOOLS = Path(__file__).with_name("Tools.java")
+TOPICS, ACLS, CONFIGS, TOKENS = (
+    "org.apache.kafka.tools.TopicCommand",
+    "kafka.admin.AclCommand",
+    "kafka.admin.ConfigCommand",
+    "org.apache.kafka.tools.DelegationTokenCommand",
+)
+
+
+class JavaTools:
+    """Kafka's tools as users start them, but many in one JVM."""
+
+    def __init__(self, secured: SecuredCluster, java_tool: JavaTool) -> None:
+        self._secured = secured
+        self._run = java_tool
+
+    def __call__(self, user: str, *commands: tuple[str, ...]) -> list[str]:
+        """Return what each command has written; all have to succeed."""
+        server = ("--bootstrap-server", self._secured.cluster.bootstrap)
+        login = str(self._secured.file(user, "java.properties"))
+        lines = ["\t".join((*words[:1], *server, "--command-config", login, *words[1:])) for words in commands]
+        written = self._run(str(TOOLS), given="".join(f"{line}\n" for line in lines))
+        self._secured.seen.append(written)
+        parts = re.split(r"^=== (\d+)\n", written, flags=re.MULTILINE)
+        assert [int(status) for status in parts[1::2]] == [0] * len(commands), written
+        return parts[:-1:2]
+
+
+@pytest.mark.timeout(600)
+def test_kafkas_tools_administer_topics_rules_users_limits_and_tokens(
+    secured: SecuredCluster, java_tool: JavaTool, topic_name: str
+) -> None:
+    run_tools = JavaTools(secured, java_tool)
+    eve = ("--entity-type", "users", "--entity-name", "eve")
+    limits = ("--entity-type", "users", "--entity-name", "eve", "--entity-type", "clients", "--entity-default")
+    topic = ("--entity-type", "topics", "--entity-name", topic_name)
+    password = secrets.token_urlsafe(12)
+    written = run_tools(
+        "admin",
+        (TOPICS, "--create", "--topic", topic_name, "--partitions", "3", "--replication-factor", "3"),
+        (TOPICS, "--describe", "--topic", topic_name),
+        (CONFIGS, *topic, "--alter", "--add-config", "retention.ms=86400000"),
+        (CONFIGS, *topic, "--describe"),
+        (CONFIGS, *eve, "--alter", "--add-config", f"SCRAM-SHA-512=[iterations=5000,password={password}]"),
+        (CONFIGS, *limits, "--alter", "--add-config", "producer_byte_rate=12345"),
+        (CONFIGS, *eve, "--alter", "--add-config", "consumer_byte_rate=54321"),
+        (CONFIGS, *eve, "--describe"),
+        (CONFIGS, *limits, "--describe"),
+        (ACLS, "--add", "--allow-principal", "User:eve", "--operation", "Read", "--topic", topic_name),
+        (
+            ACLS,
+            "--add",
+            "--deny-principal",
+            "User:eve",
+            "--deny-host",
+            "10.0.0.7",
+            "--operation",
+            "All",
+            "--group",
+            "*",
+        ),
+        (ACLS, "--add", "--allow-principal", "User:eve", "--producer", "--topic", f"{topic_name}-", *PREFIXED),
+        (ACLS, "--list", "--topic", f"{topic_name}-orders", "--resource-pattern-type", "match"),
+        (ACLS, "--list", "--principal", "User:eve"),
+        (TOKENS, "--create", "--max-life-time-period", "86400000", "--renewer-principal", "User:app"),
+    )
+    assert f"Topic: {topic_name}\tPartition: 2" in written[1]
+    assert "retention.ms=86400000" in written[3]
+    assert "SCRAM-SHA-512=iterations=5000" in written[7]
+    assert "consumer_byte_rate=54321" in written[7]
+    assert "producer_byte_rate=12345" in written[8]
+    assert f"name={topic_name}-, patternType=PREFIXED" in written[12]
+    assert "principal=User:eve, host=10.0.0.7, operation=ALL, permissionType=DENY" in written[13]
+    token_id, secret = re.findall(r"^([\w-]{22})\s+(\S+)", written[14], re.MULTILINE)[0]
+    by_password = {"sasl_username": "eve", PASSWORD: password}
+    by_token = {"sasl_username": token_id, PASSWORD: secret, "sasl_tokenauth": True}
+    settings = json.loads(secured.file(APP, "python.json").read_text())
+    for login, sees in ((by_password, {topic_name}), (by_token, {topic_name})):
+        with kbroker.Admin(**settings | login) as admin:
+            assert sees <= set(admin.list_topics())
+    written = run_tools(
+        "admin",
+        (TOKENS, "--renew", "--renew-time-period", "-1", "--hmac", secret),
+        (TOKENS, "--describe", "--owner-principal", "User:admin"),
+        (TOKENS, "--expire", "--expiry-time-period", "-1", "--hmac", secret),
+        (TOKENS, "--describe", "--owner-principal", "User:admin"),
+        (ACLS, "--remove", "--force", "--topic", topic_name),
+        (ACLS, "--remove", "--force", "--topic", f"{topic_name}-", *PREFIXED),
+        (ACLS, "--remove", "--force", "--group", "*"),
+        (ACLS, "--list", "--principal", "User:eve"),
+        (CONFIGS, *eve, "--alter", "--delete-config", "SCRAM-SHA-512"),
+        (CONFIGS, *eve, "--alter", "--delete-config", "consumer_byte_rate"),
+        (CONFIGS, *limits, "--alter", "--delete-config", "producer_byte_rate"),
+        (CONFIGS, *eve, "--describe"),
+        (TOPICS, "--delete", "--topic", topic_name),
+    )
+    assert token_id in written[1]
+    assert token_id not in written[3]
+    assert "principal=User:eve" not in written[7]
+    assert "SCRAM" not in written[11]
+    assert "byte_rate" not in written[11]
 
 
 def test_who_may_only_read_is_refused_in_one_line_and_nobody_gets_in_without_a_login(
