@@ -36,7 +36,7 @@ from kbroker.protocol.messages.security import (
 from kbroker.security.exchange import PLAIN, SCRAM_SHA_256, Identity
 from kbroker.security.oauthbearer import OAuthBearerServer, ValidToken
 from kbroker.security.plain import PlainServer
-from kbroker.security.scram import KnownUser, ScramServer, credential_of, salted_password
+from kbroker.security.scram import KnownUser, ScramClient, ScramServer, credential_of, salted_password
 from kbroker.security.security_protocol import SecurityProtocol
 from tests.kbroker.network.serving import Client, frame, until
 
@@ -501,6 +501,66 @@ async def test_random_bytes_before_a_login_never_get_in_and_never_disturb_others
             assert "User:alice" not in principals(server)
         async with peer(server) as honest:
             await honest.log_in()
+
+
+@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256, "OAUTHBEARER"])
+async def test_spoiled_tokens_of_who_is_in_make_nobody_somebody_else(mechanism: str) -> None:
+    """In a second login on the same connection: it goes on as who it was, or it ends."""
+    rng = random.Random(13)
+    firsts = {
+        PLAIN: (b"\0bob\0secret", b"\0alice\0wrong"),
+        SCRAM_SHA_256: (b"n,,n=bob,r=clients", b"c=biws,r=clientsnonce,p=AAAA"),
+        "OAUTHBEARER": (b"n,,\x01auth=Bearer bob\x01\x01", b"\x01"),
+    }
+    async with sasl_server(max_reauth_ms=60_000) as server:
+        server.sasl["CLIENTS"].failure_delay_s = 0
+        for number in range(30):
+            async with peer(server) as client:
+                await log_in_by(client, mechanism)
+                (connection,) = server.connections
+                client.request(SaslHandshakeRequest(mechanism=mechanism), 1)
+                for token in firsts[mechanism][: 1 + number % 2]:
+                    changed = bytearray(token)
+                    for _ in range(rng.randrange(4)):
+                        changed[rng.randrange(len(changed))] = rng.randrange(256)
+                    client.request(SaslAuthenticateRequest(auth_bytes=bytes(changed)), 2)
+                client.writer.write_eof()
+                with contextlib.suppress(ConnectionError):
+                    await asyncio.wait_for(client.reader.read(), 20)
+                assert connection.principal == "User:alice"
+            await until(lambda: not server.connections, 20)
+        async with peer(server) as honest:
+            await honest.log_in()
+
+
+async def log_in_by(client: Peer, mechanism: str) -> None:
+    """Let Alice in."""
+    assert (await client.handshake(mechanism)).error_code is ErrorCode.NONE
+    scram = ScramClient(SCRAM_SHA_256, "alice", "secret", "clients")
+    first = {PLAIN: GOOD, SCRAM_SHA_256: scram.first(), "OAUTHBEARER": b"n,,\x01auth=Bearer alice\x01\x01"}[mechanism]
+    answer = await client.token(first)
+    if mechanism == SCRAM_SHA_256:
+        proof = scram.step(bytes(answer.auth_bytes))
+        assert proof is not None
+        answer = await client.token(proof)
+    assert answer.error_code is ErrorCode.NONE
+
+
+async def test_ten_megabytes_in_place_of_a_token_are_not_read() -> None:
+    async with sasl_server() as server:
+        server.sasl["CLIENTS"].failure_delay_s = 0
+        for is_begun in (False, True):
+            async with peer(server) as client:
+                if is_begun:
+                    await client.handshake()
+                client.writer.write(struct.pack(">i", 10_000_000))
+                with contextlib.suppress(ConnectionError):
+                    for _ in range(160):
+                        client.writer.write(bytes(1 << 16))
+                        await asyncio.wait_for(client.writer.drain(), 20)
+                assert await client.is_closed(20)
+            async with peer(server) as honest:
+                await honest.log_in()
 
 
 async def test_many_wrong_passwords_leave_few_lines_and_hold_up_nobody(caplog: pytest.LogCaptureFixture) -> None:

@@ -25,11 +25,13 @@ from kbroker.network.server import Listener, Server
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
-from kbroker.security.exchange import PLAIN, SCRAM_SHA_256, Identity
+from kbroker.security.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256, Identity
 from kbroker.security.limited_lines import LINES_EACH, PERIOD_S
+from kbroker.security.oauthbearer import OAuthBearerServer
 from kbroker.security.plain import PlainServer
 from kbroker.security.scram import KnownUser, ScramClient, ScramServer, credential_of, salted_password
 from kbroker.security.security_protocol import SecurityProtocol
+from kbroker.security.signed_tokens import SignedValidator
 from tests.fixtures.certificates import Authority
 from tests.fixtures.certificates import Identity as Certified
 from tests.kbroker.network.serving import until
@@ -39,6 +41,11 @@ from tests.kbroker.network.tls_serving import tls_listener
 PASSWORD = "kept-very-secret"
 ENOUGH_S = 30.0
 SALT = b"salt"
+FIRSTS = {
+    PLAIN: b"\0alice\0guessed",
+    SCRAM_SHA_256: b"n,,n=alice,r=clients",
+    OAUTHBEARER: b"n,,\x01auth=Bearer e30.e30.AAAA\x01\x01",
+}
 CREDENTIAL = credential_of(SCRAM_SHA_256, salted_password(SCRAM_SHA_256, PASSWORD, SALT, 4096), SALT, 4096)
 
 
@@ -59,7 +66,11 @@ async def secured(broker: Certified, authority: Authority) -> AsyncIterator[Serv
             SCRAM_SHA_256, lambda name, is_token: alice if name == "alice" else None, f"n{next(numbers)}"
         )
 
-    mechanisms = {PLAIN: Mechanism(lambda: PlainServer({"alice": PASSWORD}), 0), SCRAM_SHA_256: Mechanism(scram, 0)}
+    mechanisms = {
+        PLAIN: Mechanism(lambda: PlainServer({"alice": PASSWORD}), 0),
+        SCRAM_SHA_256: Mechanism(scram, 0),
+        OAUTHBEARER: Mechanism(lambda: OAuthBearerServer(lambda token: SignedValidator().validate(token, [], 0)), 0),
+    }
     server.sasl["CLIENTS"] = SaslListener(mechanisms, failure_delay_s=0)
     server.start()
     try:
@@ -165,18 +176,17 @@ def handshakes_of(server: Server) -> int:
     return 0 if server._handshakes is None else server._handshakes.count
 
 
-@pytest.mark.parametrize("mechanism", [PLAIN, SCRAM_SHA_256])
+@pytest.mark.parametrize("mechanism", FIRSTS)
 async def test_spoiled_frames_and_tokens_let_nobody_in(
     mechanism: str, authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
 ) -> None:
     """In every state: before the handshake of SASL, with a first token, and with a second one."""
     rng = random.Random(7)
-    first = b"\0alice\0guessed" if mechanism == PLAIN else b"n,,n=alice,r=clients"
     frames = [
         b"".join(bytes(part) for part in encode_request(request, version, 1, "x"))  # type: ignore[arg-type]
         for request, version in (
             (SaslHandshakeRequest(mechanism=mechanism), 1),
-            (SaslAuthenticateRequest(auth_bytes=first), 2),
+            (SaslAuthenticateRequest(auth_bytes=FIRSTS[mechanism]), 2),
             (SaslAuthenticateRequest(auth_bytes=b"c=biws,r=clientsn1,p=" + b"A" * 43 + b"="), 2),
         )
     ]

@@ -1,5 +1,6 @@
 """What all mechanisms share."""
 
+import collections
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from kbroker.security.exchange import SCRAM_SHA_256, AuthenticationFailure, Identity
 from kbroker.security.oauthbearer import OAuthBearerServer, TokenRefused
 from kbroker.security.plain import PlainServer
-from kbroker.security.scram import KnownUser, ScramServer, credential_of, salted_password
+from kbroker.security.scram import KnownUser, ScramClient, ScramServer, credential_of, salted_password
 from kbroker.security.signed_tokens import SignedValidator
 from kbroker.security.tokens import UnsecuredValidator, unsecured_token
 
@@ -69,3 +70,41 @@ def test_whatever_is_no_token_is_refused_as_one(text: str) -> None:
         UnsecuredValidator().validate(text, NOW_MS)
     with pytest.raises(TokenRefused):
         SignedValidator().validate(text, [], NOW_MS)
+
+
+BEGUN: dict[str, tuple[bytes, ...]] = {
+    "SCRAM-SHA-256": (b"n,,n=alice,r=clients",),
+    "OAUTHBEARER": (b"n,,\x01auth=Bearer e30.e30.\x01\x01",),
+    "OAUTHBEARER, signed": (b"n,,\x01auth=Bearer eyJhbGciOiJFUzI1NiIsImtpZCI6ImsxIn0.eyJzdWIiOiJhIn0.AAAA\x01\x01",),
+}
+"""What a stranger sends first, rightly: the server then waits for the next message."""
+
+
+@pytest.mark.parametrize("mechanism", BEGUN)
+@settings(max_examples=100, deadline=None)
+@given(st.lists(tokens(), min_size=1, max_size=3))
+def test_whatever_a_stranger_goes_on_with_is_refused(mechanism: str, sent: list[bytes]) -> None:
+    server = SERVERS[mechanism]()
+    for token in BEGUN[mechanism]:
+        assert server.step(token)
+    with pytest.raises(AuthenticationFailure) as refused:
+        collections.deque(map(server.step, sent), maxlen=0)
+    assert server.identity is None
+    assert "secret" not in str(refused.value)
+    assert "secret" not in (refused.value.told or "")
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_of_a_proof_no_byte_may_be_another(data: st.DataObject) -> None:
+    """Whoever has overheard a login, or guesses near it, changes what is proved or what is signed."""
+    server = SERVERS["SCRAM-SHA-256"]()
+    alice = ScramClient(SCRAM_SHA_256, "alice", "secret", "clients")
+    proof = alice.step(server.step(alice.first()))
+    assert proof is not None
+    place = data.draw(st.integers(0, len(proof) - 2))  # the last sign is padding
+    changed = bytearray(proof)
+    changed[place] = data.draw(st.integers(1, 127).filter(lambda value: value != proof[place]))
+    with pytest.raises(AuthenticationFailure):
+        server.step(bytes(changed))
+    assert server.identity is None
