@@ -23,6 +23,7 @@ SECTIONS = (
     "groups",
     "transactions",
     "tls",
+    "quotas",
     "client",
     "compaction",
     "spark",
@@ -36,6 +37,7 @@ COMPARED = {
     "transactions": "Transactions",
     "stalls": "Waits of an honest client beside others",
     "tls": "TLS beside clear text, the same stores and clients",
+    "quotas": "Ten modest clients beside a greedy one",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
 SCALED = ("client", "compaction", "spark", "verify")

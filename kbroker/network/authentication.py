@@ -149,7 +149,7 @@ class Authentication:
 
     def _step(self, connection: Connection, frame: memoryview) -> Any:
         if self.state is RAW_TOKENS:
-            return self._token(connection, bytes(frame), None)
+            return self._token(connection, taken(frame, frame), None)
         if self.state is OTHER_MECHANISM:
             raise Refused(f"it logs in again with another mechanism than {self._mechanism}")
         if self.state is FAILED:
@@ -162,7 +162,7 @@ class Authentication:
             return self._handshake(header, message)
         if self.state is TOKENS:
             if header.api_key == SASL_AUTHENTICATE:
-                return self._token(connection, bytes(message.auth_bytes), header)
+                return self._token(connection, taken(message.auth_bytes, frame), header)
             name = API_BY_KEY[header.api_key].name
             parts = self._dispatch.refuse(header, message, ErrorCode.ILLEGAL_SASL_STATE, WRONG_STATE)
             raise Refused(f"{name} in the middle of a login", parts)
@@ -305,3 +305,11 @@ class Authentication:
         level = self._listener.lines.level(connection.host, logging.WARNING)
         connection.close_later(self._listener.failure_delay_s, refused.parts, f"login refused: {refused}", level)
         return PENDING
+
+
+def taken(token: Any, frame: memoryview) -> bytes:
+    """Copy a token that may be a password, and leave no trace of it in the connection's memory."""
+    copied = bytes(token)
+    if not frame.readonly:
+        frame[:] = bytes(len(frame))
+    return copied

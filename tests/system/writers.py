@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import Producer as ConfluentProducer
 
 from kbroker import Producer
@@ -129,11 +130,23 @@ class ConfluentWriter(Writer):
         while not self._stop.is_set():
             for _ in range(0 if self._is_ahead() else 4):
                 number, partition, value = self._next()
-                producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered(number))
+                self._produce(producer, number, partition, value)
             producer.poll(0)
             time.sleep(self.pause_s)
         if producer.flush(60):
             self.errors.append("confluent-kafka could not deliver everything")
+
+    def _produce(self, producer: ConfluentProducer, number: int, partition: int, value: bytes) -> None:
+        """A broker of Kafka's that has just started may not know the topic yet, and librdkafka believes it."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                producer.produce(self.topic, value, partition=partition, on_delivery=self._delivered(number))
+                return
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._UNKNOWN_TOPIC or time.monotonic() > deadline:
+                    raise
+                producer.poll(0.1)
 
     def _delivered(self, number: int) -> Any:
         def delivered(error: Any, message: Any) -> None:

@@ -18,7 +18,7 @@ from kbroker.client.authentication import conversation_of
 from kbroker.client.errors import LoginFailed
 from kbroker.client.security import Security
 from kbroker.cluster.cluster_features import ClusterFeatures
-from kbroker.network.authentication import Mechanism, SaslListener
+from kbroker.network.authentication import Mechanism, SaslListener, taken
 from kbroker.network.connection import CLOSED, WORKING
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import ServerLimits
@@ -406,6 +406,13 @@ async def test_a_wrong_password_the_second_time_says_so() -> None:
         await client.log_in()
         await client.handshake()
         assert "Invalid username" in ((await answered_and_closed(client, client.token(WRONG))).error_message or "")
+
+
+def test_a_token_leaves_no_trace_where_it_was_received() -> None:
+    frame = bytearray(b"header" + WRONG)
+    assert taken(memoryview(frame)[6:], memoryview(frame)) == WRONG
+    assert frame == bytes(len(frame))
+    assert taken(memoryview(WRONG), memoryview(WRONG)) == WRONG  # what cannot be written is left as it is
 
 
 # -- what nobody thought of ----------------------------------------------------------------------------------------
