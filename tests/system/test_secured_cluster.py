@@ -196,9 +196,9 @@ def test_kafkas_tools_administer_topics_rules_users_limits_and_tokens(
     by_password = {"sasl_username": "eve", PASSWORD: password}
     by_token = {"sasl_username": token_id, PASSWORD: secret, "sasl_tokenauth": True}
     settings = json.loads(secured.file(APP, "python.json").read_text())
-    for login, sees in ((by_password, {topic_name}), (by_token, {topic_name})):
+    for login in (by_password, by_token):
         with kbroker.Admin(**settings | login) as admin:
-            assert sees <= set(admin.list_topics())
+            assert topic_name in admin.list_topics()
     written = run_tools(
         "admin",
         (TOKENS, "--renew", "--renew-time-period", "-1", "--hmac", secret),
@@ -215,11 +215,9 @@ def test_kafkas_tools_administer_topics_rules_users_limits_and_tokens(
         (CONFIGS, *eve, "--describe"),
         (TOPICS, "--delete", "--topic", topic_name),
     )
-    assert token_id in written[1]
-    assert token_id not in written[3]
+    assert [token_id in each for each in written[1:4:2]] == [True, False]
     assert "principal=User:eve" not in written[7]
-    assert "SCRAM" not in written[11]
-    assert "byte_rate" not in written[11]
+    assert not re.search("SCRAM|byte_rate", written[11])
 
 
 def test_who_may_only_read_is_refused_in_one_line_and_nobody_gets_in_without_a_login(
