@@ -455,19 +455,19 @@ class LogSegment:
 
     def distrust(self) -> None:
         """Have all that is read from now on checked again."""
-        self._trusted, self.trusted_from = None, self.size
+        with self.pool.lock:
+            self._trusted, self.trusted_from = None, self.size
 
     def _trust(self, start: int, end: int) -> None:
-        ranges = sorted([*(self._trusted or ()), (start, end)])
-        merged = ranges[:1]
-        for low, high in ranges[1:]:
-            if low <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(high, merged[-1][1]))
-            else:
-                merged.append((low, high))
-        if merged[-1][1] >= self.trusted_from:
-            self.trusted_from = merged.pop()[0]
-        self._trusted = merged[-64:] or None
+        with self.pool.lock:  # what is distrusted meanwhile stays so
+            ranges = sorted([*(self._trusted or ()), (start, end)])
+            merged = ranges[:1]
+            for low, high in ranges[1:]:
+                first, last = merged.pop() if low <= merged[-1][1] else (low, high)
+                merged.append((first, max(high, last)))
+            if merged[-1][1] >= self.trusted_from:
+                self.trusted_from = merged.pop()[0]
+            self._trusted = merged[-64:] or None
 
     def trust_all(self) -> None:
         """Recovery has just checked every batch."""

@@ -70,7 +70,9 @@ async def _scrub(
     from kbroker.cli.progress import progress_bar
 
     partitions = await partitions_of(admin, topics) if topics else None
-    brokers = sorted(set(brokers)) or sorted(each.id for each in (await admin.describe_cluster()).brokers)
+    known = sorted(each.id for each in (await admin.describe_cluster()).brokers)
+    problems += [f"broker {each}: it is not there" for each in sorted(set(brokers) - set(known))]
+    brokers = sorted(set(brokers) & set(known)) if brokers else known
     found: dict[int, Scrub | None] = dict.fromkeys(brokers)
     with progress_bar("scrubbing", None, "bytes") as show:
 

@@ -1,5 +1,7 @@
 """One segment: its index entries, and which of its bytes are trusted."""
 
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain, repeat
 from pathlib import Path
@@ -130,4 +132,26 @@ def test_what_was_appended_a_moment_ago_is_in_memory_without_asking(tmp_path: Pa
     log = new_log(tmp_path, files=Silent())
     fill(log, 8, size=1000)
     assert log.read(7, 1 << 20, patient=False).size == log.size // 8
+    log.close()
+
+
+def test_what_is_found_good_while_a_segment_is_distrusted_brings_no_former_trust_back(tmp_path: Path) -> None:
+    log = new_log(tmp_path)
+    fill(log, 10)
+    segment = log.active_segment
+    meanwhile = threading.Thread(target=segment.distrust)
+
+    class Ranges(list[tuple[int, int]]):
+        """Looked at just when somebody else distrusts it all."""
+
+        def __iter__(self) -> Iterator[tuple[int, int]]:
+            meanwhile.start()
+            meanwhile.join(0.2)
+            return super().__iter__()
+
+    segment.trusted_from = segment.size
+    segment._trusted = Ranges([(0, 100)])
+    segment._trust(200, 300)
+    meanwhile.join(20)
+    assert (segment._trusted, segment.trusted_from) == (None, segment.size)
     log.close()
