@@ -27,6 +27,7 @@ STEPS = (
     "decision is sent",
     "decision is committed",
     "one task is committed",
+    "all tasks are committed",
 )
 
 
@@ -47,7 +48,9 @@ def passing(step: Callable[[str], None]) -> Iterator[None]:
             return ended
         first = whole_end(self, owners[:1], commit=commit)
         step("one task is committed")
-        return {**first, **whole_end(self, owners[1:], commit=commit)}
+        ended = {**first, **whole_end(self, owners[1:], commit=commit)}
+        step("all tasks are committed")
+        return ended
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(PlainTransactions, "write", write)

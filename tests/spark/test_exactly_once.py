@@ -175,9 +175,6 @@ def test_a_checkpoint_that_was_set_back_ends_the_query_and_writes_nothing(
     run(more=5)
     shutil.copytree(checkpoint, tmp_path / "second")
     set_back("first")
-    run()
-    assert values_of(broker.bootstrap, target) == list(range(10)), "by one batch it looks as after a crash"
-    set_back("first")
     with pytest.raises(Exception, match="batch 1 comes with 8 rows, but 5 are written"):
         run(more=3)
     set_back("second")
