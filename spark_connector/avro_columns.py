@@ -15,8 +15,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from kbroker.spark_connector.avro import AvroError, Codec, compile_schema, decode_whole
-from kbroker.spark_connector.schema_registry import Registry, RegistryError, UnknownSchemaError
+from kbroker.client.avro import AvroError, Codec, compile_schema, decode_whole
+from kbroker.client.schema_registry import Registry, RegistryError, UnknownSchemaError
 
 MAGIC = 0
 HEADER = struct.Struct(">bI")

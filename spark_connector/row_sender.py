@@ -137,7 +137,7 @@ def _records(topic: str, rows: pa.Table, options: WriteOptions, layout: SinkLayo
 
 
 def _avro(topic: str, rows: pa.Table, layout: SinkLayout, schemas: AvroSchemas) -> pa.ChunkedArray:
-    from kbroker.spark_connector.avro import AvroError
+    from kbroker.client.avro import AvroError
     from kbroker.spark_connector.avro_columns import encode_column
 
     values = rows[layout.value] if layout.value else rows.select(list(layout.fields)).to_struct_array()
@@ -161,7 +161,7 @@ class AvroSchemas:
         return self._known[topic]
 
     def _find(self, topic: str) -> tuple[str, int | None]:
-        from kbroker.spark_connector.schema_registry import registry_at
+        from kbroker.client.schema_registry import registry_at
 
         given, framed = self._options.value_schema, self._options.avro_is_framed
         if not self._options.registry or (given and not framed):

@@ -106,8 +106,8 @@ def _struct_type(column: str, kind: str, given: str, options: ReadOptions) -> st
 
 
 def _avro_type(column: str, given: str, options: ReadOptions) -> str:
-    from kbroker.spark_connector.avro import AvroError, compile_schema
-    from kbroker.spark_connector.schema_registry import RegistryError, registry_at
+    from kbroker.client.avro import AvroError, compile_schema
+    from kbroker.client.schema_registry import RegistryError, registry_at
 
     topics = options.selection.subscribe
     try:

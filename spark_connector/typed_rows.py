@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from kbroker.client.json_columns import JsonColumn
+from kbroker.client.schema_registry import registry_at
 from kbroker.client.typed_values import TextColumn
 from kbroker.spark_connector.avro_columns import AvroColumn
 from kbroker.spark_connector.columns import CORRUPT_RECORD, ColumnPlan
 from kbroker.spark_connector.options import OptionError
 from kbroker.spark_connector.read_options import ReadOptions
-from kbroker.spark_connector.schema_registry import registry_at
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

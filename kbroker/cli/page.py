@@ -28,6 +28,9 @@ def page(
     ] = None,
     certificate: Annotated[Path | None, typer.Option(metavar="FILE", help=f"Certificate {PEM}")] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", help="The certificate's key (PEM).")] = None,
+    registry: Annotated[
+        str | None, typer.Option(metavar="URL", help="A schema registry: framed Avro is written out.")
+    ] = None,
 ) -> None:
     """Serve a web page on a cluster, of kbroker or Apache Kafka, until Ctrl-C.
 
@@ -58,12 +61,15 @@ def page(
         client_settings(),
         None if certificate is None else str(certificate),
         None if key is None else str(key),
+        registry,
     )
     try:
         listener = listen_on(options)
     except OSError as error:
         raise CommandFailed(f"{listen}: {error.strerror or error}; --listen takes another address") from None
     typer.echo(f"the page on {options.bootstrap} is at {address_of(options, listener)}; Ctrl-C ends it")
+    if not is_loopback(host) and certificate is None:
+        typer.echo("without --certificate the token and all that is shown go over the network in clear text", err=True)
     if is_new:
         typer.echo(f"the token to log in: {options.token}")
     serve(options, listener)

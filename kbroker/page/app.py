@@ -31,6 +31,7 @@ from kbroker.page.options import PageOptions
 from kbroker.page.page import NotAllowed, NotThere, Page, TooMany, page_of_request, see_other
 from kbroker.page.rates import Watch
 from kbroker.page.rendering import FOLDER, environment
+from kbroker.page.schemas import Schemas
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 View = Callable[[Page, Request], Awaitable[Response]]
@@ -49,7 +50,8 @@ def build_app(options: PageOptions) -> Starlette:
         async with Admin(options.bootstrap, **options.for_client(AdminConfig)) as admin:
             facts = Facts(admin)
             watch = Watch(facts)
-            page = app.state.page = Page(options, admin, facts, environment(), watch.ring)
+            schemas = None if options.registry is None else Schemas(options.registry)
+            page = app.state.page = Page(options, admin, facts, environment(), watch.ring, schemas)
             watching = asyncio.ensure_future(watch.run())
             try:
                 yield

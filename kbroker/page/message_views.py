@@ -153,6 +153,8 @@ async def _events(page: Page, topic: str, request: Request) -> AsyncIterator[str
                     continue
                 told_at = now
                 views = step.records[-MOST_ROWS:]
+                if page.schemas is not None:
+                    views = await page.schemas.read(views)
                 html = template.render(rows=views, topic=topic) if views else ""
                 yield _event("rows", {"html": html, "found": found, "scanned": step.scanned, "total": step.total})
         yield _event("end", {"found": found, "limit": query.limit})

@@ -29,6 +29,8 @@ class PageOptions:
     certificate: str | None = None
     """Files (PEM) of a certificate and its key: then the page is served over TLS."""
     key: str | None = None
+    registry: str | None = None
+    """The address of a schema registry."""
 
     def __post_init__(self) -> None:
         if not is_loopback(self.host) and self.token is None:
@@ -37,6 +39,8 @@ class PageOptions:
             raise ConfigurationError(f"a token has at least {SHORTEST_TOKEN} characters")
         if (self.certificate is None) != (self.key is None):
             raise ConfigurationError("a certificate and its key go together")
+        if self.registry is not None and not self.registry.startswith(("http://", "https://")):
+            raise ConfigurationError(f"{self.registry!r} is not the address of a schema registry: http://host:8081 is")
         for name in self.settings:
             if not any(knows(config, name) for config in (AdminConfig, ConsumerConfig, ProducerConfig)):
                 read_settings(ConsumerConfig, {name: ""})  # says which name is nearest

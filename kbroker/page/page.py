@@ -15,6 +15,7 @@ from kbroker.page.facts import Facts
 from kbroker.page.guard import FIELD, form_token, needs_login
 from kbroker.page.options import PageOptions
 from kbroker.page.rates import Ring
+from kbroker.page.schemas import Schemas
 
 MOST_READING = 16
 VIEWS = (
@@ -59,6 +60,8 @@ class Page:
     facts: Facts
     templates: Environment
     rates: Ring
+    schemas: Schemas | None = None
+    """Where a schema registry was named."""
     closing: set[asyncio.Future[None]] = field(default_factory=set)
     """Clients that are being closed."""
     reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_READING))

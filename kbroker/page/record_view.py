@@ -19,6 +19,8 @@ LONGEST_SHOWN = 32 << 10
 LONGEST_WRITTEN = 4 * LONGEST_SHOWN
 """Characters that JSON may become with its line breaks."""
 HEX_WIDTH = 16
+FRAME_BYTES = 5
+"""Before a value that was written with a schema: a zero and the schema's id."""
 MOST_HEADERS = 100
 FORMATS = ("auto", "json", "text", "hex")
 CSV_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -35,6 +37,10 @@ class Content:
     full: str
     form: str
     size: int | None
+    framed: bytes | None = None
+    """All of it, where it begins as what a schema registry's serializers write, and is no text."""
+    problem: str = ""
+    """Why it is not written out better."""
 
     @property
     def is_cut(self) -> bool:
@@ -95,7 +101,15 @@ def content_of(data: bytes | None, form: str) -> Content:
         plain = _text(shown, is_whole=is_whole, insist=form == "text")
         if plain is not None:
             return Content(_line(plain), plain, "text", len(data))
-    return Content(shown[: LONGEST_PREVIEW // 3].hex(" "), _hex_lines(shown), "hex", len(data))
+    is_framed = form == "auto" and len(data) >= FRAME_BYTES and data[0] == 0 and len(data) <= LONGEST_SHOWN
+    preview = shown[: LONGEST_PREVIEW // 3].hex(" ")
+    return Content(preview, _hex_lines(shown), "hex", len(data), shown if is_framed else None)
+
+
+def json_content(text: str, form: str, size: int | None) -> Content | None:
+    """Return JSON that was made of something else, with line breaks; None where it is too long."""
+    full = _pretty(text.encode())
+    return None if full is None else Content(_line(text), full, form, size)
 
 
 def _pretty(data: bytes) -> str | None:

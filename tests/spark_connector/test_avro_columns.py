@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kbroker.spark_connector.avro import AvroError
-from kbroker.spark_connector.schema_registry import Registry, RegistryError
+from kbroker.client.avro import AvroError
+from kbroker.client.schema_registry import Registry, RegistryError
 from tests.spark_connector.registries import FakeRegistry, serving
 
 pa = pytest.importorskip("pyarrow")

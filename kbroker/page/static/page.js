@@ -100,6 +100,10 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 });
 
+// --- a phone's navigation shows where one is ---
+const here = document.querySelector(".top nav [aria-current]");
+if (here) here.scrollIntoView({ block: "nearest", inline: "nearest" });
+
 // --- keys: / to the filter, g and a letter to a view ---
 const VIEWS = { o: "/", t: "/topics", g: "/groups", x: "/transactions", a: "/access", m: "/map" };
 let afterG = 0;

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kbroker.spark_connector.avro import AvroError, compile_schema, decode_whole
+from kbroker.client.avro import AvroError, compile_schema, decode_whole
 
 RECORD = {
     "type": "record",

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from kbroker.spark_connector.schema_registry import Registry, RegistryError, UnknownSchemaError, registry_at
+from kbroker.client.schema_registry import Registry, RegistryError, UnknownSchemaError, registry_at
 from tests.spark_connector.registries import serving
 
 SCHEMA = '{"type":"long"}'

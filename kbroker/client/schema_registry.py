@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from kbroker.spark_connector.avro import AvroError
+from kbroker.client.avro import AvroError
 
 TIMEOUT_S = 10
 RETRY_S = 30.0
