@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -124,6 +125,27 @@ async def test_what_wakes_a_fetch_is_read_once_and_nothing_else_again(played: Pl
     found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 10))}
     assert found == {0: 0, 1: len(one_batch(bytes(100))), 2: len(one_batch(b"there before"))}
     assert reads == [0, 1, 0]
+
+
+@pytest.mark.parametrize("replica_id", [-1, 2])
+async def test_what_a_segment_has_to_its_end_is_not_kept_back_for_want_of_more(tmp_path: Path, replica_id: int) -> None:
+    played = Played(tmp_path, segment_bytes=2_000)
+    await played.lead(replicas=(1, 2) if replica_id > 0 else (1,))
+    played.now += FOLLOWERS_EXPECTED_MS
+    for _ in range(3):
+        append(played, 0, bytes(900))
+    size = len(one_batch(bytes(900)))
+    wanted = {"max_wait_ms": 60_000, "min_bytes": 1 << 19, "replica_id": replica_id}
+    (found,) = partitions_of(ask(played, fetch_request((0, 0), **wanted)))
+    assert len(found.records) == 2 * size
+    waiting = ask(played, fetch_request((0, 2), **wanted))
+    append(played, 0, bytes(900))
+    await asyncio.sleep(0.1)
+    assert not waiting.done(), "this segment may still grow"
+    append(played, 0, bytes(900))
+    (found,) = partitions_of(await asyncio.wait_for(waiting, 30))
+    assert len(found.records) == 2 * size
+    await played.close()
 
 
 async def a_portion_in_each_turn(work: Any) -> Any:
