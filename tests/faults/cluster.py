@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import psutil
 
@@ -20,7 +20,17 @@ from tests.faults.links import CLIENTS, ZOOKEEPER, Links
 from tests.fixtures.brokers import START_TIMEOUT, MakeBroker
 from tests.fixtures.zookeeper import expire_session
 
-__all__ = ["BROKERS", "PROPERTIES", "SHORT_SESSIONS", "SHORT_SESSION_MS", "TIMEOUT", "FaultCluster", "running", "until"]
+__all__ = [
+    "BROKERS",
+    "CUT_LINKS",
+    "PROPERTIES",
+    "SHORT_SESSIONS",
+    "SHORT_SESSION_MS",
+    "TIMEOUT",
+    "FaultCluster",
+    "running",
+    "until",
+]
 
 SESSION_MS = 12_000
 """Longer than a machine stands still; who is killed loses its session at once."""
@@ -35,14 +45,16 @@ PROPERTIES = {
     "min.insync.replicas": "2",
     "offsets.topic.replication.factor": "3",
     "replica.lag.time.max.ms": "2000",
-    # A connection that a cut keeps silent is given up after this time.
-    "replica.socket.timeout.ms": "2500",
-    "controller.socket.timeout.ms": "2500",
+    # Answers take their time on a machine that is busy, longer than followers may lag behind.
+    "replica.socket.timeout.ms": "15000",
+    "controller.socket.timeout.ms": "15000",
     "controlled.shutdown.retry.backoff.ms": "300",
     "auto.create.topics.enable": "false",
     "log.segment.bytes": "250000",
     "replica.high.watermark.checkpoint.interval.ms": "500",
 }
+CUT_LINKS = {"replica.socket.timeout.ms": "2500", "controller.socket.timeout.ms": "2500"}
+"""For links that are cut: a connection that a cut keeps silent is given up after this time."""
 
 
 class FaultCluster(ClusterView):
@@ -81,11 +93,11 @@ class FaultCluster(ClusterView):
     def start_broker(self, broker_id: int, properties: Mapping[str, str], launcher: Sequence[str]) -> None:
         """Start a broker for the first time, without waiting for it."""
         clients, brokers = free_ports(2)
-        self._client_ports[broker_id] = outside = self.links.listen(broker_id, "127.0.0.1", clients, lambda _: CLIENTS)
-        inside = self.links.listen(broker_id, "127.0.0.1", brokers, self._who_connects)
+        self._client_ports[broker_id] = outside = self.links.listen(broker_id, "127.0.0.1", clients, CLIENTS)
+        inside = self.links.listen(broker_id, "127.0.0.1", brokers, self._owners)
         hosts, _, chroot = self.connect_string.partition("/")
         host, _, port = hosts.split(",")[0].partition(":")
-        zookeeper = self.links.listen(ZOOKEEPER, host, int(port or 2181), lambda _: broker_id)
+        zookeeper = self.links.listen(ZOOKEEPER, host, int(port or 2181), broker_id)
         self.brokers[broker_id] = self._make_broker(
             broker_id,
             properties={
@@ -153,15 +165,15 @@ class FaultCluster(ClusterView):
         self.paused.discard(broker_id)
         self.brokers[broker_id].resume()
 
-    def _who_connects(self, port: int) -> int | None:
-        """The broker whose process has a connection from that port."""
+    def _owners(self, ports: Collection[int]) -> dict[int, int]:
+        """The brokers whose processes have connections from those ports."""
+        found: dict[int, int] = {}
         for broker_id, broker in self.brokers.items():
             if broker.is_running:
                 with contextlib.suppress(psutil.Error):
                     connections = psutil.Process(broker.pid).net_connections("tcp")
-                    if any(each.laddr.port == port for each in connections):
-                        return broker_id
-        return None
+                    found.update((each.laddr.port, broker_id) for each in connections if each.laddr.port in ports)
+        return found
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ after it, late, unless a side gave the connection up; and nobody learns that the
 other kind of failure: connections are reset and new ones refused, as by a firewall that answers.
 
     links = Links()
-    port = links.listen(2, "127.0.0.1", 11002, lambda port: 1)      # a way to node 2; 1 is who comes
+    port = links.listen(2, "127.0.0.1", 11002, 1)      # a way to node 2; 1 is who comes
     links.cut(1, 2)         nothing gets from 1 to 2: neither 1's requests to 2 nor 1's answers to 2's requests
     links.isolate(1)        nothing gets from or to 1
     links.heal()
@@ -17,7 +17,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 ZOOKEEPER = 0
@@ -28,6 +29,9 @@ CLIENTS = -1
 Node = int
 PIECE = 1 << 18
 CALL_TIMEOUT = 30.0
+
+Owners = Callable[[Collection[int]], Mapping[int, Node]]
+"""Tells from clients' ports which nodes they are; whoever is left out is one of the clients."""
 
 
 class Links:
@@ -43,13 +47,26 @@ class Links:
         """Replaced at each change of what is cut."""
         self._servers: list[asyncio.Server] = []
         self._connections: dict[asyncio.Task[None], tuple[Node, Node]] = {}
+        self._readers: set[asyncio.StreamReader] = set()
+        self._looker = ThreadPoolExecutor(1, thread_name_prefix="links-owners")
+        self._unknown: dict[Owners, dict[int, asyncio.Future[Node]]] = {}
+        """By port, who is to be looked up next: all that came while the last ones were, at once."""
+        self._looking: asyncio.Task[None] | None = None
         self.nodes: set[Node] = set()
         self._thread.start()
 
-    def listen(self, target: Node, host: str, port: int, who: Callable[[int], Node | None]) -> int:
-        """Open a way to a node, and return its port; `who` tells from a client's port which node it is, if any."""
+    def listen(self, target: Node, host: str, port: int, who: Node | Owners) -> int:
+        """Open a way to a node, and return its port; `who` comes by it, or tells who has come."""
         self.nodes.add(target)
         return int(self._call(self._listen(target, host, port, who)))
+
+    @property
+    def given_up(self) -> int:
+        """How many connections their clients have ended that are still here."""
+        return int(self._call(self._count_given_up()))
+
+    async def _count_given_up(self) -> int:
+        return sum(map(_is_given_up, self._readers))
 
     def cut(self, source: Node, target: Node) -> None:
         """Let nothing get from one node to the other; the way back stays open."""
@@ -88,6 +105,7 @@ class Links:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_TIMEOUT)
         self._loop.close()
+        self._looker.shutdown()
 
     # -- in the thread ------------------------------------------------------------------------------------------
 
@@ -102,24 +120,43 @@ class Links:
 
         self._call(do())
 
-    async def _listen(self, target: Node, host: str, port: int, who: Callable[[int], Node | None]) -> int:
+    async def _listen(self, target: Node, host: str, port: int, who: Node | Owners) -> int:
         async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
             self._connections[task] = (CLIENTS, target)
+            self._readers.add(reader)
             try:
-                source = await asyncio.to_thread(who, writer.get_extra_info("peername")[1])
-                self._connections[task] = pair = (CLIENTS if source is None else source, target)
-                await self._serve(pair, (host, port), reader, writer)
+                source = who if isinstance(who, int) else await self._owner(who, writer.get_extra_info("peername")[1])
+                self._connections[task] = pair = (source, target)
+                if not _is_given_up(reader):
+                    await self._serve(pair, (host, port), reader, writer)
             except asyncio.CancelledError:
                 pass
             finally:
                 del self._connections[task]
+                self._readers.discard(reader)
                 writer.transport.abort()
 
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
+
+    async def _owner(self, owners: Owners, port: int) -> Node:
+        """Look up who has come from a port: one look for all that wait, for a look at processes takes its time."""
+        found = self._unknown.setdefault(owners, {})[port] = asyncio.get_running_loop().create_future()
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look())
+        return await found
+
+    async def _look(self) -> None:
+        while self._unknown:
+            owners, waiting = self._unknown.popitem()
+            nodes = await asyncio.get_running_loop().run_in_executor(self._looker, owners, tuple(waiting))
+            for port, found in waiting.items():
+                if not found.done():
+                    found.set_result(nodes.get(port, CLIENTS))
+        self._looking = None
 
     async def _serve(
         self,
@@ -170,3 +207,8 @@ class Links:
         for server in self._servers:
             with contextlib.suppress(OSError):
                 await server.wait_closed()
+
+
+def _is_given_up(reader: asyncio.StreamReader) -> bool:
+    """Whether the client has ended the connection; what it sent before may wait here still."""
+    return bool(reader._eof)  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ import pytest
 
 from kbroker import Admin, TopicPartition
 from kbroker.protocol.errors import ErrorCode
-from tests.faults.cluster import BROKERS, SHORT_SESSIONS, TIMEOUT, FaultCluster, until
+from tests.faults.cluster import BROKERS, CUT_LINKS, SHORT_SESSIONS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.links import CLIENTS
 from tests.faults.load import REQUEST_TIMEOUT_MS, Load, OurPatientWriter
@@ -20,6 +20,12 @@ LEFT_ALONE = b"taken by a leader that is alone"
 """A value that no writer sent: the check at the end refuses it."""
 
 ALONE = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS)
+
+
+@pytest.fixture
+def cluster(make_fault_cluster: MakeFaultCluster) -> FaultCluster:
+    """Three brokers whose links the test cuts."""
+    return make_fault_cluster(properties=CUT_LINKS)
 
 
 @pytest.mark.parametrize("direction", ["to the leader", "from the leader", "both", "refused"])
@@ -103,7 +109,7 @@ def test_an_isolated_leader_is_replaced_and_drops_what_it_took_alone(
     librdkafka may ask the isolated broker for metadata again and again, which knows of no other leader.
     """
     leader = 1
-    cluster = make_fault_cluster(own={leader: SHORT_SESSIONS})
+    cluster = make_fault_cluster(properties=CUT_LINKS, own={leader: SHORT_SESSIONS})
     cluster.hand_the_controller_to(2, 3)
     cluster.create_topic(topic_name, [leader])
     with Load(cluster, topic_name, (OurPatientWriter,)) as load:
@@ -143,7 +149,7 @@ def test_orders_that_arrive_late_do_not_keep_a_replica_from_the_isr(
 ) -> None:
     """A broker is elected while nothing reaches it; it hears so only when another leads already."""
     preferred = 1
-    cluster = make_fault_cluster(own={preferred: SHORT_SESSIONS})
+    cluster = make_fault_cluster(properties=CUT_LINKS, own={preferred: SHORT_SESSIONS})
     controller = cluster.hand_the_controller_to(3)
     cluster.create_topic(topic_name, [preferred])
     with Load(cluster, topic_name) as load:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 
 import pytest
 
@@ -84,8 +85,8 @@ def links() -> Iterator[Links]:
 @pytest.fixture
 def peers(links: Links, echo: Echo) -> Iterator[tuple[Peer, Peer]]:
     """ONE and THREE, connected to TWO."""
-    one = Peer(links.listen(TWO, "127.0.0.1", echo.port, lambda port: ONE))
-    three = Peer(links.listen(TWO, "127.0.0.1", echo.port, lambda port: THREE))
+    one = Peer(links.listen(TWO, "127.0.0.1", echo.port, ONE))
+    three = Peer(links.listen(TWO, "127.0.0.1", echo.port, THREE))
     yield one, three
     for peer in (one, three):
         peer.socket.close()
@@ -148,11 +149,11 @@ def test_a_refused_connection_is_reset_and_others_are_not(links: Links, peers: t
 def test_who_connects_is_asked_by_its_port(links: Links, echo: Echo) -> None:
     asked: list[int] = []
 
-    def who(port: int) -> int:
-        asked.append(port)
-        return ONE
+    def owners(ports: Collection[int]) -> dict[int, int]:
+        asked.extend(ports)
+        return dict.fromkeys(ports, ONE)
 
-    peer = Peer(links.listen(TWO, "127.0.0.1", echo.port, who))
+    peer = Peer(links.listen(TWO, "127.0.0.1", echo.port, owners))
     with peer.socket:
         links.cut_both(ONE, TWO)
         peer.say(b"x")
@@ -160,3 +161,38 @@ def test_who_connects_is_asked_by_its_port(links: Links, echo: Echo) -> None:
         assert asked == [peer.socket.getsockname()[1]]
         links.heal()
         assert peer.hears() == b"X"
+
+
+def test_those_who_wait_to_be_known_hold_up_nobody_who_is_and_what_they_gave_up_is_not_sent_on(
+    links: Links, echo: Echo
+) -> None:
+    known, looks = threading.Event(), []
+
+    def owners(ports: Collection[int]) -> dict[int, int]:
+        looks.append(len(ports))
+        assert known.wait(LONG)
+        return {}
+
+    slow = links.listen(TWO, "127.0.0.1", echo.port, owners)
+    waiting = [Peer(slow) for _ in range(6)]
+    try:
+        for peer in waiting:
+            peer.say(b"late")
+        quick = Peer(links.listen(TWO, "127.0.0.1", echo.port, ONE))
+        with quick.socket:
+            quick.say(b"first")
+            assert quick.hears() == b"FIRST"
+        for peer in waiting[1:]:
+            peer.socket.close()
+        deadline = time.monotonic() + LONG
+        while links.given_up < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        known.set()
+        assert waiting[0].hears() == b"LATE"
+        assert echo.heard == [b"first", b"late"]
+        assert len(looks) <= 2, "all that wait are looked up at once"
+    finally:
+        known.set()
+        for peer in waiting:
+            peer.socket.close()

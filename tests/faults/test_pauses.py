@@ -9,7 +9,7 @@ import pytest
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import decode_response
 from kbroker.protocol.messages.produce import ProduceResponse
-from tests.faults.cluster import BROKERS, SHORT_SESSION_MS, SHORT_SESSIONS, TIMEOUT, FaultCluster, until
+from tests.faults.cluster import BROKERS, CUT_LINKS, SHORT_SESSION_MS, SHORT_SESSIONS, TIMEOUT, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.load import Load
 from tests.system.wire import PRODUCE_VERSION, Peer, fetch, one_batch, produce, produce_request, request_bytes
@@ -50,7 +50,7 @@ def test_a_leader_that_hangs_for_longer_is_replaced_and_fenced_when_it_wakes(
     Not to those either who ask for the leader's word alone (acks=1).
     """
     leader = 1
-    cluster = make_fault_cluster(own={leader: SHORT_SESSIONS})
+    cluster = make_fault_cluster(properties=CUT_LINKS, own={leader: SHORT_SESSIONS})
     cluster.hand_the_controller_to(2, 3)
     cluster.create_topic(topic_name, [leader])
     zombie = cluster.brokers[leader]
@@ -96,7 +96,7 @@ def test_a_broker_that_hangs_in_its_start_until_its_session_is_over_starts_again
 def test_a_controller_that_hangs_for_longer_is_replaced_and_resigns_when_it_wakes(
     make_fault_cluster: MakeFaultCluster, topic_name: str
 ) -> None:
-    cluster = make_fault_cluster(own={1: SHORT_SESSIONS})
+    cluster = make_fault_cluster(properties=CUT_LINKS, own={1: SHORT_SESSIONS})
     controller = cluster.hand_the_controller_to(1)
     cluster.create_topic(topic_name, [controller, *(broker for broker in BROKERS if broker != controller)])
     with Load(cluster, topic_name) as load:

@@ -22,7 +22,7 @@ from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from kbroker.verify.checker import judge_folder
 from kbroker.verify.report import report_text
 from kbroker.verify.runner import WORKLOADS, Plan, run_test
-from tests.faults.cluster import BROKERS, SHORT_SESSIONS
+from tests.faults.cluster import BROKERS, CUT_LINKS, SHORT_SESSIONS
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.nemesis import ClusterNemesis
 from tests.faults.wrong_clock import WrongClock
@@ -49,7 +49,7 @@ def test_no_promise_is_broken_by_any_row_of_faults(
     clocks = {broker: WrongClock(tmp_path / f"clock-{broker}") for broker in BROKERS}
     cluster = make_fault_cluster(
         zookeeper_connect=f"{own_zookeeper.connect_string}/soak",
-        properties=SHORT_SESSIONS,
+        properties={**SHORT_SESSIONS, **CUT_LINKS},
         launchers={broker: clock.launcher for broker, clock in clocks.items()},
     )
     nemesis = ClusterNemesis(cluster, own_zookeeper, clocks)
