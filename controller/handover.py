@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 
 class Reply:
@@ -62,4 +65,7 @@ class Handover:
             self._calls.clear()
             self._is_scheduled = False
         for function, argument in calls:
-            function(argument)
+            try:
+                function(argument)
+            except Exception:  # those behind it are answers that others wait for
+                log.exception("what ZooKeeper's client told was not taken in")

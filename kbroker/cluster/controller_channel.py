@@ -12,6 +12,7 @@ from kbroker.client.connection import Connection
 from kbroker.cluster.setup_timeout import ConnectionSetup
 from kbroker.protocol.apis import api_of
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.messages.replication import AlterPartitionRequest
 
 if TYPE_CHECKING:
     from kbroker.cluster.metadata_cache import MetadataCache
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
+FIRST_ISR_WITH_EPOCHS = 3
+"""Of AlterPartition."""
 
 
 class ControllerHere(Protocol):
@@ -120,7 +123,8 @@ class ControllerChannel:
 
     async def _ask(self, address: tuple[str, int], message: Any) -> Any:
         connection = await self._connect(address)
-        return await connection.request(message, self._version(connection, message), timeout=self._timeout_s)
+        version = self._version(connection, message)
+        return await connection.request(_in_version(message, version), version, timeout=self._timeout_s)
 
     async def _connect(self, address: tuple[str, int]) -> Connection:
         """Return the connection, made and asked for its versions when there is none to this address."""
@@ -146,3 +150,26 @@ class ControllerChannel:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
+
+
+def _in_version(message: Any, version: int) -> Any:
+    """Return the message as this version says it: a controller of Kafka before 3.5 knows ISRs without epochs."""
+    if not isinstance(message, AlterPartitionRequest) or version >= FIRST_ISR_WITH_EPOCHS:
+        return message
+    asked = AlterPartitionRequest
+    topics = [
+        asked.TopicData(
+            topic_id=topic.topic_id,
+            partitions=[
+                asked.PartitionData(
+                    partition_index=each.partition_index,
+                    leader_epoch=each.leader_epoch,
+                    new_isr=[member.broker_id for member in each.new_isr_with_epochs],
+                    partition_epoch=each.partition_epoch,
+                )
+                for each in topic.partitions
+            ],
+        )
+        for topic in message.topics
+    ]
+    return asked(broker_id=message.broker_id, broker_epoch=message.broker_epoch, topics=topics)

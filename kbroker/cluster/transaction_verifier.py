@@ -201,16 +201,17 @@ class _Line:
         transactional_id = question.transaction.transactional_id
         before = self._waiting.get(transactional_id)
         if before is not None:
-            epochs = before.transaction.producer_epoch, question.transaction.producer_epoch
-            if epochs[0] > epochs[1]:
+            # Epochs of different producer ids say nothing about each other.
+            is_same_id = before.transaction.producer_id == question.transaction.producer_id
+            newer = question.transaction.producer_epoch - before.transaction.producer_epoch if is_same_id else 0
+            if newer < 0:
                 question.fail(ErrorCode.INVALID_PRODUCER_EPOCH)
                 return
             del self._waiting[transactional_id]
             if before.transaction == question.transaction and before.adds and question.adds:
                 question = before.joined(question)
             else:
-                is_same = epochs[0] == epochs[1]
-                before.fail(ErrorCode.NETWORK_EXCEPTION if is_same else ErrorCode.INVALID_PRODUCER_EPOCH)
+                before.fail(ErrorCode.INVALID_PRODUCER_EPOCH if newer else ErrorCode.NETWORK_EXCEPTION)
         self._waiting[transactional_id] = question
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name=f"verify-transactions-at-{self._broker_id}")
@@ -226,9 +227,10 @@ class _Line:
                 self._abort()
                 for question in questions:
                     question.fail(ErrorCode.NETWORK_EXCEPTION)
-                if not isinstance(error, OSError | KafkaError):
+                if not isinstance(error, Exception):
                     raise
-                log.warning("broker %d did not verify transactions: %s", self._broker_id, error)
+                unexpected = None if isinstance(error, OSError | KafkaError) else error
+                log.warning("broker %d did not verify transactions: %s", self._broker_id, error, exc_info=unexpected)
                 continue
             for question, errors in zip(questions, answers, strict=True):
                 question.done(errors)

@@ -377,7 +377,7 @@ class Transaction:
         return (
             not self.is_pending
             and (producer_id, producer_epoch) == (self.record.producer_id, self.record.producer_epoch)
-            and producer_epoch >= EXHAUSTED_EPOCH
+            and producer_epoch == EXHAUSTED_EPOCH
             and isinstance(_END_EACH[self.state, is_commit], TransactionState)
         )
 
@@ -439,7 +439,8 @@ class Transaction:
             return NONE  # it knows what it will be: once all is written
         if producer_id != record.producer_id or record.producer_epoch == NO_EPOCH:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        return NONE if producer_epoch == record.producer_epoch else FENCED
+        # The last epoch only ever fences: whoever names it was not given it, and nothing could follow it.
+        return NONE if producer_epoch == record.producer_epoch < LAST_EPOCH else FENCED
 
     # --- time, markers, log -----------------------------------------------------------------------------------
 

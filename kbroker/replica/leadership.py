@@ -100,18 +100,23 @@ class Leadership:
                     await asyncio.sleep(0)
             accepted = [order for order in orders if order.error is ErrorCode.NONE and not order.done]
             changes = Changes()
-            for number, portion in enumerate(_portions(accepted), start=1):
-                await self._make_logs(portion)
-                await self._manager.release([(order.topic, order.partition) for order in portion])
-                for order in portion:
-                    if order.error is ErrorCode.NONE:
-                        order.error = self._try(order, changes)
-                if number % PORTIONS_PER_FREEZE == 0:
-                    gc.freeze()
-                await asyncio.sleep(0)
-            self._announce(changes)
+            try:
+                await self._carry_out_all(accepted, changes)
+            finally:
+                self._announce(changes)  # of what was done nobody will tell again
             self.ordered_epoch = max(self.ordered_epoch, request.broker_epoch)
             return await finished(in_turns(_leader_and_isr_response(orders, version)))
+
+    async def _carry_out_all(self, orders: Sequence[_Order], changes: Changes) -> None:
+        for number, portion in enumerate(_portions(orders), start=1):
+            await self._make_logs(portion)
+            await self._manager.release([(order.topic, order.partition) for order in portion])
+            for order in portion:
+                if order.error is ErrorCode.NONE:
+                    order.error = self._try(order, changes)
+            if number % PORTIONS_PER_FREEZE == 0:
+                gc.freeze()
+            await asyncio.sleep(0)
 
     def _judge(self, order: _Order) -> ErrorCode:
         """Return why an entry is refused before anything is done, or NONE."""
@@ -227,14 +232,16 @@ class Leadership:
             stops = list(_stops(request, version))
             await self._manager.release(key for key, leader_epoch, _ in stops if self._may_stop(key, leader_epoch))
             turn = Turn()
-            for key, leader_epoch, delete in stops:
-                await turn.end_if_over()
-                error = self._stop(key, leader_epoch, changes)
-                errors.append((key, error))
-                if delete and error is ErrorCode.NONE:
-                    doomed.append(key)
-            failed = await self._delete(doomed)
-            self._announce(changes)
+            try:
+                for key, leader_epoch, delete in stops:
+                    await turn.end_if_over()
+                    error = self._stop(key, leader_epoch, changes)
+                    errors.append((key, error))
+                    if delete and error is ErrorCode.NONE:
+                        doomed.append(key)
+                failed = await self._delete(doomed)
+            finally:
+                self._announce(changes)
             return _stop_replica_response([(key, failed.get(key, error)) for key, error in errors])
 
     def _stop(self, key: Key, leader_epoch: int, changes: Changes) -> ErrorCode:

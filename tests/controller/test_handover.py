@@ -26,6 +26,19 @@ async def test_calls_of_a_thread_come_in_their_order() -> None:
     assert heard == list(range(1000))
 
 
+async def test_a_call_that_fails_keeps_those_behind_it_from_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    handover, heard = Handover(asyncio.get_running_loop()), asyncio.Event()
+
+    def fail(argument: object) -> None:
+        raise ValueError("nobody expects this")
+
+    handover.put(fail, None)
+    handover.put(lambda argument: heard.set(), None)
+    async with asyncio.timeout(PATIENCE_S):
+        await heard.wait()
+    assert "nobody expects this" in caplog.text
+
+
 async def test_an_answer_or_its_failure_ends_the_wait() -> None:
     loop = asyncio.get_running_loop()
     handover = Handover(loop)

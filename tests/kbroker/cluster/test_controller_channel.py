@@ -13,12 +13,15 @@ from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.connection import Connection
 from kbroker.network.server import Listener, Server
+from kbroker.protocol.codec import decode
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.headers import encode_response, read_request_header
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.replication import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
+    AlterPartitionRequest,
+    AlterPartitionResponse,
     UpdateMetadataRequest,
 )
 
@@ -58,19 +61,26 @@ def silent_controller() -> Iterator[int]:
 class Controller:
     """Answers AllocateProducerIds with the codes given, the last one for ever."""
 
-    def __init__(self, *codes: ErrorCode) -> None:
+    def __init__(self, *codes: ErrorCode, newest_alter_partition: int = 3) -> None:
         self.codes = list(codes)
+        self.newest_alter_partition = newest_alter_partition
+        self.asked: list[AlterPartitionRequest] = []
         self.server = Server(self.dispatch)
         self.server.bind([Listener("PLAINTEXT", "127.0.0.1", 0)])
         self.server.start()
         self.port = self.server.ports["PLAINTEXT"]
 
     def dispatch(self, connection: Connection, frame: memoryview) -> Any:
-        header, _ = read_request_header(frame)
+        header, position = read_request_header(frame)
         answer: Any
         if header.api_key == 18:
-            entry = ApiVersionsResponse.ApiVersion(api_key=67, min_version=0, max_version=0)
-            answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=[entry])
+            served = {67: 0, 56: self.newest_alter_partition}
+            version = ApiVersionsResponse.ApiVersion
+            entries = [version(api_key=key, min_version=0, max_version=newest) for key, newest in served.items()]
+            answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=entries)
+        elif header.api_key == 56:
+            self.asked.append(decode(AlterPartitionRequest, bytes(frame), header.api_version, position))
+            answer = AlterPartitionResponse(error_code=ErrorCode.NONE, topics=[])
         else:
             code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
             if code is ErrorCode.NETWORK_EXCEPTION:
@@ -81,6 +91,26 @@ class Controller:
 
 def request() -> AllocateProducerIdsRequest:
     return AllocateProducerIdsRequest(broker_id=1, broker_epoch=1)
+
+
+@pytest.mark.parametrize("newest", [2, 3])
+async def test_a_controller_that_knows_no_epochs_of_replicas_is_told_the_isr_without_them(
+    metadata: MetadataCache, newest: int
+) -> None:
+    controller = Controller(ErrorCode.NONE, newest_alter_partition=newest)
+    metadata.update(told(2, {2: controller.port}))
+    channel, asked = channel_to(metadata), AlterPartitionRequest
+    members = [asked.BrokerState(broker_id=1, broker_epoch=11), asked.BrokerState(broker_id=3, broker_epoch=33)]
+    partition = asked.PartitionData(partition_index=5, leader_epoch=6, new_isr_with_epochs=members, partition_epoch=7)
+    topics = [asked.TopicData(topic_id=bytes(range(16)), partitions=[partition])]
+    await channel.request(asked(broker_id=1, broker_epoch=2, topics=topics))
+    (heard,) = controller.asked
+    assert (heard.broker_id, heard.broker_epoch, bytes(heard.topics[0].topic_id)) == (1, 2, bytes(range(16)))
+    (found,) = heard.topics[0].partitions
+    assert (found.partition_index, found.leader_epoch, found.partition_epoch) == (5, 6, 7)
+    assert (list(found.new_isr) or [each.broker_id for each in found.new_isr_with_epochs]) == [1, 3]
+    await channel.close()
+    await controller.server.stop(0)
 
 
 async def test_the_controller_is_asked_again_until_it_is_one(metadata: MetadataCache) -> None:

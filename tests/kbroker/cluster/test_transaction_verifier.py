@@ -340,6 +340,19 @@ async def test_of_two_questions_of_one_transactional_id_that_wait_one_is_asked(
     assert [each[2] for each in verified.coordinator.asked[1]] == [max(1, epoch)]
 
 
+async def test_a_producer_with_another_id_is_not_judged_by_the_epoch_of_the_one_before(verified: Verified) -> None:
+    verified.coordinator.lets_go.clear()
+    other = asyncio.ensure_future(verified.ask(Transaction("other", 1, 0)))
+    await verified.until_asked()
+    last = MINE._replace(producer_epoch=32_766)
+    fresh = MINE._replace(producer_id=MINE.producer_id + 1, producer_epoch=0)
+    answers = [asyncio.ensure_future(verified.ask(each)) for each in (last, fresh)]
+    await asyncio.sleep(0)
+    verified.coordinator.lets_go.set()
+    assert await asyncio.gather(*answers) == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION), {}]
+    assert await other == {}
+
+
 async def test_who_waits_when_the_broker_stops_is_told_that_nothing_is_known(verified: Verified) -> None:
     verified.coordinator.lets_go.clear()
     first = asyncio.ensure_future(verified.ask())

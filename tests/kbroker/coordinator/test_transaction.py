@@ -560,3 +560,15 @@ def test_a_fence_that_was_not_written_is_tried_again_with_the_same_epoch() -> No
         assert transaction.record.producer_epoch == EPOCH
     carried_out(transaction, transaction.init(None, 1, "r", NOW, version=EPOCH_EACH))
     assert transaction.record.producer_epoch == EPOCH + 1
+
+
+@pytest.mark.parametrize("version", [0, EPOCH_EACH])
+def test_nobody_goes_on_with_the_epoch_that_only_ever_fences(version: int) -> None:
+    transaction = made(COMPLETE_ABORT, LAST_EPOCH, last_producer_epoch=EXHAUSTED_EPOCH, client_version=version)
+    asked = (ID, LAST_EPOCH)
+    assert not transaction.needs_producer_id_after(*asked, False)
+    assert errors(transaction.end_each(*asked, False, "r", NOW)) == [FENCED]
+    assert errors(transaction.end(*asked, False, "r", NOW)) == [FENCED]
+    assert errors(transaction.add_partitions(*asked, [A], "r", NOW, version)) == [FENCED]
+    assert transaction.verify(*asked, [A]) == {A: FENCED}
+    transaction.check()

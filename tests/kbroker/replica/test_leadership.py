@@ -5,6 +5,8 @@ import errno
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.replica.leadership import PORTION
@@ -27,6 +29,24 @@ async def test_a_new_partition_gets_a_log_and_a_leader(played: Played) -> None:
     log = played.logs.get(TOPIC, 0)
     assert log is not None
     assert (log.topic_id, log.latest_epoch) == (TOPIC_ID, 0)
+
+
+async def test_an_order_that_fails_halfway_is_told_of_as_far_as_it_was_carried_out(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kbroker.replica.leadership.PORTION", 1)
+    release, released = played.replicas.release, []
+
+    async def fails_at_the_second(keys: Any) -> None:
+        released.append(list(keys))
+        if len(released) == 2:
+            raise RuntimeError("can't start new thread")
+        await release(released[-1])
+
+    monkeypatch.setattr(played.replicas, "release", fails_at_the_second)
+    with pytest.raises(RuntimeError, match="new thread"):
+        await played.lead((0, 1))
+    assert played.changes == [([(TOPIC, 0)], [])]
 
 
 async def test_orders_of_no_newer_epoch_are_refused_per_partition(played: Played) -> None:
