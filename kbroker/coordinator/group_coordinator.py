@@ -18,6 +18,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
@@ -113,8 +114,9 @@ class GroupCoordinator(GroupKeeper):
         async for group in self._each_group():
             committed = [key for key in group.offsets.committed if key in removed]
             waiting = [key for keys in group.offsets.transactional.values() for key in keys if key in removed]
-            if committed or waiting:
-                self._remove_offsets(group, dict.fromkeys((*committed, *waiting)), and_undecided=True)
+            coming = [key for key in group.offsets.pending_keys() if key in removed]
+            if committed or waiting or coming:
+                self._remove_offsets(group, dict.fromkeys((*committed, *waiting, *coming)), and_undecided=True)
 
     async def _each_group(self) -> AsyncIterator[AnyGroup]:
         """Yield the groups there are, one after the other; now and then everybody else gets their turn."""
@@ -387,25 +389,31 @@ class GroupCoordinator(GroupKeeper):
         """Forget offsets and write their tombstones; the future tells how that went."""
         removed = group.offsets.remove(keys, and_undecided)
         records = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]
-        return self._append_tombstones(group, records)
+        return self._append_tombstones(group, records, removed)
 
-    def _append_tombstones(self, group: AnyGroup, records: Records) -> asyncio.Future[ErrorCode]:
+    def _append_tombstones(
+        self, group: AnyGroup, records: Records, keys: Sequence[Key] = ()
+    ) -> asyncio.Future[ErrorCode]:
+        """Append them; `keys` are the partitions whose offsets the first of them remove."""
         future: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-        portions = [records[at : at + TOMBSTONES_AT_ONCE] for at in range(0, len(records), TOMBSTONES_AT_ONCE)]
+        starts = range(0, len(records), TOMBSTONES_AT_ONCE)
         owned = self._owned.by_number.get(group.partition)
-        if owned is None or not portions:
+        if owned is None or not starts:
             future.set_result(ErrorCode.NONE if owned is not None else ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return future
-        left = len(portions)
+        left = len(starts)
 
-        def done(error: ErrorCode, offset: int) -> None:
+        def done(start: int, error: ErrorCode, offset: int) -> None:
             nonlocal left
             left -= 1
+            if error is ErrorCode.NONE:
+                for number, key in enumerate(keys[start : start + TOMBSTONES_AT_ONCE]):
+                    group.offsets.removal_stored(key, offset + number)
             if not future.done() and (left == 0 or error is not ErrorCode.NONE):
                 future.set_result(error)
 
-        for portion in portions:
-            owned.log.append(portion, done)
+        for start in starts:
+            owned.log.append(records[start : start + TOMBSTONES_AT_ONCE], partial(done, start))
         return future
 
     # --- groups as a whole ------------------------------------------------------------------------------------

@@ -124,7 +124,8 @@ class GroupOffsets:
         """
         removed = []
         for key in keys:
-            known = self.committed.pop(key, None) is not None
+            # What is on its way comes into the log before the removal, and goes with it: see `removal_stored`.
+            known = self.committed.pop(key, None) is not None or key in self._pending
             self._records.pop(key, None)
             if and_undecided:
                 for offsets in self.transactional.values():
@@ -133,6 +134,15 @@ class GroupOffsets:
                 removed.append(key)
         self.transactional = {producer: offsets for producer, offsets in self.transactional.items() if offsets}
         return removed
+
+    def removal_stored(self, key: Key, record_offset: int) -> None:
+        """A removal is acknowledged, its record has this offset: what came into the log before it is gone, too."""
+        if self._records.get(key, record_offset) < record_offset:
+            del self.committed[key], self._records[key]
+
+    def pending_keys(self) -> list[Key]:
+        """Return the partitions whose plain commits are on their way."""
+        return list(self._pending)
 
     def expired(
         self,

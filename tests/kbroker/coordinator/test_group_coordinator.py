@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_coordinator import new_member_id
@@ -13,6 +14,7 @@ from kbroker.coordinator.group_offsets import CommittedOffset
 from kbroker.coordinator.offsets_records import group_key, read_group, read_key
 from kbroker.protocol.errors import ErrorCode
 from kbroker.replica.clocks import steady_ms
+from tests.controller.conftest import until
 from tests.kbroker.coordinator.conftest import PARTITIONS, Coordinated
 
 KEY = ("t", 0)
@@ -172,6 +174,22 @@ async def test_offsets_of_a_deleted_topic_are_forgotten(coordinated: Coordinated
     assert committed(coordinated, "g") == {("u", 1): 42}
     await coordinated.restart()
     assert committed(coordinated, "g") == {("u", 1): 42}
+
+
+async def test_a_commit_that_is_under_way_while_its_topic_is_deleted_is_forgotten(coordinated: Coordinated) -> None:
+    await coordinated.lead(replicas=(1, 2))  # broker 2 has not fetched yet
+    groups, replicas = coordinated.groups, coordinated.played.replicas
+    waiting: Any = groups.commit("g", "", None, -1, [(KEY, OFFSET)])
+    await asyncio.sleep(0)
+    coordinated.played.tell("t", b"t" * 16, range(3), leader=-2)
+    hosted = replicas.hosted[OFFSETS_TOPIC, groups.partition_for("g")]
+    await until(lambda: hosted.log.log_end_offset == 2)
+    fetched = hosted.state.follower_fetched(2, 2, 0, coordinated.now, (1, 2), 2)
+    replicas.carry_out(hosted, fetched)
+    assert await asyncio.wait_for(waiting, 30) is ErrorCode.NONE
+    assert [record.value is None for record in coordinated.records("g")] == [False, True]
+    assert committed(coordinated, "g") == {}
+    assert not groups._groups["g"].offsets.is_waiting
 
 
 async def test_a_machine_that_slept_does_not_let_offsets_expire_early_after_a_restart(coordinated: Coordinated) -> None:

@@ -87,3 +87,23 @@ def test_of_two_commits_in_a_transaction_that_end_out_of_order_the_later_record_
     offsets.stored_in_transaction(7, KEY, CommittedOffset(4), 3)
     offsets.end_transaction(7, is_commit=True)
     assert (offsets.committed[KEY].offset, offsets.is_waiting) == (5, False)
+
+
+def test_a_commit_that_is_acknowledged_after_its_removal_goes_with_the_removals_record() -> None:
+    offsets = GroupOffsets()
+    offsets.load(KEY, CommittedOffset(1), 3)
+    offsets.begin([KEY])
+    assert offsets.remove([KEY]) == [KEY]
+    offsets.stored(KEY, CommittedOffset(2), 10)
+    offsets.removal_stored(KEY, 11)
+    assert not offsets.committed
+    offsets.begin([KEY])
+    assert offsets.pending_keys() == [KEY]
+    assert offsets.remove([KEY]) == [KEY], "its first commit is on its way"
+    offsets.stored(KEY, CommittedOffset(3), 12)
+    offsets.begin([KEY])
+    offsets.stored(KEY, CommittedOffset(4), 14)
+    offsets.removal_stored(KEY, 13)
+    offsets.removal_stored(("other", 0), 15)
+    assert offsets.committed == {KEY: CommittedOffset(4)}
+    offsets.check()
