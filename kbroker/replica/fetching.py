@@ -11,9 +11,7 @@ A partition of an incremental session that had nothing and has not changed since
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
 from collections.abc import Callable, Container, Generator, Iterable
-from operator import attrgetter
 from typing import Any, Protocol
 
 from kbroker.cluster.metadata_cache import MetadataCache
@@ -29,7 +27,6 @@ from kbroker.replica.throttles import ReplicationThrottle
 from kbroker.replica.traffic import Totals
 from kbroker.replica.turns import in_turns, portions
 from kbroker.segment.files import NotInMemory
-from kbroker.segment.log import Log
 
 log = logging.getLogger(__name__)
 
@@ -122,7 +119,6 @@ class PartitionFetch:
         "_builder",
         "_context",
         "_first",
-        "_is_cut_short",
         "_is_held_back",
         "_is_patient",
         "_is_up_to_date",
@@ -156,8 +152,6 @@ class PartitionFetch:
         """The bytes of records in that."""
         self._is_up_to_date = False
         """Whether that is the answer: it is enough, and all of it was looked at in this turn or has not changed."""
-        self._is_cut_short = False
-        """Whether a segment ends where there is more to read: one that has ended will never give more."""
         self._is_patient = False
         self.cold: list[ColdRead] = []
         """What the last attempt left out because it is not in memory."""
@@ -193,7 +187,7 @@ class PartitionFetch:
             return in_turns(self._attempt_in_turns(final, patient))
         self.cold = []
         self._is_patient = patient
-        self._is_held_back = self._is_cut_short = False
+        self._is_held_back = False
         answers, size, at_once = self._read_all(
             self._context.targets, parameters.max_bytes, parameters.version >= 3, self._notes_idle()
         )
@@ -209,7 +203,7 @@ class PartitionFetch:
     def _attempt_in_turns(self, final: bool, patient: bool) -> Generator[None, None, Any]:
         self.cold = []
         self._is_patient = patient
-        self._is_held_back = self._is_cut_short = False
+        self._is_held_back = False
         size, at_once, whole_batch, notes_idle = 0, False, self._parameters.version >= 3, self._notes_idle()
         answers: Answers = []
         for portion in portions(self._context.targets):
@@ -239,8 +233,6 @@ class PartitionFetch:
     def _is_to_be_sent(self, final: bool, size: int, at_once: bool) -> bool:
         if (final and (size > 0 or not self.cold)) or at_once or size >= self._parameters.min_bytes:
             return True
-        if self._is_cut_short:
-            return True
         return not any(target.hosted is not None for target in self._context.targets)
 
     def _keep(self, answers: Answers, size: int) -> None:
@@ -268,7 +260,7 @@ class PartitionFetch:
         """Look at those of its partitions that have changed: is there enough now, or something to be told at once?"""
         kept, parameters = self._kept, self._parameters
         self.cold = []
-        self._is_cut_short = is_news = False
+        is_news = False
         for hosted in changed:
             target = self._waiting[hosted]
             others = self._total - size_of(kept.get(target))
@@ -278,7 +270,7 @@ class PartitionFetch:
                 return True
             self._total = others + size_of(answer)
             is_news = is_news or self._is_news(answer)
-        is_enough = is_news or self._is_cut_short or self._total >= parameters.min_bytes
+        is_enough = is_news or self._total >= parameters.min_bytes
         self._is_up_to_date = is_enough and len(self._waiting) == len(self._context.targets)
         return is_enough
 
@@ -447,8 +439,6 @@ class PartitionFetch:
             except NotInMemory:
                 self.cold.append(ColdRead(partition_log, offset, max_bytes, limit, whole_batch))
                 target.seen_changes = NEVER_SEEN
-            if records and len(records) < parameters.min_bytes and _goes_on_elsewhere(partition_log, offset, limit):
-                self._is_cut_short = True
         if parameters.read_committed:
             aborted = self._aborted(hosted, records, limit)
         return PartitionData(
@@ -542,15 +532,6 @@ class PartitionFetch:
                 leader, epoch = known
                 answer.current_leader = FetchResponse.LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch)
         return answer
-
-
-def _goes_on_elsewhere(partition_log: Log, offset: int, limit: int) -> bool:
-    """Whether what may be read goes on in the segments behind that of the offset: a slice is of one segment."""
-    segments = partition_log.segments
-    if segments[-1].base_offset <= offset:
-        return False
-    following = bisect_right(segments, offset, key=attrgetter("base_offset"))
-    return following < len(segments) and segments[following].base_offset < limit
 
 
 def size_of(answer: PartitionData | None) -> int:

@@ -191,24 +191,6 @@ async def test_min_bytes_are_counted_over_all_partitions(played: Played) -> None
     assert [len(each.records) > 1000 for each in partitions_of(await asyncio.wait_for(waiting, 20))] == [True, True]
 
 
-async def test_the_end_of_a_segment_is_not_waited_at(tmp_path: Path) -> None:
-    """Records beyond it come with the next fetch only."""
-    played = Played(tmp_path, segment_bytes=1500)
-    await played.lead()
-    size = len(one_batch(bytes(1000)))
-    append(played, 0, bytes(1000))
-    append(played, 0, bytes(1000))
-    wanted = fetch_request((0, 0), max_wait_ms=60_000, min_bytes=2 * size)
-    (found,) = partitions_of(ask(played, wanted))
-    assert len(found.records) == size
-    last = ask(played, fetch_request((0, 1), max_wait_ms=60_000, min_bytes=2 * size))
-    assert isinstance(last, Reply)
-    append(played, 0, bytes(1000))
-    (found,) = partitions_of(await asyncio.wait_for(last, 20))
-    assert len(found.records) == size
-    await played.close()
-
-
 async def test_losing_the_leadership_answers_a_waiting_follower(played: Played) -> None:
     await played.lead(replicas=(1, 2))
     waiting = ask(played, fetch_request((0, 0), max_wait_ms=60_000, replica_id=2, current_leader_epoch=0))
