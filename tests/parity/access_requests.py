@@ -49,7 +49,17 @@ from kbroker.protocol.messages.replication import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest, DescribeAclsRequest
+from kbroker.protocol.messages.security import (
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    CreateDelegationTokenRequest,
+    DeleteAclsRequest,
+    DescribeAclsRequest,
+    DescribeDelegationTokenRequest,
+    DescribeUserScramCredentialsRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
 from kbroker.protocol.messages.topics import CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest
 from kbroker.protocol.messages.transactions import (
     AddOffsetsToTxnRequest,
@@ -281,6 +291,18 @@ def cluster_requests() -> Iterator[Any]:
     yield DeleteAclsRequest(filters=[DeleteAclsRequest.DeleteAclsFilter(**wanted)])
 
 
+def login_requests() -> Iterator[Any]:
+    """About who may log in. Tokens are for those who have logged in themselves, whatever the rules say."""
+    user = DescribeUserScramCredentialsRequest.UserName(name="nobody")
+    yield DescribeUserScramCredentialsRequest(users=[user])
+    deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)
+    yield AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
+    yield CreateDelegationTokenRequest(renewers=[], max_lifetime_ms=-1)
+    yield RenewDelegationTokenRequest(hmac=b"none", renew_period_ms=-1)
+    yield ExpireDelegationTokenRequest(hmac=b"none", expiry_time_period_ms=-1)
+    yield DescribeDelegationTokenRequest(owners=None)
+
+
 def requests_for(names: Sequence[str]) -> Iterator[Any]:
     """All of them, those that delete last."""
     yield from data_requests(names)
@@ -290,3 +312,4 @@ def requests_for(names: Sequence[str]) -> Iterator[Any]:
     yield from config_requests(names)
     yield from topic_requests(names)
     yield from cluster_requests()
+    yield from login_requests()

@@ -60,16 +60,21 @@ REFUSED_WITH = {
             "LeaderAndIsr StopReplica UpdateMetadata ControlledShutdown AlterPartition AllocateProducerIds "
             "WriteTxnMarkers ElectLeaders AlterPartitionReassignments ListPartitionReassignments AlterReplicaLogDirs "
             "DescribeLogDirs CreateAcls DescribeAcls DeleteAcls AddPartitionsToTxn "
-            "DescribeClientQuotas AlterClientQuotas UpdateFeatures",
+            "DescribeClientQuotas AlterClientQuotas UpdateFeatures "
+            "DescribeUserScramCredentials AlterUserScramCredentials",
         ),
         ({TOPIC_REFUSED, CLUSTER_REFUSED}, "DescribeConfigs AlterConfigs IncrementalAlterConfigs"),
+        (
+            {ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED},
+            "CreateDelegationToken RenewDelegationToken ExpireDelegationToken DescribeDelegationToken",
+        ),
         (set(), "ListGroups ListTransactions DescribeCluster"),
     )
     for name in names.split()
 }
 """What the newest version of each API says to somebody who may do nothing; of the others `refusals` knows."""
-OF_OTHER_TESTS = {17, 18, 36, 38, 39, 40, 41, 50, 51}
-"""APIs before anybody is known, of delegation tokens and credentials."""
+OF_OTHER_TESTS = {17, 18, 36}
+"""APIs before anybody is known."""
 
 
 def codes_in(value: Any) -> set[ErrorCode]:
