@@ -279,6 +279,13 @@ def _alter_replica_log_dirs(response: Any, request: Any, version: int, code: Err
     )
 
 
+def _describe_users(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
+    """At the top, and for each user that is asked for, whose name Kafka leaves out."""
+    made = response.DescribeUserScramCredentialsResult
+    results = [blank(made, error_code=code, error_message=message) for _ in request.users or ()]
+    return blank(response, error_code=code, error_message=message, results=results)
+
+
 def _consumer_group_describe(response: Any, request: Any, version: int, code: ErrorCode, message: str | None) -> Any:
     made = response.DescribedGroup
     return blank(
@@ -460,6 +467,7 @@ _PER_ITEM: dict[int, Refuse] = {
     45: _alter_partition_reassignments,
     47: _offset_delete,
     49: _alter_client_quotas,
+    50: _describe_users,
     51: _alter_user_scram_credentials,
     61: _describe_producers,
     65: _describe_transactions,
