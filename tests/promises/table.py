@@ -387,4 +387,40 @@ PROMISES = (
             ),
         ),
     ),
+    Promise(
+        "What Spark writes with `exactlyOnce` is there once, whoever is killed: driver, executor, coordinator",
+        (
+            "tests/spark_connector/test_killed_drivers.py::test_rows_come_once_at_whatever_request_a_driver_is_killed",
+            "tests/spark_connector/test_exactly_once_writer.py"
+            "::test_of_two_attempts_beside_each_other_only_the_one_that_spark_takes_is_written",
+            "tests/spark_connector/test_exactly_once_writer.py"
+            "::test_a_batch_that_comes_again_with_more_rows_is_an_error_and_no_silence",
+        ),
+        (
+            Mutant(
+                "the next driver does not finish what was decided",
+                "spark_connector/exactly_once.py",
+                "        if entry is None or entry.is_done:\n",
+                "        if True:\n",
+            ),
+            Mutant(
+                "the next driver leaves open what the one before has begun",
+                "spark_connector/exactly_once.py",
+                "        self._abort_others(prefix_of(self._name))\n        return term\n",
+                "        return term\n",
+            ),
+            Mutant(
+                "an attempt that lost stays open",
+                "spark_connector/exactly_once_writer.py",
+                "winners)\n        driver.abort_losers(attempt.run)\n",
+                "winners)\n",
+            ),
+            Mutant(
+                "rows of a batch that comes again with more are left out without a word",
+                "spark_connector/exactly_once_writer.py",
+                "            check_rows(entry, sum(each.rows.rows for each in done), self.options.lost_batch)\n",
+                "",
+            ),
+        ),
+    ),
 )
