@@ -10,6 +10,7 @@ import java.util.concurrent.ConcurrentHashMap;
 import kafka.log.UnifiedLog;
 import kafka.server.BrokerTopicStats;
 import org.apache.kafka.common.record.MemoryRecords;
+import org.apache.kafka.common.utils.Exit;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.server.util.KafkaScheduler;
 import org.apache.kafka.storage.internals.log.AbortedTxn;
@@ -76,7 +77,7 @@ public class Transactions {
             }
         }
         log.close();
-        System.exit(0);
+        Exit.exit(0);
     }
 
     private static long floor(UnifiedLog log, long offset) {
