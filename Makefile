@@ -20,6 +20,9 @@ ROUND ?= 0
 SECONDS ?= 60
 SEEDS ?= 1
 
+# Processes that come and go, and asserts that pytest rewrites, would be compiled anew each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup compile run demo test quick soak mutants lies compat compat-spark test-pure lint format docs site bench clean simulate
 
 help:  ## list the targets
