@@ -141,7 +141,7 @@ def test_rows_come_once_wherever_the_driver_is_killed(
     query.run()
     query.check()
     with Admin(query.bootstrap) as admin:
-        told = admin.list_consumer_group_offsets(f"{query.target}-{frame}")
+        told = admin.list_group_offsets(f"{query.target}-{frame}")
     assert len(told) == 2, "how far it has read is told"
 
 
