@@ -18,6 +18,8 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kbroker.client.error_base import ClientError
+
 Decode = Callable[[bytes, int], tuple[Any, int]]
 Encode = Callable[[Any, bytearray], None]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -38,7 +40,7 @@ SPARK_NAMES = {
 }
 
 
-class AvroError(ValueError):
+class AvroError(ClientError, ValueError):
     """A schema that is none, or bytes that do not follow it."""
 
 

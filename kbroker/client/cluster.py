@@ -12,7 +12,6 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import suppress
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.client_config import NEW_TOPIC_S, ClientConfig
@@ -54,6 +53,8 @@ class Cluster:
         self._features: dict[str, int] = {}
         self._features_epoch = -1
         self._refresh_lock = asyncio.Lock()
+        self._asked: Connection | None = None
+        """Where metadata were asked for last."""
         self._has_failed = False
         """Whether metadata could not be had when they were asked for last."""
         self._closed = False
@@ -133,14 +134,16 @@ class Cluster:
         if self._closed:
             raise ClientClosed("this client is closed")
 
-    async def any_connection(self) -> Connection:
+    async def any_connection(self, besides: Connection | None = None) -> Connection:
         """Return a connection to some broker: an open one, else a known one, else of the bootstrap list.
 
-        Of the open ones the one with the fewest requests in flight: brokers answer in turn, and one may hang.
+        Of the open ones the one with the fewest requests in flight: brokers answer in turn, and one may hang. `besides`
+        only when no other is open, and one that is chosen at random cannot be reached either.
         """
         is_open = [connection for connection in self._connections.values() if not connection.is_closed]
         if is_open:
-            return min(is_open, key=attrgetter("in_flight"))
+            best = min(is_open, key=lambda connection: (connection is besides, connection.in_flight))
+            return best if best is not besides else await self._another(best)
         if self._bootstrap is not None and not self._bootstrap.is_closed:
             return self._bootstrap
         known = list(self.metadata.nodes)
@@ -153,6 +156,18 @@ class Cluster:
             except (OSError, KafkaError) as error:
                 log.info("broker %d does not answer: %s", node_id, error)
         return await self._open_once(BOOTSTRAP, self._open_bootstrap)
+
+    async def _another(self, only: Connection) -> Connection:
+        """Return a connection to another broker than the only one that is connected; if it does not answer, to that."""
+        connected = {node_id for (node_id, _), connection in self._connections.items() if connection is only}
+        others = list(self.metadata.nodes.keys() - connected)
+        random.shuffle(others)
+        for node_id in others[:1]:
+            try:
+                return await self.connection(node_id)
+            except (OSError, KafkaError) as error:
+                log.info("broker %d does not answer: %s", node_id, error)
+        return only
 
     async def _open_bootstrap(self, key: tuple[int, str]) -> Connection:
         problems = []
@@ -175,7 +190,8 @@ class Cluster:
             if names is not None:
                 wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=auto_create)
-            connection = await self.any_connection()
+            # A broker that is cut off from the others goes on telling what was, and has nothing else to do.
+            connection = self._asked = await self.any_connection(besides=self._asked)
             timeout = self.config.request_timeout_ms / 1000
             answer = await connection.request(request, timeout=timeout)
             if self.follows_features:

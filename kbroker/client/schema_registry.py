@@ -21,6 +21,7 @@ import urllib.request
 from typing import Any
 
 from kbroker.client.avro import AvroError
+from kbroker.client.error_base import ClientError
 
 TIMEOUT_S = 10
 RETRY_S = 30.0
@@ -33,7 +34,7 @@ PASSING = frozenset({408, 425, 429})
 """Status codes, beside all of 500 and more, after which it is worth asking again."""
 
 
-class RegistryError(RuntimeError):
+class RegistryError(ClientError, RuntimeError):
     """The registry did not tell a schema; no row is to blame."""
 
 

@@ -440,6 +440,9 @@ class Sender:
                 named = (queue.topic, queue.partition, leader.leader_id, leader.leader_epoch)
                 is_told_where = self.cluster.metadata.new_leader(*named)
             self._refresh_soon()
+        elif code is ErrorCode.REQUEST_TIMED_OUT:
+            # Its followers may follow another leader of which it has not heard: the others are to be asked.
+            self._refresh_soon()
         is_current = queue.epoch == self._identity.current
         is_first = queue.sent[0] is batch
         remedy = remedy_for(

@@ -308,7 +308,7 @@ PROMISES = (
             Mutant(
                 "a fenced producer goes on",
                 "kbroker/coordinator/transaction.py",
-                "        return NONE if producer_epoch == record.producer_epoch else FENCED\n",
+                "        return NONE if producer_epoch == record.producer_epoch < LAST_EPOCH else FENCED\n",
                 "        return NONE\n",
             ),
             Mutant(

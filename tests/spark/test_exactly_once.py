@@ -191,7 +191,8 @@ def test_a_frame_is_written_whole_or_not_at_all_and_spark_reads_it_so(
     create_topic(broker.bootstrap, topic_name, partitions=2)
     options = {"topic": topic_name, "exactlyOnce": "true", "kafka.bootstrap.servers": broker.bootstrap}
     good = spark.range(20, numPartitions=3).selectExpr("string(id) AS value")
-    bad = good.selectExpr("IF(value = '13', string(1 / 0), value) AS value")
+    # One task: another that still runs when the job is given up may leave its transaction open for a while.
+    bad = good.coalesce(1).selectExpr("IF(value = '13', string(1 / 0), value) AS value")
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         bad.write.format("kbroker").mode("append").options(**options).save()
     assert values_of(broker.bootstrap, topic_name) == []

@@ -55,6 +55,22 @@ async def test_metadata_are_asked_of_the_broker_that_owes_the_fewest_answers(mak
     await cluster.close()
 
 
+async def test_no_broker_is_asked_for_metadata_twice_in_a_row_while_there_is_another(make_cluster: MakeCluster) -> None:
+    """One that is cut off from the others would go on telling what was."""
+    brokers = make_cluster(2)
+    cluster = Cluster(AdminConfig.read({"bootstrap": brokers.bootstrap}))
+    await cluster.refresh(None)
+    first_id, second_id = sorted(cluster.metadata.nodes)
+    first = await cluster.connection(first_id)
+    await cluster.refresh(None)
+    assert cluster._asked is first, "it alone is connected"
+    await cluster.refresh(None)
+    assert cluster._asked is cluster.open_connection(second_id)
+    await cluster.refresh(None)
+    assert cluster._asked is first
+    await cluster.close()
+
+
 async def test_who_waits_for_a_topic_waits_no_longer_than_told_though_no_broker_says_a_word(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
