@@ -12,6 +12,7 @@ import time
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from kbroker.client.types import TopicPartition
 from kbroker.page.facts import Facts, whole_sum
@@ -32,37 +33,36 @@ WIDTH, HEIGHT = 240, 36
 
 @dataclass(slots=True)
 class Ring:
-    """The last KEPT looks: when, and where each topic's partitions ended, added up; or NOT_KNOWN."""
+    """The last KEPT looks: when, and where each topic's partitions ended since it was there, added up; or NOT_KNOWN."""
 
     times: list[float] = field(default_factory=list)
     ends: dict[str, array[int]] = field(default_factory=dict)
 
     def add(self, at: float, ends: Mapping[str, int | None]) -> None:
         """Note a look; topics that are gone are forgotten."""
-        before = len(self.times)
-        self.times.append(at)
+        self.times = [*self.times, at][-KEPT:]
         kept: dict[str, array[int]] = {}
         for topic, end in ends.items():
-            line = self.ends.get(topic) or array("q", [NOT_KNOWN]) * before
+            line = self.ends.get(topic) or array("q")
             line.append(NOT_KNOWN if end is None else end)
             kept[topic] = line[-KEPT:]
         self.ends = kept
-        self.times = self.times[-KEPT:]
 
     def of(self, topic: str) -> Rates:
         """Return a topic's rates."""
-        return rates_of(self.times, self.ends.get(topic, ()))
+        ends = self.ends.get(topic, ())
+        return rates_of(self.times[len(self.times) - len(ends) :], ends)
 
     def of_all(self) -> Rates:
-        """Return the rates of all topics together, of those that are known."""
-        lines = [self.of(topic).each for topic in self.ends]
-        sums = [_sum(moments) for moments in zip(*lines, strict=True)] if lines else []
-        return Rates(tuple(self.times[1:]), tuple(sums))
+        """Return the rates of all topics together; where one is not known, neither is their sum."""
+        newest_first = [reversed(self.of(topic).each) for topic in self.ends]
+        sums = [_sum(moments) for moments in zip_longest(*newest_first, fillvalue=0.0)]  # 0: it was not there
+        return Rates(tuple(self.times[len(self.times) - len(sums) :]), tuple(reversed(sums)))
 
 
 def _sum(moments: Sequence[float | None]) -> float | None:
     known = [each for each in moments if each is not None]
-    return sum(known) if known else None
+    return sum(known) if len(known) == len(moments) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,27 @@ def test_only_so_many_looks_are_kept_and_topics_that_are_gone_are_not(monkeypatc
     for number in range(5):
         ring.add(float(number), {"a": number * 2, "b": None, **({"late": 7} if number > 3 else {})})
     assert (ring.times, ring.of("a").each, ring.of("b").each) == ([2.0, 3.0, 4.0], (2.0, 2.0), (None, None))
-    assert ring.of("late").each == (None, None)
-    assert ring.of_all().each == (2.0, 2.0)
+    assert ring.of("late").each == ()
     ring.add(5.0, {})
     assert (ring.ends, ring.of("a").each) == ({}, ())
+
+
+def test_a_cluster_without_topics_has_no_rates_and_nothing_is_drawn() -> None:
+    ring = Ring()
+    looks: list[dict[str, int | None]] = [{}, {}, {"a": 3}, {"a": 5}, {}]
+    for ends in looks:
+        ring.add(float(len(ring.times)), ends)
+        assert isinstance(ring.of_all().lines(), list)
+    assert ring.of_all() == Rates()
+
+
+def test_where_one_topic_is_not_known_neither_is_the_sum_of_all() -> None:
+    ring = Ring()
+    looks: list[dict[str, int | None]] = [{"a": 0, "b": 0}, {"a": 5, "b": 1}, {"a": 9, "b": None}, {"a": 10, "b": 3}]
+    looks += [{"a": 12, "b": 4, "new": 100}, {"a": 14, "b": 5, "new": 107}]
+    for at, ends in enumerate(looks):
+        ring.add(float(at), ends)
+    assert ring.of_all() == Rates((1.0, 2.0, 3.0, 4.0, 5.0), (6.0, None, None, 3.0, 10.0))
 
 
 def test_a_drawing_has_a_gap_where_nothing_is_known() -> None:
