@@ -435,13 +435,11 @@ class Sender:
         code, leader = result.error_code, result.current_leader
         error = error_for(code, result.error_message, topic=queue.topic, partition=queue.partition, broker=node_id)
         is_told_where = False
-        if code.refreshes_metadata:
-            if leader.leader_id >= 0:
-                named = (queue.topic, queue.partition, leader.leader_id, leader.leader_epoch)
-                is_told_where = self.cluster.metadata.new_leader(*named)
-            self._refresh_soon()
-        elif code is ErrorCode.REQUEST_TIMED_OUT:
-            # Its followers may follow another leader of which it has not heard: the others are to be asked.
+        if code.refreshes_metadata and leader.leader_id >= 0:
+            named = (queue.topic, queue.partition, leader.leader_id, leader.leader_epoch)
+            is_told_where = self.cluster.metadata.new_leader(*named)
+        # Whose followers do not come in time may have lost them to another leader, and not have heard of it.
+        if code.refreshes_metadata or code is ErrorCode.REQUEST_TIMED_OUT:
             self._refresh_soon()
         is_current = queue.epoch == self._identity.current
         is_first = queue.sent[0] is batch
