@@ -64,7 +64,7 @@ class DiskReader:
                 if error.errno != errno.EINVAL:
                     raise
             self.is_direct = False
-            self._files.close(self._descriptor)
+            self._close_file()  # also where it cannot be opened again: its number may be another file's by then
             self._open()
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(self._descriptor, position, len(buffer), os.POSIX_FADV_DONTNEED)
@@ -74,5 +74,8 @@ class DiskReader:
         """Close the file."""
         self._buffer.close()
         if self._descriptor >= 0:
-            self._files.close(self._descriptor)
-            self._descriptor = -1
+            self._close_file()
+
+    def _close_file(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        self._files.close(descriptor)

@@ -27,7 +27,7 @@ from kbroker.segment.files import Buffer, FileRemoved
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_disk import Flush, LogDisk
-from kbroker.segment.log_health import LogHealth, LogOwner
+from kbroker.segment.log_health import CLOSED, LogHealth, LogOwner
 from kbroker.segment.log_producers import LogProducers
 from kbroker.segment.log_reading import look_up, read_slice, wait_for_change
 from kbroker.segment.log_segment import LogSegment
@@ -555,7 +555,7 @@ class Log:
 
     def discard(self) -> None:
         """Close the files and write nothing: the log was deleted, or a test plays a crash."""
-        self._health.end("it is closed")
+        self._health.end(CLOSED)
         for segment in self.segments:
             segment.discard()
 

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CLOSED = "it is closed"
+"""The failure of a log that was closed, or deleted: its directory may be well."""
+
 
 class LogOwner(Protocol):
     """Who has many logs and is told of each. Called with the log's lock held: to be passed on, or to be quick."""

@@ -54,6 +54,7 @@ class LogSegment:
 
     __slots__ = (
         "_bytes_since_entry",
+        "_distrusts",
         "_file_time",
         "_first_timestamp",
         "_index",
@@ -89,8 +90,7 @@ class LogSegment:
         self.trusted_from = size
         """Everything from this position on is known to be good."""
         self._trusted: list[tuple[int, int]] | None = None
-        self._file_time = 0
-        self._first_timestamp = -1
+        self._file_time, self._first_timestamp, self._distrusts = 0, -1, 0
         self._max_timestamp: int | None = -1 if size == 0 else None
         """None: not read from the time index yet."""
         self._offset_of_max_timestamp = base_offset
@@ -403,6 +403,7 @@ class LogSegment:
                 log.info("%s: changed from outside; its batches are checked again", self.place)
             self.distrust()
             self._file_time = modified
+        seen = self._distrusts  # before looking at what is trusted
         if start >= self.trusted_from:
             return end
         known = start
@@ -413,9 +414,9 @@ class LogSegment:
             return end
         if not patient and end - known > _CHECKED_AT_ONCE_BYTES:
             raise NotInMemory
-        return self._check(start, known, end, offset if known == start else -1, patient)
+        return self._check(start, known, end, offset if known == start else -1, patient, seen)
 
-    def _check(self, start: int, position: int, end: int, offset: int, patient: bool) -> int:
+    def _check(self, start: int, position: int, end: int, offset: int, patient: bool, seen: int) -> int:
         """Check the batches of [position, end) and trust them; [start, position) is known. Raises when start is bad."""
         read = self.file.read if patient else self.file.read_at_once
         limit = min(end, position + max(_VERIFY_BYTES, self.header_at(position, patient).size))
@@ -426,15 +427,12 @@ class LogSegment:
             if not patient:
                 raise NotInMemory
             self._confirm_gap(position, offset)
-        served = end
         if why and position + good < end:
             log.error("%s, position %d: %s", self.place, position + good, why)
             if position + good == start:
                 raise self.corrupt(start, why)
-        if why or limit < end:
-            served = min(position + good, end)
-        self._trust(start, position + good)
-        return served
+        self._trust(start, position + good, seen)
+        return min(position + good, end) if why or limit < end else end
 
     def _confirm_gap(self, position: int, offset: int) -> None:
         """Raise unless the batches before position ascend: nothing holds offset, so one of them may lie about its own.
@@ -456,10 +454,12 @@ class LogSegment:
     def distrust(self) -> None:
         """Have all that is read from now on checked again."""
         with self.pool.lock:
-            self._trusted, self.trusted_from = None, self.size
+            self._trusted, self.trusted_from, self._distrusts = None, self.size, self._distrusts + 1
 
-    def _trust(self, start: int, end: int) -> None:
-        with self.pool.lock:  # what is distrusted meanwhile stays so
+    def _trust(self, start: int, end: int, seen: int) -> None:
+        with self.pool.lock:
+            if seen != self._distrusts:  # what was distrusted since then stays so
+                return
             ranges = sorted([*(self._trusted or ()), (start, end)])
             merged = ranges[:1]
             for low, high in ranges[1:]:
@@ -578,8 +578,7 @@ def check_batches(data: Buffer, floor: int, expected: int = -1) -> tuple[int, st
     first batch should hold, if known. Checksums do not cover base offsets: of two batches whose offsets do not ascend
     the one that left a gap before it (compaction leaves such) is the wrong one, else the second.
     """
-    position, end = 0, len(data)
-    behind_gap = -1
+    position, end, behind_gap = 0, len(data), -1
     while has_header(data, position):
         try:
             header = read_any_header(data, position)

@@ -11,6 +11,7 @@ somebody wants to be read now has rounds of its own (wanted_scrubs.py). The acti
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 import threading
@@ -26,6 +27,7 @@ from kbroker.protocol.records.message_set import has_header, read_any_header
 from kbroker.segment.disk_reader import DiskReader
 from kbroker.segment.files import Buffer
 from kbroker.segment.log import Log
+from kbroker.segment.log_health import CLOSED
 from kbroker.segment.log_manager import LogManager
 from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.throttle import Throttle
@@ -36,6 +38,8 @@ _CHUNK_BYTES = 256 << 10
 _LARGEST_BATCH = 100 << 20
 _LOOK_AGAIN_S = 1.0
 """How often a scrubber that waits looks whether a round is due by now."""
+_ROTTEN = frozenset({"EIO", "EBADMSG", "EUCLEAN", "ENODATA", "EREMOTEIO", "ENOENT"})
+"""Errors that tell of the file; others (no descriptors, no memory) tell of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,14 @@ class Damage(NamedTuple):
             f"{self.segment.place}, position {self.position}: {self.why} "
             f"(of {self.log.name}, offsets from {self.offset} on, at most to {self.end_offset - 1})"
         )
+
+
+class Look(NamedTuple):
+    """What came of reading a segment."""
+
+    is_read: bool
+    """Whether it was read to its end or to what is damaged, or left its log; False: nobody knows whether it is good."""
+    damage: Damage | None = None
 
 
 class LogScrubber:
@@ -136,37 +148,41 @@ class LogScrubber:
         for each, segment in places:
             if stopping.is_set():
                 return found
-            damage = self.look_at(each, segment, stopping)
+            damage = self.look_at(each, segment, stopping).damage
             if damage is not None:
                 found.append(damage)
         self.rounds += 1
         return found
 
-    def look_at(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Damage | None:
-        """Read a closed segment; what is damaged is named, counted and told, and returned."""
+    def look_at(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Look:
+        """Read a closed segment; what is damaged is named, counted and told."""
         try:
-            damage = self._scrub(owner, segment, stopping)
+            look = self._scrub(owner, segment, stopping)
         except Exception:
             log.exception("%s: scrubbing it failed; the others are scrubbed", segment.place)
-            return None
-        if damage is not None:
-            self._tell(damage)
-        return damage
+            return Look(is_read=False)
+        if look.damage is not None:
+            self._tell(look.damage)
+        return look
 
-    def _scrub(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Damage | None:
+    def _scrub(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Look:
         truncations, segments = owner.truncations, owner.segments
         if segment not in segments[:-1]:
-            return None
+            return Look(is_read=owner.failure in (None, CLOSED))
         end_offset = segments[segments.index(segment) + 1].base_offset
         walk = BatchWalk(segment.base_offset, end_offset)
         try:
             why = self._walk(owner, segment, walk, stopping)
         except OSError as error:
+            if errno.errorcode.get(error.errno or 0) not in _ROTTEN:
+                raise
             why = f"it cannot be read: {error}"
-        if not why or not _is_still_there(owner, segment, truncations):
-            return None
+        if not why:
+            return Look(is_read=walk.position >= segment.size or owner.failure == CLOSED)
+        if not _is_still_there(owner, segment, truncations):
+            return Look(is_read=owner.failure in (None, CLOSED))
         position, offset = walk.suspect or (walk.position, walk.expected)
-        return Damage(owner, segment, position, offset, end_offset, why, truncations)
+        return Look(True, Damage(owner, segment, position, offset, end_offset, why, truncations))
 
     def _walk(self, owner: Log, segment: LogSegment, walk: BatchWalk, stopping: threading.Event) -> str:
         """Read the segment to its end, or to what is wrong; returns that."""

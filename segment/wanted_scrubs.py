@@ -18,7 +18,9 @@ from kbroker.segment.log_segment import LogSegment
 from kbroker.segment.scrubber import Damage, LogScrubber
 
 MOST = 16
-"""That are known at a time."""
+"""That are under way at a time."""
+MOST_KNOWN = 64
+"""With those that are over, and are told of still."""
 PATIENCE_S = 60.0
 MOST_DAMAGES = 10_000
 """That are told of one."""
@@ -75,12 +77,15 @@ class WantedScrubs:
 
     def _make_room(self, now: float) -> None:
         for scrub_id, known in list(self._known.items()):
-            if now - known.asked_s > PATIENCE_S or (known.is_over and len(self._known) >= MOST):
+            if now - known.asked_s > PATIENCE_S:
                 del self._known[scrub_id]
-        if len(self._known) >= MOST:
+        over = sorted((known.asked_s, scrub_id) for scrub_id, known in self._known.items() if known.is_over)
+        if len(self._known) - len(over) >= MOST:
             raise KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED, f"{MOST} scrubs are under way here: wait for one to end"
             )
+        if len(self._known) >= MOST_KNOWN:
+            del self._known[over[0][1]]
 
     def _places(self, topics: Topics | None) -> list[tuple[Log, LogSegment]]:
         logs = [
@@ -95,11 +100,12 @@ class WantedScrubs:
             for owner, segment in wanted.places:
                 if self._stopping.is_set() or self._clock() - wanted.asked_s > PATIENCE_S:
                     break
-                damage = self._scrubber.look_at(owner, segment, self._stopping)
+                is_read, damage = self._scrubber.look_at(owner, segment, self._stopping)
                 if damage is not None and len(wanted.damages) < MOST_DAMAGES:
                     wanted.damages.append(damage)
-                wanted.checked_segments += 1
-                wanted.checked_bytes += segment.size
+                if is_read:
+                    wanted.checked_segments += 1
+                    wanted.checked_bytes += segment.size
             wanted.places = []  # holds on to logs that may go
             wanted.is_over = True
 

@@ -78,7 +78,7 @@ async def addresses_of(name: str) -> list[str]:
     try:
         asked = asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
         answers = await asyncio.wait_for(asked, LONGEST_LOOKUP_S)
-    except (OSError, UnicodeError):  # TimeoutError is an OSError
+    except (OSError, ValueError):  # TimeoutError is an OSError, UnicodeError a ValueError
         return []
     return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
@@ -133,12 +133,12 @@ class QuotaKeeper:
     async def _take_ip(self, name: str, limit: float | None) -> None:
         if limit != self.ips.get(name):
             log.info("connections per second of %s: %s", name, "any" if limit is None else limit)
+        addresses = [] if limit is None else await addresses_of(name)
         self.ips.pop(name, None)
         self._addresses.pop(name, None)
         if limit is not None:
-            self.ips[name] = limit
-            self._addresses[name] = await addresses_of(name)
-            if not self._addresses[name]:
+            self.ips[name], self._addresses[name] = limit, addresses
+            if not addresses:
                 log.warning("the limit of connections per second of %s holds for nobody: no address is known", name)
         rates = {address: limit for name, limit in self.ips.items() for address in self._addresses[name]}
         self.ip_rates.clear()

@@ -43,7 +43,7 @@ class LogCare:
 
     def state_of(self, damage: Damage) -> str:
         """Whether it is "mended" (or removed since), "mending", or stays "damaged"."""
-        if damage.truncations != damage.log.truncations or damage.segment not in damage.log.segments:
+        if damage.segment not in damage.log.segments[:-1]:
             return "mended"
         return "mending" if damage.segment in self.mender.busy_with else "damaged"
 

@@ -114,6 +114,8 @@ class SegmentMender:
                 if is_mended:
                     self.mended += 1
                     log.info("mended %s from broker %d", place, other)
+                else:
+                    log.warning("%s was not mended: its log was changed meanwhile", place)
                 return
         reason = "no other replica is in sync" if not others else "no other replica could help"
         log.error("%s stays damaged: %s; it is looked at again in the next round", place, reason)

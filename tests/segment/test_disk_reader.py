@@ -36,6 +36,28 @@ class WithoutDirect(Files):
         return os.preadv(descriptor, buffers, position)
 
 
+class NotTwice(WithoutDirect):
+    """One that says so when it is read, and cannot be opened again then."""
+
+    __slots__ = ("closed", "opened")
+
+    def __init__(self) -> None:
+        super().__init__("read")
+        self.opened: list[int] = []
+        self.closed: list[int] = []
+
+    def open(self, path: str, flags: int) -> int:
+        if self.opened:
+            raise OSError(errno.EMFILE, "too many open files")
+        self.opened.append(super().open(path, flags))
+        return self.opened[0]
+
+    def close(self, descriptor: int) -> None:
+        self.closed.append(descriptor)
+        if self.closed.count(descriptor) == 1:
+            super().close(descriptor)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """A file that is on the disk."""
@@ -91,3 +113,14 @@ def test_the_page_cache_stays_as_it_is(path: Path) -> None:
 def test_what_is_not_there_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         DiskReader(Files(), str(tmp_path / "none"))
+
+
+def test_a_file_that_cannot_be_opened_again_is_closed_only_once(path: Path) -> None:
+    """Its number may be another file's by then."""
+    files = NotTwice()
+    with closing(DiskReader(files, str(path))) as reader:
+        if not reader.is_direct:
+            pytest.skip("this file system has no direct reads")
+        with pytest.raises(OSError, match="too many"):
+            reader.read(10, 0)
+    assert files.closed == files.opened

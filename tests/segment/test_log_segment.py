@@ -9,6 +9,7 @@ from threading import Barrier
 
 import pytest
 
+from kbroker.segment import log_segment
 from kbroker.segment.fetched import check_fetched
 from kbroker.segment.files import Files, NotInMemory
 from kbroker.segment.log import Log
@@ -151,7 +152,27 @@ def test_what_is_found_good_while_a_segment_is_distrusted_brings_no_former_trust
 
     segment.trusted_from = segment.size
     segment._trusted = Ranges([(0, 100)])
-    segment._trust(200, 300)
+    segment._trust(200, 300, segment._distrusts)
     meanwhile.join(20)
+    assert (segment._trusted, segment.trusted_from) == (None, segment.size)
+    log.close()
+
+
+def test_what_a_reader_knew_before_trust_was_taken_away_is_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = new_log(tmp_path)
+    fill(log, 10)
+    segment = log.active_segment
+    segment.distrust()
+    log.read(0, segment.size // 10 * 3)
+    assert segment._trusted
+
+    def check(data: bytes, floor: int, expected: int) -> tuple[int, str]:
+        segment.distrust()  # by another thread, which has just found damage
+        return check_batches(data, floor, expected)
+
+    monkeypatch.setattr(log_segment, "check_batches", check)
+    log.read(0, 1 << 20)
     assert (segment._trusted, segment.trusted_from) == (None, segment.size)
     log.close()

@@ -1,5 +1,6 @@
 """Closed segments are read again: what is damaged is found and told, what is being changed is not mistaken for it."""
 
+import errno
 import logging
 import os
 import threading
@@ -16,7 +17,7 @@ from kbroker.segment.disk_reader import DiskReader
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_disk import LogDisk
-from kbroker.segment.scrubber import BatchWalk, Damage, LogScrubber, LogScrubberSettings
+from kbroker.segment.scrubber import BatchWalk, Damage, LogScrubber, LogScrubberSettings, Look
 from tests.segment.batches import batch, old_messages, put_segment
 from tests.segment.compaction import clean, put, roll
 from tests.segment.test_cleaner import managed, until
@@ -236,3 +237,34 @@ def test_the_rate_is_held(tmp_path: Path) -> None:
     scrubber.scrub_all()
     assert time.monotonic() - began > 0.15
     manager.shutdown()
+
+
+@pytest.mark.parametrize(("error", "damages"), [(errno.EIO, 2), (errno.EMFILE, 0), (errno.ENOMEM, 0)])
+def test_an_error_of_the_disk_is_damage_and_one_of_the_machine_is_none(
+    log: Log, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: int, damages: int
+) -> None:
+    def refuse(self: DiskReader, size: int, position: int) -> bytes:
+        raise OSError(error, os.strerror(error))
+
+    monkeypatch.setattr(DiskReader, "read", refuse)
+    scrubber, found = scrub(log)
+    assert len(found) == damages
+    assert caplog.text.count("scrubbing it failed") == 2 - damages
+    assert not any(scrubber.look_at(log, each, threading.Event()).is_read for each in log.segments[: 2 - damages])
+
+
+def test_a_segment_that_left_its_log_counts_as_read_and_one_of_a_failed_log_does_not(log: Log) -> None:
+    scrubber, _ = scrub(log)
+    first, stopped = log.segments[0], threading.Event()
+    assert scrubber.look_at(log, log.active_segment, stopped) == Look(is_read=True)
+    stopped.set()
+    assert scrubber.look_at(log, first, stopped) == Look(is_read=False)
+    stopped.clear()
+    log.mark_failed("its directory is offline")
+    assert scrubber.look_at(log, first, stopped) == Look(is_read=False)
+
+
+def test_the_segments_of_a_log_that_was_deleted_count_as_read(log: Log) -> None:
+    scrubber, _ = scrub(log)
+    log.discard()
+    assert scrubber.look_at(log, log.segments[0], threading.Event()) == Look(is_read=True)

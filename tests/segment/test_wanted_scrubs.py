@@ -9,8 +9,8 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment.log import Log
 from kbroker.segment.log_manager import LogManager
 from kbroker.segment.log_segment import LogSegment
-from kbroker.segment.scrubber import LogScrubber, LogScrubberSettings
-from kbroker.segment.wanted_scrubs import MOST, PATIENCE_S, WantedScrubs
+from kbroker.segment.scrubber import LogScrubber, LogScrubberSettings, Look
+from kbroker.segment.wanted_scrubs import MOST, MOST_KNOWN, PATIENCE_S, WantedScrubs
 from tests.segment.test_cleaner import managed, until
 from tests.segment.test_scrubber import PLAIN, filled, flip, place_of, segment_file
 
@@ -73,10 +73,11 @@ def test_one_that_nobody_asks_about_is_given_up_and_the_next_gets_its_turn(manag
     class Slow(LogScrubber):
         """Takes longer for a segment than anybody waits, but for who has the second id."""
 
-        def look_at(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> None:
+        def look_at(self, owner: Log, segment: LogSegment, stopping: threading.Event) -> Look:
             begun.wait(20)
             clock.seconds += PATIENCE_S + 1
             scrubs.ask(ident(1), None)
+            return Look(is_read=True)
 
     scrubs = WantedScrubs(manager, Slow(manager), clock)
     first, second = scrubs.ask(ident(0), None), scrubs.ask(ident(1), {"bills": {0}})
@@ -96,4 +97,34 @@ def test_so_many_may_be_under_way_and_those_that_are_over_make_room(manager: Log
         scrubs.ask(ident(MOST + 1), None)
     assert refused.value.code is ErrorCode.THROTTLING_QUOTA_EXCEEDED
     scrubs.ask(ident(1), None)
+    scrubs.stop()
+
+
+def test_one_that_is_over_is_told_of_still_when_many_others_were_asked_for(manager: LogManager) -> None:
+    clock = Now()
+    scrubs = WantedScrubs(manager, LogScrubber(manager), clock)
+    first = scrubs.ask(ident(0), {})
+    for number in range(1, MOST_KNOWN):
+        clock.seconds += 0.1
+        scrubs.ask(ident(number), {})
+    assert scrubs.ask(ident(0), {}) is first
+    second = scrubs.ask(ident(1), {})
+    clock.seconds += 0.1
+    third = scrubs.ask(ident(2), {})
+    scrubs.ask(ident(MOST_KNOWN), {})
+    assert scrubs.ask(ident(2), {}) is third
+    clock.seconds += PATIENCE_S + 1
+    assert scrubs.ask(ident(MOST_KNOWN + 1), {}) not in (first, second)
+    assert len(scrubs._known) == 1
+    scrubs.stop()
+
+
+def test_what_could_not_be_read_does_not_count_as_checked(manager: LogManager) -> None:
+    failed = manager.logs["orders", 0]
+    failed.mark_failed("its directory is offline")
+    scrubs = WantedScrubs(manager, LogScrubber(manager))
+    until(lambda: scrubs.ask(ident(0), None).is_over)
+    found = scrubs.ask(ident(0), None)
+    assert found.segments == segments(*manager.logs.values())
+    assert found.checked_segments == segments(manager.logs["bills", 0])
     scrubs.stop()

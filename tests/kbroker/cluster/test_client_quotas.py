@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
+from kbroker.cluster import client_quotas
 from kbroker.cluster.client_quotas import Place, QuotaKeeper, addresses_of, entity_at, ip_place, place_of
 from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
@@ -67,7 +69,7 @@ async def test_addresses_are_told_as_connections_have_them() -> None:
     found = {name: await addresses_of(name) for name in ("0:0:0:0:0:0:0:1", "::ffff:10.0.0.1", "10.0.0.1", ANY)}
     assert list(found.values()) == [["::1"], ["10.0.0.1"], ["10.0.0.1"], [ANY]]
     assert "127.0.0.1" in await addresses_of("localhost")
-    assert await addresses_of("no host.invalid") == []
+    assert await addresses_of("no host.invalid") == await addresses_of("nul\0") == []
 
 
 async def test_of_two_names_of_one_address_each_has_its_limit_as_long_as_it_is_there(
@@ -104,3 +106,19 @@ async def test_the_limits_that_two_brokers_set_at_once_are_both_kept(
             assert len(keeper.quotas.entities()[Entity("ann", None)]) == len(keys)
     finally:
         await other.close()
+
+
+async def test_a_look_up_that_fails_leaves_all_limits_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    nowhere: Any = None
+    keeper = QuotaKeeper(read_broker_config({"broker.id": "1", "zookeeper.connect": "nowhere:1"}), nowhere)
+    await keeper._take(ip_place("10.0.0.1"), {"connection_creation_rate": "7"})
+
+    async def fail(name: str) -> list[str]:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as broken:
+        broken.setattr(client_quotas, "addresses_of", fail)
+        with pytest.raises(asyncio.CancelledError):
+            await keeper._take(ip_place("10.0.0.2"), {"connection_creation_rate": "5"})
+    await keeper._take(ip_place("10.0.0.3"), {"connection_creation_rate": "3"})
+    assert keeper.ip_rates == {"10.0.0.1": 7.0, "10.0.0.3": 3.0}
