@@ -117,7 +117,7 @@ docs: setup  ## write the generated pages
 	@$(BIN)/python -m kbroker.cli.commands_page > docs/commands.md
 
 site: setup  ## the documentation as a site, in build/site; a dead link is an error
-	@$(BIN)/python -c 'import material' 2>/dev/null || $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[docs]' --config-settings editable_mode=compat
+	@$(BIN)/python -c 'import material' 2>/dev/null || KBROKER_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[docs]' --config-settings editable_mode=compat
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 	@echo "open build/site/index.html"
 

@@ -42,12 +42,12 @@ def scrub(
     kbroker cluster scrub --topic flights --topic orders:0,1 --broker 2
     """
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import print_object, print_rows
+    from kbroker.cli.output import is_table, print_object, print_rows
 
     problems: list[str] = []
     scrubs = with_admin(bootstrap, lambda admin: _scrub(admin, topic or [], broker or [], problems))
     rows, damages = [row(number, each) for number, each in scrubs.items()], damage_rows(scrubs.values())
-    if output_format == "table":
+    if is_table(output_format):
         print_rows(rows, BROKER_COLUMNS, output_format)
         if damages:
             typer.echo()

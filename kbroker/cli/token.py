@@ -43,15 +43,18 @@ def create(
     kbroker token create
     """
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import print_rows
+    from kbroker.cli.output import is_table, print_rows
 
     life_ms = _milliseconds(lifetime, "--lifetime")
     token = with_admin(
         bootstrap,
         lambda admin: admin.create_delegation_token(owner=owner, renewers=renewer or (), max_lifetime_ms=life_ms),
     )
-    columns = (COLUMNS[0], "hmac", *COLUMNS[1:])
-    print_rows([{**_row(token), "hmac": token.login["sasl_password"]}], columns, output_format)
+    if not is_table(output_format):
+        print_rows([{**_row(token), "hmac": token.login["sasl_password"]}], (), output_format)
+        return
+    typer.echo(f"sasl.username={token.token_id}\nsasl.password={token.login['sasl_password']}\n")  # never folded
+    print_rows([_row(token)], COLUMNS[1:], output_format)
 
 
 @app.command()

@@ -15,6 +15,7 @@ import datetime
 import decimal
 import json
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,8 +25,8 @@ Decode = Callable[[bytes, int], tuple[Any, int]]
 Encode = Callable[[Any, bytearray], None]
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 FIRST_DAY = datetime.date(1970, 1, 1)
-MAX_ITEMS = 1 << 24
-"""Of an array or a map: items of no bytes (null) could claim any number."""
+MAX_EMPTY_ITEMS = 1 << 14
+"""Of all arrays and maps of a value: items of no bytes (null) could claim any number."""
 SPARK_NAMES = {
     "null": "void",
     "boolean": "boolean",
@@ -58,13 +59,19 @@ def compile_schema(text: str) -> Codec:
     """Compile a schema in JSON; raises AvroError."""
     try:
         schema = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise AvroError(f"the schema is not JSON: {error}") from error
-    return _compile(schema, {})
+    try:
+        return _compile(schema, {})
+    except AvroError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise AvroError(f"the schema is none: {error!r}") from error
 
 
 def decode_whole(codec: Codec, data: bytes, position: int = 0) -> Any:
     """Decode data[position:], which must hold exactly one value; raises AvroError."""
+    _budget.items = len(data) + MAX_EMPTY_ITEMS
     try:
         value, end = codec.decode(data, position)
     except (IndexError, struct.error, ValueError, OverflowError, ArithmeticError) as error:
@@ -145,6 +152,20 @@ def _union(branches: list[Codec], schema: list[Any]) -> Codec:
     return Codec(decode, encode, others[0].spark_type)
 
 
+class _Budget(threading.local):
+    items = 0
+    """That the arrays and maps of the value that is being decoded may still have: one for each byte, and some."""
+
+
+_budget = _Budget()
+
+
+def _spend(count: int) -> None:
+    _budget.items -= count
+    if _budget.items < 0:
+        raise AvroError(f"{count} items in one block: the value has too few bytes for all its items")
+
+
 def _blocks(item: Decode) -> Callable[[bytes, int], tuple[list[Any], int]]:
     def decode(data: bytes, at: int) -> tuple[list[Any], int]:
         items: list[Any] = []
@@ -154,8 +175,7 @@ def _blocks(item: Decode) -> Callable[[bytes, int], tuple[list[Any], int]]:
                 return items, at
             if count < 0:
                 count, (_, at) = -count, _read_long(data, at)
-            if len(items) + count > MAX_ITEMS:
-                raise AvroError(f"{count} items in one block")
+            _spend(count)
             for _ in range(count):
                 value, at = item(data, at)
                 items.append(value)

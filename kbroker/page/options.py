@@ -39,6 +39,8 @@ class PageOptions:
             raise ConfigurationError(f"a token has at least {SHORTEST_TOKEN} characters")
         if (self.certificate is None) != (self.key is None):
             raise ConfigurationError("a certificate and its key go together")
+        if self.registry is not None and "@" in self.registry:  # errors name the address, to whoever looks
+            raise ConfigurationError("a schema registry's address has no user and no password: there is no login")
         if self.registry is not None and not self.registry.startswith(("http://", "https://")):
             raise ConfigurationError(f"{self.registry!r} is not the address of a schema registry: http://host:8081 is")
         for name in self.settings:

@@ -32,6 +32,8 @@ def test_healthy_logs_are_read_whole_and_all_is_good(
         "state": "good",
     }
     assert "good" in succeed("cluster", "scrub", "--topic", f"{topic_name}:0", "--broker", "1")
+    wide = succeed("cluster", "scrub", "--topic", topic_name, "--format", "wide")
+    assert (wide.split()[0].lower(), "damages" in wide) == ("broker", False)
 
 
 def test_damage_is_shown_and_mended_and_is_the_exit_status(make_cluster: MakeCluster, topic_name: str) -> None:

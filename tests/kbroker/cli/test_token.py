@@ -39,6 +39,19 @@ def test_a_token_is_made_used_renewed_and_ended(make_broker: MakeBroker, monkeyp
     assert secret not in refused
 
 
+def test_the_secret_of_a_new_token_stands_on_a_line_of_its_own(
+    make_broker: MakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, port = make_token_broker(make_broker)
+    monkeypatch.setenv("KBROKER_BOOTSTRAP", f"127.0.0.1:{port}")
+    lines = succeed("token", "create", *as_user("alice")).splitlines()
+    (made,) = rows("token", "describe", *as_user("alice"))
+    assert lines[0] == f"sasl.username={made['token_id']}"
+    assert lines[1].startswith("sasl.password=")
+    assert len(lines[1].partition("=")[2]) == 88
+    assert "User:alice" in lines[-1]
+
+
 def test_a_time_that_is_none_is_a_usage_error() -> None:
     done = kbroker("token", "create", "--lifetime", "soon")
     assert done.returncode == 2

@@ -77,6 +77,17 @@ def test_the_examples_of_the_specification_are_read_and_written(schema: Any, val
     assert decode(schema, data) == value
 
 
+def test_items_of_no_bytes_are_few_in_all_arrays_of_a_value() -> None:
+    nested = {"type": "array", "items": {"type": "array", "items": "null"}}
+    few = encode(nested, [[None] * 1000] * 10)
+    assert decode(nested, few) == [[None] * 1000] * 10
+    assert decode(nested, few)[0][0] is None  # each value has its own
+    with pytest.raises(AvroError, match="too few bytes"):
+        decode(nested, encode(nested, [[None] * 1000] * 20))
+    longs = {"type": "array", "items": "long"}
+    assert decode(longs, encode(longs, [1] * 100_000)) == [1] * 100_000
+
+
 def test_blocks_with_their_size_are_read() -> None:
     assert decode({"type": "array", "items": "long"}, b"\x03\x04\x06\x36\x00") == [3, 27]
 
@@ -98,7 +109,17 @@ def test_bytes_that_do_not_follow_the_schema_are_told(schema: Any, data: bytes, 
         decode(schema, data)
 
 
-@pytest.mark.parametrize("schema", ["{", '"strin"', '["int","string"]', '{"type":"record","name":"R"}', "7"])
+STRANGE = [
+    '{"type":"bytes","logicalType":"decimal"}',
+    '{"type":"fixed","name":"F","size":"x"}',
+    '{"type":"fixed","name":"F","size":null}',
+    '{"type":"enum","name":"E","symbols":3}',
+    '{"type":' * 5000 + '"int"' + "}" * 5000,
+    "[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("schema", ["{", '"strin"', '["int","string"]', '{"type":"record","name":"R"}', "7", *STRANGE])
 def test_a_schema_that_makes_no_column_is_refused(schema: str) -> None:
     with pytest.raises(AvroError):
         compile_schema(schema)

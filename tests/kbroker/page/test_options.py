@@ -37,6 +37,14 @@ def test_a_setting_that_nobody_knows_is_named() -> None:
         PageOptions("b:1", settings={"security.protocl": "SSL"})
 
 
+def test_a_registrys_address_with_a_password_is_refused_and_not_repeated() -> None:
+    for address in ("http://user:hidden@registry:8081", "user:hidden@registry:8081"):
+        with pytest.raises(ConfigurationError, match="password") as refused:
+            PageOptions("b:1", registry=address)
+        assert "hidden" not in str(refused.value)
+    assert PageOptions("b:1", registry="http://registry:8081").registry
+
+
 def test_what_is_secret_is_not_shown() -> None:
     shown = repr(PageOptions("b:1", token="t" * 20, settings={"sasl.password": "hidden"}))
     assert "tttt" not in shown

@@ -2,10 +2,12 @@ import json
 import struct
 import time
 
+import pytest
+
 from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page.record_view import view_of
-from kbroker.page.schemas import Schemas
+from kbroker.page.schemas import MOST_NEW, Schemas
 from kbroker.protocol.records.record import Record
 from tests.kbroker.page.visiting import visiting
 from tests.spark_connector.registries import serving
@@ -52,6 +54,34 @@ async def test_a_registry_that_is_away_costs_little_and_is_named() -> None:
     assert registry.url in view.key.problem
     assert view.key.form == "hex"
     assert time.monotonic() - started < 25
+
+
+async def test_a_registry_that_fails_is_left_alone_whatever_the_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.page.schemas.LEFT_ALONE_S", 3600)
+    with serving(ANSWERS) as registry:
+        registry.failures.append((403, b"no"))
+        schemas = Schemas(registry.url)
+        views = [view_of(record(struct.pack(">bI", 0, number)), "auto") for number in (1, 2, 3)]
+        assert all("403" in view.value.problem for view in await schemas.read(views))
+        [view] = await schemas.read([view_of(record(FRAMED), "auto")])
+        assert ("403" in view.value.problem, len(registry.asked)) == (True, 1)
+        schemas._problems = {each: (0.0, why) for each, (_, why) in schemas._problems.items()}  # the while is over
+        [view] = await schemas.read([view_of(record(FRAMED), "auto")])
+        assert view.value.form == "Avro, schema 7"
+
+
+async def test_binary_that_only_looks_framed_asks_for_a_few_ids_and_few_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbroker.page.schemas.MOST_PROBLEMS", 30)
+    with serving(ANSWERS) as registry:
+        schemas = Schemas(registry.url)
+        views = [view_of(record(struct.pack(">bI", 0, number)), "auto") for number in range(100, 200)]
+        for looks in (1, 2, 3):
+            read = await schemas.read(views)
+            assert all(view.value.problem for view in read)
+            assert len(registry.asked) == looks * MOST_NEW
+        assert len(schemas._problems) == 30
 
 
 async def test_a_search_shows_avro_where_a_registry_was_named(broker: BrokerProcess, topic_name: str) -> None:
