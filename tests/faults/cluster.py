@@ -168,9 +168,9 @@ class FaultCluster(ClusterView):
     def _owners(self, ports: Collection[int]) -> dict[int, int]:
         """The brokers whose processes have connections from those ports."""
         found: dict[int, int] = {}
-        for broker_id, broker in self.brokers.items():
+        for broker_id, broker in list(self.brokers.items()):
             if broker.is_running:
-                with contextlib.suppress(psutil.Error):
+                with contextlib.suppress(psutil.Error, AssertionError):  # it ends meanwhile
                     connections = psutil.Process(broker.pid).net_connections("tcp")
                     found.update((each.laddr.port, broker_id) for each in connections if each.laddr.port in ports)
         return found

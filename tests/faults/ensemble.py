@@ -11,6 +11,7 @@ from kbroker.dev.free_ports import free_ports
 from kbroker.dev.zookeeper_child import HOST
 
 MEMBERS = (1, 2, 3)
+START_S = 120
 QUORUM = """\
 initLimit=40
 syncLimit=20
@@ -49,8 +50,12 @@ class Ensemble:
         return ",".join(each.connect_string for each in self.members)
 
     def __enter__(self) -> Ensemble:
-        with ThreadPoolExecutor() as pool:  # one alone serves nobody
-            list(pool.map(lambda member: member.start(60), self.members))
+        try:
+            with ThreadPoolExecutor() as pool:  # one alone serves nobody
+                list(pool.map(lambda member: member.start(START_S), self.members))
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exception: object) -> None:

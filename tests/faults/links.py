@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 ZOOKEEPER = 0
 """ZooKeeper's number among the nodes; no broker has it."""
@@ -121,22 +124,26 @@ class Links:
         self._call(do())
 
     async def _listen(self, target: Node, host: str, port: int, who: Node | Owners) -> int:
-        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()
             assert task is not None
-            self._connections[task] = (CLIENTS, target)
-            self._readers.add(reader)
-            try:
-                source = who if isinstance(who, int) else await self._owner(who, writer.get_extra_info("peername")[1])
-                self._connections[task] = pair = (source, target)
-                if not _is_given_up(reader):
-                    await self._serve(pair, (host, port), reader, writer)
-            except asyncio.CancelledError:
-                pass
-            finally:
+            source = who if isinstance(who, int) else await self._owner(who, writer.get_extra_info("peername")[1])
+            self._connections[task] = pair = (source, target)
+            if not _is_given_up(reader):
+                await self._serve(pair, (host, port), reader, writer)
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            """Begin at once, and end what was begun though the task is cancelled before its first step."""
+
+            def ended(task: asyncio.Task[None]) -> None:
                 del self._connections[task]
                 self._readers.discard(reader)
                 writer.transport.abort()
+
+            task = self._loop.create_task(serve(reader, writer))
+            self._connections[task] = (CLIENTS, target)
+            self._readers.add(reader)
+            task.add_done_callback(ended)
 
         server = await asyncio.start_server(connected, "127.0.0.1", 0)
         self._servers.append(server)
@@ -152,7 +159,11 @@ class Links:
     async def _look(self) -> None:
         while self._unknown:
             owners, waiting = self._unknown.popitem()
-            nodes = await asyncio.get_running_loop().run_in_executor(self._looker, owners, tuple(waiting))
+            nodes: Mapping[int, Node] = {}
+            try:
+                nodes = await asyncio.get_running_loop().run_in_executor(self._looker, owners, tuple(waiting))
+            except Exception:
+                log.exception("who has come cannot be told, and is taken for a client")
             for port, found in waiting.items():
                 if not found.done():
                     found.set_result(nodes.get(port, CLIENTS))
@@ -199,14 +210,20 @@ class Links:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        await asyncio.sleep(0.01)  # who was let in at the last moment closes what it was given only once it has begun
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _some_turns()  # who was let in at the last moment becomes a connection
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await _some_turns()  # sockets are closed in a turn after the one that aborts their transports
         for server in self._servers:
             with contextlib.suppress(OSError):
                 await server.wait_closed()
+
+
+async def _some_turns() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 def _is_given_up(reader: asyncio.StreamReader) -> bool:

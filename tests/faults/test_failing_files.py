@@ -22,7 +22,7 @@ from tests.faults.cluster_view import TIMEOUT, until
 from tests.faults.forgetful_disk import Failing, PowerSupply, compile_library
 from tests.fixtures.brokers import START_TIMEOUT, MakeBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PROPERTIES = {
     "log.segment.bytes": "5000",
@@ -123,7 +123,12 @@ def values(bootstrap: str, topic: str, partition: int) -> list[int]:
     """What a consumer of committed records reads, to the end."""
     place = TopicPartition(topic, partition)
     with Admin(bootstrap) as admin:
-        end = admin.list_offsets([place], read_committed=True)[place].offset
+
+        def end_of(read_committed: bool) -> int:
+            return admin.list_offsets([place], read_committed=read_committed)[place].offset
+
+        until(lambda: end_of(True) == end_of(False), "every transaction has its marker")
+        end = end_of(True)
     found: list[int] = []
     with Consumer(bootstrap, isolation_level="read_committed") as consumer:
         consumer.assign([place])

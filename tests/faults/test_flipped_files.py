@@ -13,7 +13,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.cluster_view import until
 from tests.fixtures.brokers import START_TIMEOUT, MakeBroker
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 RECORDS = 150
 PROPERTIES = {

