@@ -3,6 +3,7 @@ import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.errors.TimeoutException;
 import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.kafka.common.utils.Exit;
 
 /**
  * Three transactions, each with records for every partition: committed, aborted, committed.
@@ -29,7 +30,7 @@ public class Transactions {
                 System.out.println("nobody coordinates " + number);
             }
         }
-        System.exit(1);
+        Exit.exit(1);
     }
 
     private static void run(KafkaProducer<String, String> producer, String topic, int partitions) {

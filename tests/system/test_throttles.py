@@ -116,10 +116,14 @@ def test_kafkas_reassignment_tool_throttles_and_takes_the_throttle_away(
     verified = java_tool(REASSIGN, *chosen, "--verify")
     assert f"Reassignment of partition {copying.topic}-0 is completed" in verified, verified
     assert "Clearing broker-level throttles" in verified, verified
-    with Admin(copying.cluster.bootstrap) as admin:
-        keys = ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"]
-        found = admin.describe_configs("topic", [copying.topic], keys)[copying.topic]
-        assert [found[key].value for key in keys] == ["", ""]
+    keys = ["leader.replication.throttled.replicas", "follower.replication.throttled.replicas"]
+
+    def is_cleared() -> bool:
+        with Admin(copying.cluster.bootstrap) as admin:
+            found = admin.describe_configs("topic", [copying.topic], keys)[copying.topic]
+        return [found[key].value for key in keys] == ["", ""]
+
+    until(is_cleared)  # each broker hears of it a little later
     assert len(read_all(copying.follower, copying.topic, 0)) == BATCHES
 
 
