@@ -1,10 +1,9 @@
 """The command line: `kbroker COMMAND …`.
 
-Each command lives in a module of its own, which is imported only when that command runs: `kbroker --help` must answer
-at once. So the table below says what each command is for, and the modules' own texts are not asked.
-
 Exit status: 0 done, 1 failed (one line on stderr says why), 2 wrong usage.
 """
+# Each command lives in a module of its own, which is imported only when that command runs: `kbroker --help` must answer
+# at once. So the table below says what each command is for, and the modules' own texts are not asked.
 
 import importlib
 import os

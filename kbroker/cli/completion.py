@@ -1,13 +1,13 @@
 """Completion of commands, options, topics and groups in shells.
 
-`kbroker completion bash` prints what a shell reads once; with it the shell runs kbroker at each Tab, with VARIABLE set
-and the words so far in others, and gets one proposal in a line. Topics and groups are asked of the cluster that the
-words so far lead to, within ASKING_S; where that fails there are none, and nothing is said: somebody is in the middle
-of a line.
-
     source <(kbroker completion bash)          in ~/.bashrc; zsh the same
     kbroker completion fish > ~/.config/fish/completions/kbroker.fish
+
+Topics and groups are those of the cluster that the words so far lead to (-b, --profile, -X). When it does not answer
+within a second none are proposed, and nothing is said: you are in the middle of a line.
 """
+# With what `kbroker completion` prints, a shell runs kbroker at each Tab, with VARIABLE set and the words so far in
+# others, and gets one proposal in a line.
 
 import asyncio
 import contextlib

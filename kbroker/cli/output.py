@@ -1,7 +1,7 @@
-"""Rows to standard output: a table for people, JSON or YAML for programs.
+"""Rows to standard output: `--format table` or `wide` for people, `json` or `yaml` for programs.
 
-In a terminal the table is rich's, with colours and as wide as the window. Elsewhere it is plain text with each column
-as wide as its widest value, so that `grep` and `awk` see whole lines; so is a wide one, which has all that rows have.
+In a terminal a table has colours and is as wide as the window. Elsewhere it is plain text with each column as wide as
+its widest value, so that `grep` and `awk` see whole lines; so is a wide one, which has all that is known of each row.
 """
 
 import json

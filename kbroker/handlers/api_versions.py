@@ -13,6 +13,7 @@ from kbroker.handlers.registry import HANDLERS, handles
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kbroker.security.acls import ANONYMOUS
 
 FIRST_FROM_NOUGHT_VERSION = 4
 """Older clients take a feature that begins with level 0 for a mistake."""
@@ -39,6 +40,11 @@ def software() -> str:
         return "kbroker"
 
 
+def _is_known(ctx: RequestContext) -> bool:
+    """Whether the client has logged in, where clients do."""
+    return not ctx.connection.security_protocol.has_sasl or ctx.principal != ANONYMOUS
+
+
 @handles(ApiVersionsRequest, nothing("clients ask before anything else"))
 def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRequest) -> ApiVersionsResponse:
     """List every API that has a handler with its versions; remember what software the client says it is."""
@@ -57,7 +63,7 @@ def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRe
             for name, (lowest, highest) in SUPPORTED.items()
             if lowest or ctx.api_version >= FIRST_FROM_NOUGHT_VERSION
         ],
-        software=software() if request.include_software else "",
+        software=software() if request.include_software and _is_known(ctx) else "",
         finalized_features_epoch=features.epoch,
         finalized_features=[
             ApiVersionsResponse.FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)

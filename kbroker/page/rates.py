@@ -37,9 +37,12 @@ class Ring:
 
     times: list[float] = field(default_factory=list)
     ends: dict[str, array[int]] = field(default_factory=dict)
+    problem: str = ""
+    """Why the last look saw nothing."""
 
     def add(self, at: float, ends: Mapping[str, int | None]) -> None:
         """Note a look; topics that are gone are forgotten."""
+        self.problem = ""
         self.times = [*self.times, at][-KEPT:]
         kept: dict[str, array[int]] = {}
         for topic, end in ends.items():
@@ -125,6 +128,7 @@ class Watch:
             try:
                 await self.look()
             except (KafkaError, OSError) as error:
+                self.ring.problem = f"The ends of partitions are not known: {error}"
                 log.debug("the ends of partitions are not known: %s", error)
             took = time.monotonic() - started
             await asyncio.sleep(max(PERIOD_S, SHARE * took))
@@ -133,6 +137,7 @@ class Watch:
         """Ask once where partitions end."""
         topics = await self._facts.admin.describe_topics()
         if sum(len(topic.partitions) for topic in topics.values()) > MOST_PARTITIONS:
+            self.ring.problem = f"Not known: the cluster has more than {MOST_PARTITIONS:,} partitions."
             return
         ends = await self._facts.ends(topics)
         self.ring.add(

@@ -124,6 +124,7 @@ async def topic(page: Page, request: Request) -> Response:
         health=health_of(described.partitions),
         disk_problem=disks.problem,
         rates=page.rates.of(name),
+        rates_problem=page.rates.problem,
     )
 
 

@@ -4,12 +4,15 @@ import struct
 
 import pytest
 
+from kbroker.client.admin import Admin
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
-from kbroker.protocol.headers import decode_response
+from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask
 from tests.kbroker.network.test_dispatch import exchange
+from tests.kbroker.token_broker import login_of, make_token_broker
 
 GROUP_APIS = {8, 9, 10, 11, 12, 13, 14}
 
@@ -37,6 +40,18 @@ async def test_only_who_asks_is_told_what_software_the_broker_is(ask: Ask) -> No
     assert (await ask(asked, 2)).software == ""
     plain = ApiVersionsRequest(client_software_name="test", client_software_version="1")
     assert (await ask(plain, 4)).software == ""
+
+
+async def test_what_software_it_is_is_told_after_the_login_only(make_broker: MakeBroker) -> None:
+    broker, port = make_token_broker(make_broker)
+    asked = ApiVersionsRequest(client_software_name="test", client_software_version="1", include_software=True)
+    frame = b"".join(bytes(part) for part in encode_request(asked, 4, 7, "test"))[4:]
+    answer = await exchange(broker, frame, port)
+    told = decode_response(answer, ApiVersionsResponse, 4)[1]
+    assert (told.error_code, told.software) == (ErrorCode.NONE, "")
+    async with Admin(f"127.0.0.1:{port}", **login_of("alice")) as admin:
+        (known,) = (await admin.describe_cluster()).brokers
+        assert (await admin.describe_software(known.id)).startswith("kbroker")
 
 
 async def test_an_unknown_version_is_answered_in_version_zero(broker: BrokerProcess) -> None:

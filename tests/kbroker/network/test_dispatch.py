@@ -37,9 +37,9 @@ from kbroker.security.authorizer import EVERYTHING
 from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
 
 
-async def exchange(broker: BrokerProcess, frame: bytes) -> bytes:
+async def exchange(broker: BrokerProcess, frame: bytes, port: int | None = None) -> bytes:
     """Send one frame on a connection of its own; return the answer, b"" when the broker closes instead."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port or broker.port)
     try:
         writer.write(struct.pack(">i", len(frame)) + frame)
         async with asyncio.timeout(10):

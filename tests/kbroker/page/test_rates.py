@@ -52,6 +52,21 @@ def test_a_drawing_has_a_gap_where_nothing_is_known() -> None:
     assert drawn == [f"0.0,{HEIGHT - 1}.0 60.0,18.0", f"180.0,1.0 {WIDTH}.0,{HEIGHT - 1}.0"]
 
 
+async def test_why_there_are_no_rates_is_said(
+    broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rates, "MOST_PARTITIONS", 1)
+    monkeypatch.setattr(rates, "PERIOD_S", 0.05)
+    async with Admin(broker.bootstrap) as admin, visiting(broker.bootstrap) as visitor:
+        await admin.create_topic(topic_name, 2)
+
+        async def is_said(path: str) -> bool:
+            return "more than 1 partitions" in await visitor.see(path)
+
+        for path in ("/", f"/topics/{topic_name}"):
+            await until(lambda path=path: is_said(path))  # type: ignore[misc]
+
+
 async def test_what_a_topic_gets_is_drawn(
     broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
