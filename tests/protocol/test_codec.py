@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kbroker.protocol import apis, codec, schema
+from kbroker.protocol import codec
 from kbroker.protocol.errors import ErrorCode, KafkaError, MalformedMessage
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
@@ -19,12 +19,11 @@ from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.primitives import Writer
 from kbroker.protocol.schema import Message, schema_of
+from tests.protocol.definitions import MESSAGES
 from tests.protocol.interpreted import load_interpreted
 from tests.protocol.values import structs
 
 INTERPRETED = load_interpreted()
-assert apis.API_BY_KEY, "loads all messages"
-MESSAGES = [*schema.REQUESTS.values(), *schema.RESPONSES.values(), *schema.DATA]
 
 
 def versions_of(message_type: type[Message]) -> range:

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from kbroker.protocol import apis, codec, primitives, schema
+from kbroker.protocol import codec, primitives
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.schema import Field, Message, Struct, VersionRange, schema_of
-
-assert apis.API_BY_KEY, "loads all messages"
-MESSAGES = [*schema.REQUESTS.values(), *schema.RESPONSES.values(), *schema.DATA]
+from tests.protocol.definitions import MESSAGES
 
 OTHER = {
     primitives.BOOL: (True, False), primitives.FLOAT64: (1.5, 2.5), primitives.STRING: ("x", "y"),

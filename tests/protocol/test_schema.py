@@ -13,6 +13,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.groups import HeartbeatRequest
 from kbroker.protocol.schema import ALWAYS, NEVER, REQUIRED, Field, Message, VersionRange, parse_versions, schema_of
+from tests.protocol import definitions
 
 DEFINITIONS = Path(__file__).parents[3] / "shared" / "kafka-messages"
 
@@ -58,11 +59,7 @@ ZEROS = {
     primitives.RECORDS: None, primitives.UUID: bytes(16), primitives.ERROR: ErrorCode.NONE,
 }  # fmt: skip
 
-MESSAGES = [
-    message_type
-    for message_type in (*schema.REQUESTS.values(), *schema.RESPONSES.values(), *schema.DATA)
-    if message_type.__module__.startswith("kbroker.protocol.")  # other tests declare some too
-]
+MESSAGES = [each for each in definitions.MESSAGES if each.__module__.startswith("kbroker.protocol.")]
 
 assert len(MESSAGES) > 100, "nothing would be compared"
 
