@@ -38,13 +38,12 @@ from kbroker.controller.znodes import (
 )
 from kbroker.process import GC_THRESHOLDS
 from kbroker.protocol.codec import encode
-from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.replication import (
     AlterPartitionRequest,
     ControlledShutdownRequest,
     LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
 )
+from tests.controller.fake_channels import yes_to
 
 REPLICAS = 3
 
@@ -151,20 +150,7 @@ def _registration(broker_id: int, epoch: int) -> BrokerRegistration:
 
 
 def _answer(order: Send) -> events.LeaderAndIsrAnswered:
-    answered = LeaderAndIsrResponse
-    topics = [
-        answered.LeaderAndIsrTopicError(
-            topic_id=topic.topic_id,
-            partition_errors=[
-                answered.LeaderAndIsrPartitionError(partition_index=each.partition_index, error_code=ErrorCode.NONE)
-                for each in topic.partition_states
-            ],
-        )
-        for topic in order.request.topic_states
-    ]
-    return events.LeaderAndIsrAnswered(
-        order.broker_id, order.request, answered(error_code=ErrorCode.NONE, topics=topics)
-    )
+    return events.LeaderAndIsrAnswered(order.broker_id, order.request, yes_to(order.request))
 
 
 def measure(brokers: int = 100, partitions: int = 100_000, topics: int = 10_000) -> list[Story]:

@@ -27,18 +27,12 @@ from kbroker.dev.stand_in.operations import Create, Delete
 from kbroker.dev.stand_in.tree import Client
 from kbroker.process import GC_THRESHOLDS
 from kbroker.protocol.codec import decode, encode
-from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.replication import (
     AlterPartitionRequest,
     ControlledShutdownRequest,
-    LeaderAndIsrRequest,
-    LeaderAndIsrResponse,
-    StopReplicaRequest,
-    StopReplicaResponse,
-    UpdateMetadataRequest,
-    UpdateMetadataResponse,
 )
+from tests.controller.fake_channels import yes_to
 from tests.simulation.loop import Machine, Simulation
 from tests.simulation.network import Network
 from tests.simulation.zookeeper import HOST, PORT, Kazoo, ZooKeeperServer
@@ -148,7 +142,7 @@ class PaperBroker:
 
     def _answer(self, answer: asyncio.Future[Any], request: Any, version: int) -> None:
         """On the brokers' machine: what it costs to put an answer together is not the controller's."""
-        found = _answer_to(request)
+        found = yes_to(request)
         self._loop.call_soon(self._read, answer, type(found), encode(found, version), version)
 
     def _read(self, answer: asyncio.Future[Any], kind: type[Any], data: bytes, version: int) -> None:
@@ -157,26 +151,6 @@ class PaperBroker:
 
     async def close(self) -> None:
         """Nothing is open."""
-
-
-def _answer_to(request: Any) -> Any:
-    if isinstance(request, UpdateMetadataRequest):
-        return UpdateMetadataResponse(error_code=ErrorCode.NONE)
-    if isinstance(request, StopReplicaRequest):
-        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
-    assert isinstance(request, LeaderAndIsrRequest)
-    answered = LeaderAndIsrResponse
-    topics = [
-        answered.LeaderAndIsrTopicError(
-            topic_id=topic.topic_id,
-            partition_errors=[
-                answered.LeaderAndIsrPartitionError(partition_index=each.partition_index, error_code=ErrorCode.NONE)
-                for each in topic.partition_states
-            ],
-        )
-        for topic in request.topic_states
-    ]
-    return answered(error_code=ErrorCode.NONE, topics=topics)
 
 
 class PaperConnections(ConnectionSetup):

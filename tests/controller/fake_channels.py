@@ -12,6 +12,7 @@ from kbroker.protocol.messages.replication import (
     LeaderAndIsrResponse,
     StopReplicaRequest,
     StopReplicaResponse,
+    UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
 
@@ -40,33 +41,34 @@ class FakeChannels:
         return [request for receiver, request, _ in self.sent if receiver == broker_id]
 
     def _answer(self, broker_id: int, request: Any) -> Any:
-        if isinstance(request, LeaderAndIsrRequest):
-            return _leader_and_isr(request)
-        if isinstance(request, StopReplicaRequest):
-            return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
-        known = self.leaders.setdefault(broker_id, {})
-        for topic in request.topic_states:
-            for each in topic.partition_states:
-                where = (topic.topic_name, each.partition_index)
-                if each.leader == -2:
-                    known.pop(where, None)
-                else:
-                    known[where] = each.leader
+        if isinstance(request, UpdateMetadataRequest):
+            known = self.leaders.setdefault(broker_id, {})
+            for topic in request.topic_states:
+                for each in topic.partition_states:
+                    where = (topic.topic_name, each.partition_index)
+                    if each.leader == -2:
+                        known.pop(where, None)
+                    else:
+                        known[where] = each.leader
+        return yes_to(request)
+
+
+def yes_to(request: Any) -> Any:
+    """Return the answer of a broker that has done all that a controller's request asks for."""
+    if isinstance(request, UpdateMetadataRequest):
         return UpdateMetadataResponse(error_code=ErrorCode.NONE)
-
-
-def _leader_and_isr(request: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    if isinstance(request, StopReplicaRequest):
+        return StopReplicaResponse(error_code=ErrorCode.NONE, partition_errors=[])
+    assert isinstance(request, LeaderAndIsrRequest)
     answered = LeaderAndIsrResponse
-    return answered(
-        error_code=ErrorCode.NONE,
-        topics=[
-            answered.LeaderAndIsrTopicError(
-                topic_id=topic.topic_id,
-                partition_errors=[
-                    answered.LeaderAndIsrPartitionError(partition_index=each.partition_index, error_code=ErrorCode.NONE)
-                    for each in topic.partition_states
-                ],
-            )
-            for topic in request.topic_states
-        ],
-    )
+    topics = [
+        answered.LeaderAndIsrTopicError(
+            topic_id=topic.topic_id,
+            partition_errors=[
+                answered.LeaderAndIsrPartitionError(partition_index=each.partition_index, error_code=ErrorCode.NONE)
+                for each in topic.partition_states
+            ],
+        )
+        for topic in request.topic_states
+    ]
+    return answered(error_code=ErrorCode.NONE, topics=topics)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from tests.faults.cluster import FaultCluster, running
+from tests.faults.forgetful_disk import compile_library
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
@@ -39,3 +41,12 @@ def make_fault_cluster(make_broker: MakeBroker, zookeeper: ZooKeeperAddress) -> 
 def cluster(make_fault_cluster: MakeFaultCluster) -> FaultCluster:
     """Three brokers that the test may break in any way."""
     return make_fault_cluster()
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library to preload that makes disks forget, and fail."""
+    compiled = compile_library(tmp_path_factory.mktemp("library"))
+    if compiled is None:
+        pytest.skip("there is no C compiler here, or this is not Linux")
+    return compiled

@@ -19,7 +19,7 @@ import pytest
 
 from tests.faults.cluster import BROKERS, FaultCluster
 from tests.faults.conftest import MakeFaultCluster
-from tests.faults.forgetful_disk import PowerSupply, compile_library, kill_all
+from tests.faults.forgetful_disk import PowerSupply, kill_all
 from tests.faults.load import Load
 from tests.faults.transactions import OurTransactionalWriter, TransactionalWriter, problems, read_committed
 from tests.system.writers import ConfluentWriter, OurWriter
@@ -102,15 +102,6 @@ class PoweredCluster:
             self.cluster.expire(broker_id)
         more = [broker for broker, has_more in kept.items() if has_more]
         return f"more than what was synced on {more}" if more else "what was synced"
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What makes disks forget."""
-    compiled = compile_library(tmp_path_factory.mktemp("library"))
-    if compiled is None:
-        pytest.skip("there is no C compiler here, or this is not Linux")
-    return compiled
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ import pytest
 from kbroker import Admin, Consumer, KafkaError, Producer, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.cluster_view import TIMEOUT, until
-from tests.faults.forgetful_disk import Failing, PowerSupply, compile_library
+from tests.faults.forgetful_disk import Failing, PowerSupply
 from tests.fixtures.brokers import START_TIMEOUT, MakeBroker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -140,15 +140,6 @@ def values(bootstrap: str, topic: str, partition: int) -> list[int]:
 
         until(is_read, "all is read")
     return found
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library to preload."""
-    compiled = compile_library(tmp_path_factory.mktemp("library"))
-    if compiled is None:
-        pytest.skip("there is no C compiler here, or this is not Linux")
-    return compiled
 
 
 @pytest.fixture

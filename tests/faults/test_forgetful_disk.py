@@ -12,16 +12,7 @@ from random import Random
 
 import pytest
 
-from tests.faults.forgetful_disk import Failing, File, Folder, NotFollowed, PowerSupply, compile_library
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library to preload."""
-    compiled = compile_library(tmp_path_factory.mktemp("library"))
-    if compiled is None:
-        pytest.skip("there is no C compiler here, or this is not Linux")
-    return compiled
+from tests.faults.forgetful_disk import Failing, File, Folder, NotFollowed, PowerSupply
 
 
 @pytest.fixture
