@@ -2,7 +2,9 @@
 
 A commit is `begin`-ned when its record is about to be appended and ends as `stored` or `failed`: the offset counts only
 when it is acknowledged. Should two commits of a partition be acknowledged out of order, the later record wins.
-Offsets of a transaction wait, by producer id, for the marker that decides it.
+Offsets of a transaction wait, by producer id, for the marker that decides it. A removal is a record like any other:
+what came into the log before it is gone, also what waits for its marker, whenever that is written or heard of. (It is
+what compaction leaves, too.)
 """
 
 from __future__ import annotations
@@ -119,8 +121,8 @@ class GroupOffsets:
     # --- the end of offsets -----------------------------------------------------------------------------------
 
     def remove(self, keys: Iterable[Key], and_undecided: bool = False) -> list[Key]:
-        """Forget offsets; return those that were there. Those in transactions come once these are committed, unless
-        they are to go, too: their topic is deleted.
+        """Forget offsets; return those that were there: their removal is to be written, and goes for those in
+        transactions, too. Where nothing is to be removed but these, they go `and_undecided`: their topic is deleted.
         """
         removed = []
         for key in keys:
@@ -139,6 +141,11 @@ class GroupOffsets:
         """A removal is acknowledged, its record has this offset: what came into the log before it is gone, too."""
         if self._records.get(key, record_offset) < record_offset:
             del self.committed[key], self._records[key]
+        for producer_id, offsets in list(self.transactional.items()):
+            if key in offsets and offsets[key][1] < record_offset:
+                del offsets[key]
+                if not offsets:
+                    del self.transactional[producer_id]
 
     def pending_keys(self) -> list[Key]:
         """Return the partitions whose plain commits are on their way."""

@@ -58,6 +58,8 @@ class LoadedOffsets:
     """Groups of the newer protocol."""
     pending: dict[int, dict[str, Pending]] = field(default_factory=dict)
     """producer id -> group -> offsets of a transaction that is not decided; None is a tombstone."""
+    removals: dict[tuple[str, Key], int] = field(default_factory=dict)
+    """(group, partition) -> offset of the tombstone that went for offsets in transactions, too."""
     records: int = 0
     plain: CommitReader = field(default_factory=CommitReader)
     """Plain commits in their usual form. Most are replaced later, so they are read last."""
@@ -65,6 +67,10 @@ class LoadedOffsets:
     def of(self, group_id: str) -> GroupOffsets:
         """Return the offsets of a group."""
         return self.offsets.setdefault(group_id, GroupOffsets())
+
+    def is_removed(self, group_id: str, key: Key, record_offset: int) -> bool:
+        """Whether a tombstone came behind this record of a transaction."""
+        return self.removals.get((group_id, key), -1) > record_offset
 
 
 def load(partition_log: Log, buffer_bytes: int, is_wanted: Callable[[], bool] = lambda: True) -> LoadedOffsets:
@@ -127,11 +133,16 @@ def _load_commit(
     record_offset: int,
 ) -> None:
     """Let a commit count, or its removal (None), unless a later record is known."""
+    key = topic, partition
     offsets = loaded.of(group_id)
     if committed is not None:
-        offsets.load((topic, partition), committed, record_offset)
-    elif offsets.record_offset((topic, partition)) < record_offset:
-        offsets.remove([(topic, partition)])
+        if not loaded.is_removed(group_id, key, record_offset):
+            offsets.load(key, committed, record_offset)
+        return
+    if loaded.pending:
+        loaded.removals[group_id, key] = record_offset
+    if offsets.record_offset(key) < record_offset:
+        offsets.remove([key])
 
 
 def _load_batch(loaded: LoadedOffsets, data: bytes, position: int, header: BatchHeader, partition_log: Log) -> None:
@@ -221,7 +232,7 @@ def make_groups(loaded: LoadedOffsets, maker: GroupMaker, now: int, partition: i
     for producer_id, groups in loaded.pending.items():
         for group_id, offsets in groups.items():
             for key, (maybe, record_offset) in offsets.items():
-                if maybe is not None:
+                if maybe is not None and not loaded.is_removed(group_id, key, record_offset):
                     made[group_id].offsets.add_transactional(producer_id, key, maybe, record_offset)
     return made
 

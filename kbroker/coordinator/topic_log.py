@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -121,12 +121,6 @@ class TopicLog:
         producer: tuple[int, int] | None = None,
         verified: Verification | None = NOT_ASKED_FOR,
     ) -> None:
-        now = self._clock()
-        builder = BatchBuilder(1 << 30, self._compression)
-        for records, _ in calls:
-            for key, value in records:
-                builder.append(key, value, (), now)
-
         def done(outcome: AppendResult | KafkaError) -> None:
             if isinstance(outcome, KafkaError):
                 for _, tell in calls:
@@ -137,16 +131,28 @@ class TopicLog:
                 _tell(tell, ErrorCode.NONE, offset)
                 offset += len(records)
 
-        self._replicas.append_then(
-            self._topic,
-            self._partition,
-            builder.build() if producer is None else builder.build(*producer, 0, transactional=True),
-            self._acks,
-            timeout_ms,
-            AppendOrigin.COORDINATOR,
-            done,
-            verified,
-        )
+        try:
+            self._replicas.append_then(
+                self._topic,
+                self._partition,
+                self._build([records for records, _ in calls], producer),
+                self._acks,
+                timeout_ms,
+                AppendOrigin.COORDINATOR,
+                done,
+                verified,
+            )
+        except Exception:
+            log.exception("%s-%d: a batch is not on its way", self._topic, self._partition)
+            done(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR))
+
+    def _build(self, calls: Iterable[Records], producer: tuple[int, int] | None) -> bytearray:
+        now = self._clock()
+        builder = BatchBuilder(1 << 30, self._compression)
+        for records in calls:
+            for key, value in records:
+                builder.append(key, value, (), now)
+        return builder.build() if producer is None else builder.build(*producer, 0, transactional=True)
 
 
 def _tell(tell: Done, error: ErrorCode, offset: int) -> None:

@@ -13,6 +13,8 @@ decision is final: from then on only its markers and the Complete record are mis
 
 A producer is fenced by a higher epoch: InitProducerId gives the next one, and a transaction that is in its way, or
 takes too long, is aborted under the next one (Kafka's PrepareEpochFence; only ever in memory, so it is no state here).
+Where each transaction has its epoch, another producer's InitProducerId aborts it under the one after that: with the
+next one the producer before would be taken for one that asks how its own transaction ended, and go on.
 
 With `client_version` EPOCH_EACH (KIP-890, transaction.version=2) each transaction has an epoch of its own: its end
 raises it, so its markers carry the next one, and what comes late of an ended transaction can never be taken for part of
@@ -263,7 +265,7 @@ class Transaction:
         if record.state in PREPARED or record.state is DEAD:
             return [Answer(request, CONCURRENT)]
         if record.state is ONGOING:
-            return self._fence(Answer(request, CONCURRENT), now, version)
+            return self._fence(Answer(request, CONCURRENT), now, version, is_for_another=expected is None)
         if self.needs_producer_id(expected):
             assert fresh_producer_id >= 0
             last_epoch = NO_EPOCH if expected is None else record.producer_epoch
@@ -296,17 +298,21 @@ class Transaction:
             or (producer_id == record.last_producer_id and epoch >= EXHAUSTED_EPOCH)
         )
 
-    def _fence(self, answer: Answer | None, now: int, version: int) -> list[Instruction]:
+    def _fence(self, answer: Answer | None, now: int, version: int, is_for_another: bool = False) -> list[Instruction]:
         """Abort the transaction under a higher epoch, so that its producer cannot go on.
 
-        Where each transaction has its epoch, that is what its end does anyhow: the producer may ask how it ended.
+        Where each transaction has its epoch, that is what its end does anyhow: the producer may ask how it ended. Not
+        where another producer begins: one epoch more, and whoever has the old one is told that it is fenced.
         """
         record = self.record
         epoch = record.producer_epoch + (not self._has_fence_failed)
         assert epoch <= LAST_EPOCH
         last_epoch = NO_EPOCH
         if version >= EPOCH_EACH and epoch < LAST_EPOCH and not self._has_fence_failed:
-            last_epoch = record.producer_epoch
+            if is_for_another:
+                epoch += 1
+            else:
+                last_epoch = record.producer_epoch
         else:
             self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
         aborted = record._replace(
@@ -541,8 +547,11 @@ class Transaction:
         """An epoch stays with its transaction; only a beginning, or such an end, raises it."""
         is_raised = (after.producer_id, after.producer_epoch) != (before.producer_id, before.producer_epoch)
         if after.state in PREPARED and after.client_version >= EPOCH_EACH:
-            assert (after.producer_id, after.producer_epoch) == (before.producer_id, before.producer_epoch + 1) or (
-                before.last_producer_epoch == NO_EPOCH and not is_raised  # a fence that failed has raised it
+            assert after.producer_id == before.producer_id
+            assert after.producer_epoch == before.producer_epoch + 1 or (
+                # a fence that failed has raised it, or it is raised for another producer
+                (before.last_producer_epoch if not is_raised else after.last_producer_epoch) == NO_EPOCH
+                and 0 <= after.producer_epoch - before.producer_epoch <= 2
             )
         elif after.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
             assert (after.producer_id, after.producer_epoch) == before.successor

@@ -107,3 +107,21 @@ def test_a_commit_that_is_acknowledged_after_its_removal_goes_with_the_removals_
     offsets.removal_stored(("other", 0), 15)
     assert offsets.committed == {KEY: CommittedOffset(4)}
     offsets.check()
+
+
+def test_a_removal_goes_for_offsets_of_transactions_that_came_before_it_whenever_their_marker_is_heard_of() -> None:
+    offsets = GroupOffsets()
+    offsets.load(KEY, CommittedOffset(1), 3)
+    offsets.add_transactional(7, KEY, CommittedOffset(5), 5)
+    offsets.add_transactional(7, ("t", 1), CommittedOffset(6), 6)
+    offsets.add_transactional(8, KEY, CommittedOffset(7), 7)
+    assert offsets.remove([KEY]) == [KEY]
+    offsets.add_transactional(9, KEY, CommittedOffset(11), 11)
+    offsets.removal_stored(KEY, 10)
+    offsets.check()
+    offsets.end_transaction(7, is_commit=True)
+    offsets.end_transaction(8, is_commit=True)
+    assert offsets.committed == {("t", 1): CommittedOffset(6)}
+    offsets.end_transaction(9, is_commit=True)
+    assert offsets.committed[KEY] == CommittedOffset(11)
+    assert not offsets.is_waiting

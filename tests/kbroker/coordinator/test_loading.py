@@ -122,6 +122,23 @@ def test_a_plain_commit_behind_a_transactions_outlives_it(written: Written) -> N
     assert written.offsets() == {KEY: 2}
 
 
+@pytest.mark.parametrize("key", [commit_key("g", "t", 0), b"\0\0" + commit_key("g", "t", 0)[2:]])
+def test_a_removal_goes_for_what_came_before_it_whenever_that_is_decided(written: Written, key: bytes) -> None:
+    written.add((commit_key("g", "t", 0), value(1)), (commit_key("g", "t", 1), value(1)))
+    for producer_id in (7, 8, 9):
+        written.add((commit_key("g", "t", 0), value(producer_id)), producer_id=producer_id)
+    written.end(7, ControlType.COMMIT)
+    written.add((key, None))
+    written.end(8, ControlType.COMMIT)
+    loaded = load(written.log, 1 << 20)
+    group = make_groups(loaded, MAKER, 0, 0)["g"]
+    assert group.offsets.committed.keys() == {("t", 1)}
+    assert not group.offsets.is_waiting
+    written.add((commit_key("g", "t", 0), value(2)), producer_id=9)
+    written.end(9, ControlType.COMMIT)
+    assert written.offsets() == {KEY: 2, ("t", 1): 1}
+
+
 def test_groups_with_members_go_on_stable_and_without_empty(written: Written) -> None:
     member = GroupMetadataValue.MemberMetadata(
         member_id="m",

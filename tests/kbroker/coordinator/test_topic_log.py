@@ -121,3 +121,32 @@ async def test_who_fails_to_take_in_what_came_of_an_append_keeps_it_from_nobody_
         replicas.ends[-1](outcome)
     assert told == [(ErrorCode.NONE, 8), (ErrorCode.REQUEST_TIMED_OUT, -1)]
     assert caplog.text.count("nobody expects this") >= 2
+
+
+async def test_a_batch_that_does_not_get_on_its_way_is_told_to_its_calls_and_keeps_none_of_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    replicas, told = Replicas(), []
+    log = log_of(replicas)
+
+    def call(name: str, timeout_ms: int, value: bytes | None = b"1") -> None:
+        log.append([(name.encode(), value)], lambda error, offset: told.append((name, error)), timeout_ms)
+
+    for name, timeout_ms in (("a", 1), ("b", 2), ("c", 1), ("d", 3)):
+        call(name, timeout_ms)
+    taken = replicas.append_then
+
+    def fails_once(*arguments: Any) -> None:
+        monkeypatch.setattr(replicas, "append_then", taken)
+        raise ValueError("nobody expects this")
+
+    monkeypatch.setattr(replicas, "append_then", fails_once)
+    log.flush()
+    assert told == [("a", ErrorCode.UNKNOWN_SERVER_ERROR), ("c", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    assert "nobody expects this" in caplog.text
+    assert replicas.timeouts_ms == [2, 3]
+    call("e", 1, "no bytes")  # type: ignore[arg-type]
+    call("f", 2)
+    log.flush()
+    assert told[2:] == [("e", ErrorCode.UNKNOWN_SERVER_ERROR)]
+    assert replicas.batches[-1] == [(b"f", b"1")]

@@ -533,15 +533,34 @@ def test_the_last_epoch_is_nobodys_also_where_a_transaction_took_too_long() -> N
         assert carried_out(each, each.init(None, 1, "r", NOW, 50)) == [Answer("r", NONE, 50, 0)]
 
 
-def test_another_producer_fences_by_the_epoch_after_that_of_the_end() -> None:
+def test_another_producer_fences_by_an_epoch_that_no_end_of_the_one_before_would_lead_to() -> None:
     transaction = made(ONGOING)
     carried_out(transaction, transaction.init(None, 1, "r", NOW, version=EPOCH_EACH))
-    assert (transaction.state, transaction.record.producer_epoch) == (PREPARE_ABORT, EPOCH + 1)
+    assert (transaction.state, transaction.record.producer_epoch) == (PREPARE_ABORT, EPOCH + 2)
+    for _ in range(2):  # while the end is under way, and after it
+        found = Transaction("id", read_transaction_value(transaction_value(transaction.record)))
+        for each in (transaction, found):
+            assert errors(each.end_each(ID, EPOCH, False, "r", NOW)) == [FENCED]
+            assert errors(each.add_partitions(ID, EPOCH, [A], "r", NOW, EPOCH_EACH)) == [FENCED]
+        if transaction.state is PREPARE_ABORT:
+            carried_out(transaction, transaction.markers_written(NOW))
+    for each in (transaction, found):
+        assert errors(each.init((ID, EPOCH), 1, "r", NOW)) == [FENCED]
+        assert carried_out(each, each.init(None, 1, "r", NOW)) == [Answer("r", NONE, ID, EPOCH + 3)]
+
+
+@pytest.mark.parametrize("epoch", [EXHAUSTED_EPOCH - 1, EXHAUSTED_EPOCH])
+def test_another_producer_that_fences_with_the_last_epochs_gets_another_id(epoch: int) -> None:
+    transaction = made(ONGOING, epoch=epoch)
+    carried_out(transaction, transaction.init(None, 1, "r", NOW, version=EPOCH_EACH))
+    assert transaction.record.producer_epoch == LAST_EPOCH
+    transaction.check()
     carried_out(transaction, transaction.markers_written(NOW))
-    assert carried_out(transaction, transaction.init(None, 1, "r", NOW)) == [Answer("r", NONE, ID, EPOCH + 2)]
-    for epoch in (EPOCH, EPOCH + 1):
-        assert errors(transaction.end_each(ID, epoch, False, "r", NOW)) == [FENCED]
-        assert errors(transaction.init((ID, epoch), 1, "r", NOW)) == [FENCED]
+    found = Transaction("id", read_transaction_value(transaction_value(transaction.record)))
+    for each in (transaction, found):
+        assert errors(each.end_each(ID, epoch, False, "r", NOW)) == [FENCED]
+        assert errors(each.init((ID, epoch), 1, "r", NOW)) == [FENCED]
+        assert carried_out(each, each.init(None, 1, "r", NOW, 50)) == [Answer("r", NONE, 50, 0)]
 
 
 def test_who_lost_the_answer_to_its_end_is_told_the_same_epoch_when_it_begins_anew() -> None:
@@ -559,7 +578,7 @@ def test_a_fence_that_was_not_written_is_tried_again_with_the_same_epoch() -> No
         transaction.check()
         assert transaction.record.producer_epoch == EPOCH
     carried_out(transaction, transaction.init(None, 1, "r", NOW, version=EPOCH_EACH))
-    assert transaction.record.producer_epoch == EPOCH + 1
+    assert transaction.record.producer_epoch == EPOCH + 2
 
 
 @pytest.mark.parametrize("version", [0, EPOCH_EACH])
