@@ -18,7 +18,6 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.authentication import authenticate, authenticate_again
 from kbroker.client.errors import LoginFailed, NotConnected, TimedOut, error_for
 from kbroker.client.security import PLAINTEXT, Security, tls_arguments, tls_failure
 from kbroker.client.session import DEFAULT_MAX_FRAME, Session
@@ -89,6 +88,8 @@ class Connection(asyncio.BufferedProtocol):
         return connection
 
     async def _log_in(self, security: Security) -> None:
+        from kbroker.client.authentication import authenticate  # only who logs in needs the mechanisms
+
         try:
             again_s = await authenticate(self, security)
         except BaseException:
@@ -105,6 +106,8 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _log_in_again(self, security: Security) -> None:
         """Log in before the login is over (KIP-368); requests wait meanwhile. Failing, the connection ends."""
+        from kbroker.client.authentication import authenticate_again
+
         self._held = []
         try:
             async with asyncio.timeout(DEFAULT_TIMEOUT_S):

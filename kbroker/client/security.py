@@ -11,15 +11,17 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.client.errors import ConfigurationError, TlsFailed
-from kbroker.client.login import Login, TokenProvider, login_of
 from kbroker.client.settings import check_settings, setting
 from kbroker.protocol.config_def import one_of
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.stores import KeyStore, StoreError, TrustStore
 from kbroker.security.tls import TlsSettings, client_context
+
+if TYPE_CHECKING:
+    from kbroker.client.login import Login, TokenProvider
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,8 @@ class Security:
     @cached_property
     def login(self) -> Login:
         """As whom the client logs in; raises ConfigurationError that names the setting."""
+        from kbroker.client.login import login_of  # only who logs in needs the mechanisms
+
         return login_of(
             self.sasl_mechanism,
             self.sasl_username,

@@ -1,5 +1,7 @@
 """`kbroker topic list|describe|create|alter|delete` on a real broker."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +9,23 @@ import pytest
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
+
+NOT_FOR_A_LIST = (
+    "cryptography",
+    "kazoo",
+    "kbroker.broker",
+    "kbroker.client.authentication",
+    "kbroker.client.consumer",
+    "kbroker.client.producer",
+    "kbroker.security.jaas",
+    "numpy",
+    "prometheus_client",
+    "pyarrow",
+    "pyspark",
+    "rich",
+    "yaml",
+)
+"""Each costs a tenth of a second, or would bring the server side along."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +52,22 @@ def test_a_topic_that_was_created_is_listed_and_described(topic: str) -> None:
         "state": "ok",
     }
     assert rows("topic", "describe", topic) == [{**described, "partition": 0}, {**described, "partition": 1}]
+
+
+def test_a_list_is_there_soon_because_it_loads_only_what_it_needs(topic: str) -> None:
+    program = (
+        "import gc, sys\n"
+        "from kbroker.cli import main\n"
+        "sys.argv[1:] = ['topic', 'list']\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert end.code == 0, end.code\n"
+        f"loaded = [name for name in {NOT_FOR_A_LIST!r} if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+        "assert gc.get_threshold()[0] > 10_000, gc.get_threshold()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert topic in done.stdout.split()
 
 
 def test_a_table_has_a_heading_and_a_line_for_each_row(topic: str) -> None:
