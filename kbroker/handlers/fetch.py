@@ -11,7 +11,7 @@ from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.replica.fetch_sessions import NEVER_SEEN, FetchContext, Wanted
-from kbroker.replica.fetching import Answers, FetchParameters
+from kbroker.replica.fetching import MENDING, Answers, FetchParameters
 from kbroker.replica.turns import in_turns
 from kbroker.security.authorizer import right
 from kbroker.security.quotas import FETCHED
@@ -68,6 +68,8 @@ def _limit(ctx: RequestContext, context: FetchContext, parameters: FetchParamete
     if parameters.is_follower:
         is_broker = authority.may(CLUSTER_ACTION, CLUSTER, api="Fetch")
         parameters.may_read = lambda topic: is_broker
+    elif parameters.replica_id == MENDING and authority.may(CLUSTER_ACTION, CLUSTER, api="Fetch"):
+        return  # it may copy everything as a follower, too
     else:
         parameters.readable = authority.granted[READ_TOPIC]
         parameters.may_read = lambda topic: authority.could(READ, TOPIC, topic, "Fetch")

@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 PartitionData = FetchResponse.PartitionData
 Answers = list[tuple[FetchTarget, PartitionData]]
 NOTHING = b""
+MENDING = -2
+"""Replica id in a Fetch of a broker that mends what it has: it reads as consumers do, and is no follower."""
 READ_COMMITTED = 1
 MOST_AT_ONCE = 2_000
 """Partitions that are read in one go: they take some milliseconds."""

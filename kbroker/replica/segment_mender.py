@@ -1,8 +1,9 @@
 """Mends damaged segments from in-sync replicas: the leader's first, then the others', one segment after the other.
 
 What they have is read as a consumer reads it, so nobody's place in the ISR is touched, and leadership stays where it
-is. What cannot be mended (this is the only copy, or the others do not answer) stays as it is: the log says so, readers
-get what lies before the damage and, when they ask for it, what lies behind it, and the next round tries again.
+is; where there are ACLs, brokers need no more than CLUSTER_ACTION for it (Kafka's brokers ask for READ). What cannot be
+mended (this is the only copy, or the others do not answer) stays as it is: the log says so, readers get what lies
+before the damage and, when they ask for it, what lies behind it, and the next round tries again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.replica.fetching import MENDING
 from kbroker.segment.scrubber import Damage
 from kbroker.segment.segment_mending import SegmentMending
 
@@ -155,6 +157,7 @@ class SegmentMender:
             partition_max_bytes=FETCH_BYTES,
         )
         request = FetchRequest(
+            replica_id=MENDING,
             max_wait_ms=MAX_WAIT_MS,
             min_bytes=1,
             max_bytes=FETCH_BYTES,

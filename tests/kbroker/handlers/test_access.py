@@ -28,6 +28,7 @@ from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest
 from kbroker.protocol.messages.topics import DeleteTopicsRequest
 from kbroker.protocol.schema import Struct, schema_of
+from kbroker.replica.fetching import MENDING
 from kbroker.security.acls import ANONYMOUS, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from tests.fixtures.brokers import START_TIMEOUT, broker_properties, forget
 from tests.fixtures.zookeeper import fresh_chroot, remove_chroot
@@ -250,6 +251,42 @@ def test_a_session_that_reads_is_refused_once_it_may_read_no_more(guarded: Broke
         for epoch in (2, 3):
             (refused,) = fetched(guest, begun.session_id, epoch).responses
             assert refused.partitions[0].error_code is TOPIC_REFUSED
+
+
+def test_who_may_copy_as_a_follower_may_read_what_it_mends_a_segment_with(guarded: BrokerProcess) -> None:
+    """Brokers that have CLUSTER_ACTION and no READ mend what is damaged; others who say that they mend gain nothing."""
+    wanted = FetchRequest.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
+    topics = [FetchRequest.FetchTopic(topic="mended", partitions=[wanted])]
+
+    def fetched(guest: Talk, replica_id: int) -> ErrorCode:
+        request = blank(FetchRequest, replica_id=replica_id, max_wait_ms=1, session_epoch=-1, topics=topics)
+        code: ErrorCode = guest.ask("fetch", in_version(request, 12), 12).responses[0].partitions[0].error_code
+        return code
+
+    with (
+        contextlib.closing(Talk(guarded.port, "x", HOST)) as host,
+        contextlib.closing(Talk(guarded.port, "x", GUEST)) as guest,
+    ):
+        topic = MetadataRequest.MetadataRequestTopic(name="mended")
+        deadline = time.monotonic() + 30
+        while host.ask("make", MetadataRequest(topics=[topic]), 8).topics[0].error_code is not ErrorCode.NONE:
+            assert time.monotonic() < deadline
+        assert [fetched(guest, replica_id) for replica_id in (MENDING, -1)] == [TOPIC_REFUSED] * 2
+        creation = CreateAclsRequest.AclCreation(
+            resource_type=4, resource_name="kafka-cluster", **rule(AclOperation.CLUSTER_ACTION)
+        )
+        host.ask("allow", CreateAclsRequest(creations=[creation]), 3)
+        try:
+            while fetched(guest, MENDING) is not ErrorCode.NONE:
+                assert time.monotonic() < deadline
+            assert fetched(guest, -1) is TOPIC_REFUSED
+        finally:
+            removal = blank(DeleteAclsRequest.DeleteAclsFilter, principal_filter=ANONYMOUS, host_filter=GUEST)
+            removal.resource_type_filter, removal.pattern_type_filter = 4, 1
+            removal.operation, removal.permission_type = AclOperation.CLUSTER_ACTION, 1
+            host.ask("forbid", DeleteAclsRequest(filters=[removal]), 3)
+            while fetched(guest, MENDING) is not TOPIC_REFUSED:
+                assert time.monotonic() < deadline
 
 
 def test_what_was_allowed_is_a_line_in_the_audit_log_once_its_level_says_so(guarded: BrokerProcess) -> None:
