@@ -9,7 +9,8 @@ Events are methods that take `now` (ms) and return instructions: append this rec
     Dead: forgotten after a long time of nothing, from Empty and the Complete states.
 
 A state counts when its record is acknowledged; until then whoever asks is answered CONCURRENT_TRANSACTIONS. A prepared
-decision is final: from then on only its markers and the Complete record are missing, whoever is the coordinator.
+decision is final, and the producer is told of it at once: from then on only its markers and the Complete record are
+missing, whoever is the coordinator. What the producer asks for next mostly comes before these: see `is_busy`.
 
 A producer is fenced by a higher epoch: InitProducerId gives the next one, and a transaction that is in its way, or
 takes too long, is aborted under the next one (Kafka's PrepareEpochFence; only ever in memory, so it is no state here).
@@ -226,6 +227,11 @@ class Transaction:
     def is_pending(self) -> bool:
         """Whether a record is on its way into the log."""
         return self._pending is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether who is answered CONCURRENT_TRANSACTIONS may as well wait: a record, or an end, is being written."""
+        return self.is_pending or self.state in PREPARED
 
     @property
     def is_new(self) -> bool:

@@ -9,6 +9,9 @@ they ask for is done:
 
 Who asks for an id that is not here is answered 15 this coordinator does not run, 14 it is still reading the partition,
 16 another broker leads it. Everything runs on the broker's event loop.
+
+EndTxn is answered when the decision is in the log, and its markers follow; a producer goes on at once. What it asks for
+before these are written is not refused but waits for them (waiting_room.py), and is then asked as if it came just now.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from kbroker.coordinator.transaction import (
 )
 from kbroker.coordinator.transaction_loading import load_transactions
 from kbroker.coordinator.transaction_records import transaction_key, transaction_value
+from kbroker.coordinator.waiting_room import WaitingRoom
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.replica.clocks import steady_ms
 from kbroker.replica.turns import Turn
@@ -98,6 +102,7 @@ class TransactionCoordinator:
         self._clock = clock
         self._features = features
         self._chores: set[asyncio.Task[None]] = set()
+        self._waiting = WaitingRoom(self._is_busy)
         self._owned = OwnedPartitions(
             TRANSACTIONS_TOPIC,
             config.transaction_state_log_num_partitions,
@@ -175,6 +180,7 @@ class TransactionCoordinator:
         for transaction in owned.transactions.values():
             if transaction.is_pending:
                 self._carry_out(owned, transaction, transaction.resign())
+        self._waiting.call_all_in()
 
     # --- finding a transactional id ---------------------------------------------------------------------------
 
@@ -198,12 +204,21 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
         return owned, transaction
 
+    def _is_busy(self, transactional_id: str) -> bool:
+        """Whether who is answered CONCURRENT_TRANSACTIONS may as well wait for what is being written."""
+        owned, _ = self._owned.find(transactional_id)
+        transaction = None if owned is None else owned.transactions.get(transactional_id)
+        return transaction is not None and transaction.is_busy
+
     # --- requests ---------------------------------------------------------------------------------------------
 
-    async def init_producer_id(
+    def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None
-    ) -> Answer:
+    ) -> Awaitable[Answer]:
         """InitProducerId; `expected` is the (id, epoch) of a producer that goes on. Raises KafkaError."""
+        return self._waiting.ask(transactional_id, lambda: self._init(transactional_id, timeout_ms, expected))
+
+    async def _init(self, transactional_id: str, timeout_ms: int, expected: tuple[int, int] | None) -> Answer:
         owned, transaction = self._find(transactional_id)
         if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
             text = f"A transaction may take {self.config.transaction_max_timeout_ms} ms at most, and must take some."
@@ -230,18 +245,23 @@ class TransactionCoordinator:
         producer_epoch: int,
         partitions: Sequence[Key],
         version: int = 0,
-    ) -> asyncio.Future[Answer]:
+        may_wait: bool = True,
+    ) -> Awaitable[Answer]:
         """AddPartitionsToTxn, AddOffsetsToTxn: the same error for all partitions. Raises KafkaError.
 
-        `version`: the transaction.version by which the transaction goes.
+        `version`: the transaction.version by which the transaction goes; `may_wait`: for the end of the one before.
         """
-        owned, transaction = self._find_known(transactional_id)
-        producer = producer_id, producer_epoch
-        return self._answer(
-            owned,
-            transaction,
-            lambda request: transaction.add_partitions(*producer, partitions, request, self._clock(), version),
-        )
+
+        def add() -> asyncio.Future[Answer]:
+            owned, transaction = self._find_known(transactional_id)
+            producer = producer_id, producer_epoch
+            return self._answer(
+                owned,
+                transaction,
+                lambda request: transaction.add_partitions(*producer, partitions, request, self._clock(), version),
+            )
+
+        return self._waiting.ask(transactional_id, add) if may_wait else add()
 
     def add_by_produce(
         self,
@@ -257,23 +277,33 @@ class TransactionCoordinator:
         except KafkaError as error:
             done(error.code)
             return
-        if answer.done():
+        if isinstance(answer, asyncio.Future) and answer.done():
             done(answer.result().error)
         else:
-            answer.add_done_callback(lambda answered: done(answered.result().error))
+            self._spawn(_tell(answer, done))
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool) -> Awaitable[Answer]:
         """EndTxn: answered when the decision is in the log. Raises KafkaError."""
-        owned, transaction = self._find_known(transactional_id)
-        return self._answer(
-            owned,
-            transaction,
-            lambda request: transaction.end(producer_id, producer_epoch, is_commit, request, self._clock()),
+
+        def end() -> asyncio.Future[Answer]:
+            owned, transaction = self._find_known(transactional_id)
+            return self._answer(
+                owned,
+                transaction,
+                lambda request: transaction.end(producer_id, producer_epoch, is_commit, request, self._clock()),
+            )
+
+        return self._waiting.ask(transactional_id, end)
+
+    def end_each(
+        self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool
+    ) -> Awaitable[Answer]:
+        """EndTxn of a transaction with an epoch of its own: the answer has the next one. Raises KafkaError."""
+        return self._waiting.ask(
+            transactional_id, lambda: self._end_each(transactional_id, (producer_id, producer_epoch), is_commit)
         )
 
-    async def end_each(self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool) -> Answer:
-        """EndTxn of a transaction with an epoch of its own: the answer has the next one. Raises KafkaError."""
-        producer = producer_id, producer_epoch
+    async def _end_each(self, transactional_id: str, producer: tuple[int, int], is_commit: bool) -> Answer:
         owned, transaction = self._find_known(transactional_id)
         fresh = NO_PRODUCER_ID
         while fresh < 0 and transaction.needs_producer_id_after(*producer, is_commit):
@@ -381,6 +411,8 @@ class TransactionCoordinator:
             self._carry_out(owned, transaction, transaction.written(transaction_error(error)))
             if transaction.is_new or transaction.state is DEAD:
                 owned.transactions.pop(transaction.transactional_id, None)
+            if not transaction.is_busy:
+                self._waiting.call_in(transaction.transactional_id)
 
         key = transaction_key(transaction.transactional_id)
         if record is None:
@@ -407,6 +439,16 @@ class TransactionCoordinator:
             record.client_version,
         )
         self._markers.send(ending)
+
+
+async def _tell(answer: Awaitable[Answer], done: Callable[[ErrorCode], None]) -> None:
+    error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # should nobody wait for the answer any more
+    try:
+        error = (await answer).error
+    except KafkaError as refusal:
+        error = refusal.code
+    finally:
+        done(error)
 
 
 async def _regularly(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:

@@ -92,7 +92,12 @@ def _may_add(asked: Asked) -> None:
 async def add_partitions_to_txn(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    """Let partitions take part in a transaction; or only tell whether they do (KIP-890)."""
+    """Let partitions take part in a transaction; or only tell whether they do (KIP-890).
+
+    What waits for the end of the transaction before does so no longer than its connection: nobody is left to end the
+    one that it would begin. What brokers ask for many at once does not wait: one would hold up the others.
+    """
+    ctx.ends_with_connection = True
     if ctx.api_version >= FIRST_BATCHED_VERSION:
         results = [_add_or_verify(services, each) for each in request.transactions]
         return AddPartitionsToTxnResponse(results_by_transaction=await asyncio.gather(*results))
@@ -130,10 +135,11 @@ async def _add(
     producer_epoch: int,
     keys: Sequence[Key],
     version: int = 0,
+    may_wait: bool = True,
 ) -> ErrorCode:
+    producer = transactional_id, producer_id, producer_epoch
     try:
-        answer = services.transactions.add_partitions(transactional_id, producer_id, producer_epoch, keys, version)
-        return (await answer).error
+        return (await services.transactions.add_partitions(*producer, keys, version, may_wait)).error
     except KafkaError as error:
         return error.code
 
@@ -147,7 +153,7 @@ async def _add_or_verify(
         errors = services.transactions.verify(*producer, keys)
     else:
         # Of other brokers, for producers whose transactions have epochs of their own.
-        errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH))
+        errors = dict.fromkeys(keys, await _add(services, *producer, keys, EPOCH_EACH, may_wait=False))
     return AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
         transactional_id=asked.transactional_id, topic_results=_topic_results(asked.topics, errors)
     )
@@ -175,6 +181,7 @@ async def add_offsets_to_txn(
     services: Services, ctx: RequestContext, request: AddOffsetsToTxnRequest
 ) -> AddOffsetsToTxnResponse:
     """Let the partition of __consumer_offsets that holds a group take part in a transaction."""
+    ctx.ends_with_connection = True
     key = (OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
     error = await _add(services, request.transactional_id, request.producer_id, request.producer_epoch, [key])
     return AddOffsetsToTxnResponse(error_code=known_error(error, ctx.api_version))

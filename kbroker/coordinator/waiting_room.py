@@ -1,0 +1,86 @@
+"""Requests that come while the transaction before is still being ended wait here for a while, then are asked again.
+
+    ask(name, question)  --CONCURRENT_TRANSACTIONS, and the name is busy-->  waits  --call_in(name)-->  asked again
+                                                                               |
+                                                            too many, too long +-->  CONCURRENT_TRANSACTIONS
+
+To tell a client to come again would cost it 20 to 100 ms, where an end is written within a few; and there are clients
+that do not come again. They are called in in the order in which they came. What a waiting request holds up are the
+answers behind it on its connection: so nobody waits for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from kbroker.coordinator.transaction import CONCURRENT, Answer
+
+LONGEST_S = 0.5
+"""Of one request, however often it is asked."""
+MOST = 1000
+"""That wait at a time."""
+
+Question = Callable[[], Awaitable[Answer]]
+
+
+class WaitingRoom:
+    """Of one coordinator. `is_busy(transactional id)` tells whether waiting helps: `call_in` comes when not."""
+
+    def __init__(self, is_busy: Callable[[str], bool], longest_s: float = LONGEST_S, most: int = MOST) -> None:
+        self._is_busy = is_busy
+        self._longest_s = longest_s
+        self._most = most
+        self._waiting: dict[str, dict[asyncio.Future[bool], None]] = {}
+        self._count = 0
+
+    def ask(self, name: str, question: Question) -> Awaitable[Answer]:
+        """Ask at once; return the answer, or what is to be awaited for it. What the question raises is raised."""
+        first = question()
+        if isinstance(first, asyncio.Future) and first.done() and first.result().error is not CONCURRENT:
+            return first
+        return self._ask_on(name, question, first)
+
+    async def _ask_on(self, name: str, question: Question, first: Awaitable[Answer]) -> Answer:
+        answer = await first
+        ends = asyncio.get_running_loop().time() + self._longest_s
+        while answer.error is CONCURRENT and await self._is_called_in(name, ends):
+            answer = await question()
+        return answer
+
+    async def _is_called_in(self, name: str, ends: float) -> bool:
+        """Wait until it makes sense to ask again; False: it will not."""
+        loop = asyncio.get_running_loop()
+        if loop.time() >= ends or self._count >= self._most:
+            return False
+        if not self._is_busy(name):  # by now: the answer is older
+            await asyncio.sleep(0)
+            return True
+        called = loop.create_future()
+        timer = loop.call_at(ends, _answer, called, False)
+        waiting = self._waiting.setdefault(name, {})
+        waiting[called] = None
+        self._count += 1
+        try:
+            return bool(await called)
+        finally:
+            self._count -= 1
+            timer.cancel()
+            waiting.pop(called, None)
+            if not waiting and self._waiting.get(name) is waiting:
+                del self._waiting[name]
+
+    def call_in(self, name: str) -> None:
+        """It is not busy any more."""
+        for called in self._waiting.pop(name, ()):
+            _answer(called, True)
+
+    def call_all_in(self) -> None:
+        """Who knows what has changed."""
+        for name in list(self._waiting):
+            self.call_in(name)
+
+
+def _answer(called: asyncio.Future[bool], is_called: bool) -> None:
+    if not called.done():
+        called.set_result(is_called)

@@ -1,0 +1,129 @@
+"""What a producer asks for while its transaction is being ended waits for that, on the coordinator of real logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kbroker.coordinator.transaction import COMPLETE_COMMIT, Answer
+from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
+from kbroker.protocol.records.control import ControlType
+from tests.fixtures.data_path import TOPIC
+from tests.kbroker.coordinator.coordinated import NONE, TIMEOUT, Coordinated
+
+
+@pytest.fixture
+async def coordinated(tmp_path: Path) -> AsyncIterator[Coordinated]:
+    made = Coordinated(tmp_path)
+    made.transactions.start()
+    await made.lead()
+    await made.played.lead(range(3))
+    yield made
+    await made.close()
+
+
+def without_leader(coordinated: Coordinated) -> None:
+    """Nobody takes the markers of partition 0 for now."""
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=-1)
+
+
+def with_leader(coordinated: Coordinated) -> None:
+    coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=1)
+
+
+@pytest.mark.parametrize("version", [0, 2])
+async def test_the_end_is_answered_before_its_markers_are_written(coordinated: Coordinated, version: int) -> None:
+    producer = await coordinated.began("id", 0, 1, 2)
+    markers_by_then = None
+
+    def sends_the_answer(answer: asyncio.Future[Answer]) -> None:
+        nonlocal markers_by_then
+        markers_by_then = [coordinated.markers(partition) for partition in range(3)]
+
+    async def handles() -> Answer:
+        end = coordinated.transactions.end_each if version else coordinated.transactions.end
+        return await end("id", producer.producer_id, producer.producer_epoch, True)
+
+    request = asyncio.ensure_future(handles())  # as a request is served
+    request.add_done_callback(sends_the_answer)
+    assert (await request).error is NONE
+    await coordinated.until_state(COMPLETE_COMMIT)
+    assert markers_by_then == [[], [], []]
+
+
+async def test_what_comes_while_a_transaction_is_being_ended_waits_for_that(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinated.transactions._waiting, "_longest_s", TIMEOUT)
+    producer = await coordinated.began("id", 0)
+    told: list[ErrorCode] = []
+    asked = "id", producer.producer_id, producer.producer_epoch
+    without_leader(coordinated)
+    assert await coordinated.end(producer) is NONE
+    coordinated.transactions.add_by_produce(*asked, [(TOPIC, 2)], told.append)
+    waiting = [
+        asyncio.ensure_future(question)
+        for question in (coordinated.end(producer), coordinated.add(producer, 1), coordinated.init())
+    ]
+    at_once = coordinated.transactions.add_partitions(*asked, [(TOPIC, 1)], may_wait=False)
+    assert (await at_once).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    await asyncio.sleep(0.05)
+    assert not any(each.done() for each in waiting)
+    assert coordinated.markers() == told == []
+    with_leader(coordinated)
+    ended, added, begun = await asyncio.gather(*waiting)
+    # In turn: a Produce begins the next transaction, which is ended; one more; another producer fences that one.
+    assert told == [ended] == [added] == [NONE]
+    assert (begun.error, begun.producer_epoch) == (NONE, 2)
+    assert [what for what, _ in coordinated.markers(2)] == [ControlType.COMMIT]
+    assert [what for what, _ in coordinated.markers(1)] == [ControlType.ABORT]
+
+
+@pytest.mark.parametrize("stops", [False, True])
+async def test_who_waits_for_an_end_is_told_that_another_carries_it_out(coordinated: Coordinated, stops: bool) -> None:
+    producer = await coordinated.began()
+    without_leader(coordinated)
+    await coordinated.end(producer)
+    told: list[ErrorCode] = []
+    asked = "id", producer.producer_id, producer.producer_epoch, [(TOPIC, 1)]
+    coordinated.transactions.add_by_produce(*asked, told.append)
+    waiting = asyncio.ensure_future(coordinated.add(producer, 1))
+    await asyncio.sleep(0)
+    await (coordinated.transactions.stop() if stops else coordinated.lead(leader=2, replicas=(1, 2)))
+    with pytest.raises(KafkaError, check=lambda error: error.code in COORDINATOR_MOVED):
+        await waiting
+    async with asyncio.timeout(TIMEOUT):
+        while not told:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.002)
+    assert told[0] in COORDINATOR_MOVED
+
+
+async def test_an_end_that_does_not_come_is_waited_for_no_longer_than_a_moment(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinated.transactions._waiting, "_longest_s", 0.01)
+    producer = await coordinated.began("id", 0)
+    without_leader(coordinated)
+    await coordinated.end(producer)
+    told: list[ErrorCode] = []
+    asked = "id", producer.producer_id, producer.producer_epoch
+    coordinated.transactions.add_by_produce(*asked, [(TOPIC, 2)], told.append)
+    assert await coordinated.add(producer, 1) is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert (await coordinated.init()).error is ErrorCode.CONCURRENT_TRANSACTIONS
+    assert told == [ErrorCode.CONCURRENT_TRANSACTIONS]
+
+
+async def test_who_went_away_while_it_waited_begins_no_transaction(coordinated: Coordinated) -> None:
+    producer = await coordinated.began("id", 0)
+    without_leader(coordinated)
+    await coordinated.end(producer)
+    waiting = asyncio.ensure_future(coordinated.add(producer, 1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with_leader(coordinated)
+    await coordinated.until_state(COMPLETE_COMMIT)
+    assert await coordinated.end(producer) is NONE
+    assert coordinated.state() is COMPLETE_COMMIT
