@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -112,11 +112,9 @@ class GroupCoordinator(GroupKeeper):
 
     async def _forget_partitions(self, removed: frozenset[Key]) -> None:
         async for group in self._each_group():
-            committed = [key for key in group.offsets.committed if key in removed]
-            waiting = [key for keys in group.offsets.transactional.values() for key in keys if key in removed]
-            coming = [key for key in group.offsets.pending_keys() if key in removed]
-            if committed or waiting or coming:
-                self._remove_offsets(group, dict.fromkeys((*committed, *waiting, *coming)), and_undecided=True)
+            found = [key for key in group.offsets.all_keys() if key in removed]
+            if found:
+                self._remove_offsets(group, found)
 
     async def _each_group(self) -> AsyncIterator[AnyGroup]:
         """Yield the groups there are, one after the other; now and then everybody else gets their turn."""
@@ -383,11 +381,9 @@ class GroupCoordinator(GroupKeeper):
         error = commit_error(await written)
         return ErrorCode.NONE, refused | {key: error for key in keys if key not in refused}
 
-    def _remove_offsets(
-        self, group: AnyGroup, keys: Sequence[Key] | Mapping[Key, Any], and_undecided: bool = False
-    ) -> asyncio.Future[ErrorCode]:
+    def _remove_offsets(self, group: AnyGroup, keys: Iterable[Key]) -> asyncio.Future[ErrorCode]:
         """Forget offsets and write their tombstones; the future tells how that went."""
-        removed = group.offsets.remove(keys, and_undecided)
+        removed = group.offsets.remove(keys)
         records = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]
         return self._append_tombstones(group, records, removed)
 
@@ -441,15 +437,15 @@ class GroupCoordinator(GroupKeeper):
                 errors[group_id] = ErrorCode.GROUP_ID_NOT_FOUND
             elif not group.is_empty:
                 errors[group_id] = ErrorCode.NON_EMPTY_GROUP
-            elif group.offsets.is_waiting:  # what comes of those is still to be seen: the group stays for them
-                written[group_id] = self._remove_offsets(group, list(group.offsets.committed))
+            elif group.offsets.pending_keys():  # what comes of those is still to be seen: the group stays for them
+                written[group_id] = self._remove_offsets(group, group.offsets.all_keys())
             else:
-                written[group_id] = self._bury(group, list(group.offsets.committed))
+                written[group_id] = self._bury(group, group.offsets.all_keys())
         for group_id, future in written.items():
             errors[group_id] = commit_error(await future)
         return {group_id: errors[group_id] for group_id in group_ids}
 
-    def _bury(self, group: AnyGroup, keys: Sequence[Key]) -> asyncio.Future[ErrorCode]:
+    def _bury(self, group: AnyGroup, keys: Iterable[Key]) -> asyncio.Future[ErrorCode]:
         """Remove an Empty group and these offsets of it, with tombstones."""
         removed = group.offsets.remove(keys)
         records: list[Record] = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]

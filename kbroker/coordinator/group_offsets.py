@@ -120,18 +120,15 @@ class GroupOffsets:
 
     # --- the end of offsets -----------------------------------------------------------------------------------
 
-    def remove(self, keys: Iterable[Key], and_undecided: bool = False) -> list[Key]:
-        """Forget offsets; return those that were there: their removal is to be written, and goes for those in
-        transactions, too. Where nothing is to be removed but these, they go `and_undecided`: their topic is deleted.
-        """
+    def remove(self, keys: Iterable[Key]) -> list[Key]:
+        """Forget offsets, those in transactions, too; return those that were there: their removal is to be written."""
         removed = []
         for key in keys:
             # What is on its way comes into the log before the removal, and goes with it: see `removal_stored`.
             known = self.committed.pop(key, None) is not None or key in self._pending
             self._records.pop(key, None)
-            if and_undecided:
-                for offsets in self.transactional.values():
-                    known = offsets.pop(key, None) is not None or known
+            for offsets in self.transactional.values():
+                known = offsets.pop(key, None) is not None or known
             if known:
                 removed.append(key)
         self.transactional = {producer: offsets for producer, offsets in self.transactional.items() if offsets}
@@ -148,8 +145,13 @@ class GroupOffsets:
                     del self.transactional[producer_id]
 
     def pending_keys(self) -> list[Key]:
-        """Return the partitions whose plain commits are on their way."""
+        """Return the partitions whose commits are on their way."""
         return list(self._pending)
+
+    def all_keys(self) -> dict[Key, None]:
+        """Return the partitions with offsets that are committed, on their way, or in transactions."""
+        waiting = (key for offsets in self.transactional.values() for key in offsets)
+        return dict.fromkeys((*self.committed, *waiting, *self._pending))
 
     def expired(
         self,

@@ -271,17 +271,25 @@ async def test_offsets_of_an_open_transaction_neither_expire_nor_does_their_grou
     assert await offsets.fetch() == (42, ErrorCode.NONE)
 
 
-@pytest.mark.parametrize("restarted", [False, True])
-async def test_a_group_deleted_during_a_transaction_has_what_that_commits(offsets: Offsets, restarted: bool) -> None:
-    await offsets.coordinated.commit("g", ((TOPIC, 0), CommittedOffset(7)), ((TOPIC, 1), CommittedOffset(7)))
-    await offsets.commit(42)
-    assert await offsets.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
-    assert await offsets.fetch(require_stable=False) == NOTHING
-    if restarted:
+@pytest.mark.parametrize("restarted", [None, "before its end", "after its end"])
+async def test_a_group_deleted_during_a_transaction_has_only_what_comes_behind_that(
+    offsets: Offsets, restarted: str | None
+) -> None:
+    async def restart() -> None:
         await offsets.coordinated.restart()
         offsets.groups = offsets.played.services.groups = offsets.coordinated.groups
+
+    await offsets.coordinated.commit("g", ((TOPIC, 0), CommittedOffset(7)))
+    await offsets.commit(42, 42)
+    assert await offsets.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+    assert offsets.groups.committed("g") == (None, ErrorCode.NONE)
+    await offsets.commit(43)
+    if restarted == "before its end":
+        await restart()
     await offsets.end()
-    assert await offsets.fetch() == (42, ErrorCode.NONE)
+    if restarted == "after its end":
+        await restart()
+    assert await offsets.fetch() == (43, ErrorCode.NONE)
     assert await offsets.fetch(1) == NOTHING
     assert await offsets.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
     assert offsets.groups.committed("g") == (None, ErrorCode.NONE)
