@@ -81,8 +81,7 @@ class BrokerStore(Znodes):
 
     async def ensure_top_level_paths(self) -> None:
         """Make the directories every broker makes, with null data."""
-        for path in znodes.TOP_LEVEL_PATHS:
-            await self._create_if_missing(path)
+        await asyncio.gather(*map(self._create_if_missing, znodes.TOP_LEVEL_PATHS))
 
     async def _create_if_missing(self, path: str) -> None:
         if await self.exists(path) is None:

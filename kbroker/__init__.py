@@ -108,7 +108,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for a public one
             return sorted([*_MODULES, *_classes()])
         if name in _MODULES:
             return getattr(import_module(_MODULES[name]), name)
-        if not name.startswith("_") and name in (classes := _classes()):
+        if name[:1].isupper() and name in (classes := _classes()):  # `from kbroker import handlers` comes here, too
             return classes[name]
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

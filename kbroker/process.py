@@ -5,9 +5,13 @@
 
 from __future__ import annotations
 
+import gc
+
+if __name__ == "__main__":
+    gc.disable()  # what is loaded now stays: to look at all of it again and again would be a tenth of the start
+
 import argparse
 import asyncio
-import gc
 import json
 import logging
 import os
@@ -74,6 +78,7 @@ def raise_descriptor_limit() -> None:
 
 def run(properties: Mapping[str, str], ready_file: Path | None = None) -> int:
     """Live as a broker until SIGTERM or SIGINT; return the exit status. A second signal ends the process at once."""
+    gc.disable()
     set_up_logging()
     raise_descriptor_limit()
     try:
@@ -107,6 +112,7 @@ async def _live(config: BrokerConfig, ready_file: Path | None, watchdog: Watchdo
     gc.collect()
     gc.freeze()  # what a broker is made of stays
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
     collecting = asyncio.create_task(collect_now_and_then(gc.collect))
     failing = asyncio.create_task(broker.fatal.wait())
     await asyncio.wait({stopping, failing}, return_when=asyncio.FIRST_COMPLETED)

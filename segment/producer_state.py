@@ -17,10 +17,9 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from crc32c import crc32c
-
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import BatchHeader, increment_sequence
+from kbroker.protocol.records.checksum import crc32c
 from kbroker.protocol.records.control import ControlType, read_marker
 from kbroker.protocol.records.reader import BytesLike
 from kbroker.segment.transaction_index import AbortedTransaction

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NoReturn
 
-from crc32c import crc32c
-
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.records.batch import (
     HEADER_SIZE,
@@ -25,6 +23,7 @@ from kbroker.protocol.records.batch import (
     set_max_timestamp,
     validate_records,
 )
+from kbroker.protocol.records.checksum import crc32c
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, CompressionType, compress, decompress
 from kbroker.protocol.records.errors import UnpacksToMore
 from kbroker.protocol.records.record import decode_batch

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-import re2
-
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 MOST_MEMORY = 1 << 20
@@ -44,6 +42,8 @@ class TopicPattern:
     """One expression and what it matched last. Raises KafkaError 128 for one that RE2 cannot read."""
 
     def __init__(self, expression: str) -> None:
+        import re2  # few subscribe so: brokers start without it
+
         options = re2.Options()
         options.max_mem = MOST_MEMORY
         options.log_errors = False

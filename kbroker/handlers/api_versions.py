@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 
 from kbroker.controller.features import SUPPORTED
 from kbroker.handlers.context import RequestContext, Services
@@ -34,6 +33,8 @@ def _served(keys: tuple[int, ...]) -> list[ApiVersionsResponse.ApiVersion]:
 @cache
 def software() -> str:
     """Return what this broker is, in two words."""
+    from importlib.metadata import PackageNotFoundError, version  # loads e-mail and more
+
     try:
         return f"kbroker {version('kbroker')}"
     except PackageNotFoundError:

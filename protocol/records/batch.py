@@ -19,10 +19,9 @@ Positions are those of the batch's first byte in the buffer. Lengths are checked
 from struct import Struct
 from zlib import crc32
 
-from crc32c import crc32c
-
 from kbroker.protocol import memory
 from kbroker.protocol.records import raw
+from kbroker.protocol.records.checksum import crc32c
 from kbroker.protocol.records.compression import MAX_PAYLOAD_SIZE, decompress
 from kbroker.protocol.records.errors import CorruptBatch, InvalidRecord
 from kbroker.protocol.records.raw import Readable

@@ -12,12 +12,11 @@ Compiled, the records are judged and copied without Python's lock.
 
 from struct import Struct
 
-from crc32c import crc32c
-
 from kbroker.protocol import memory
 from kbroker.protocol.records import raw
 from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.protocol.records.batch_chunk import BatchChunk
+from kbroker.protocol.records.checksum import crc32c
 from kbroker.protocol.records.compression import compress
 from kbroker.protocol.records.offset_map import OffsetMap
 from kbroker.protocol.records.raw import Readable, Writable
