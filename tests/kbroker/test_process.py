@@ -57,6 +57,12 @@ def test_a_process_that_has_its_own_logging_keeps_it() -> None:
     assert told_by(script) == "mine: seen\n"
 
 
+def test_a_broker_starts_without_what_few_brokers_need() -> None:
+    needless = ("email", "zipfile", "http", "re2", "cryptography", "pyarrow", "rich", "kbroker.client.types")
+    script = f"from kbroker import handlers; handlers.load_all(); print([n for n in {needless} if n in sys.modules])"
+    assert told_by(script) == "[]\n"
+
+
 def test_as_many_files_as_may_be_are_open() -> None:
     script = "import resource; raise_descriptor_limit(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     assert told_by(script, "prlimit", "--nofile=100:200") == "200 200\n"
