@@ -23,7 +23,7 @@ SEEDS ?= 1
 # Processes that come and go, and asserts that pytest rewrites, would be compiled anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compile run demo test quick soak mutants lies compat compat-spark test-pure lint format docs site bench clean simulate
+.PHONY: help setup compile run demo test quick soak mutants lies compat compat-spark test-pure lint format docs pictures site bench clean simulate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -115,6 +115,9 @@ docs: setup  ## write the generated pages
 	@$(BIN)/python -m kbroker.client.settings_page > docs/client-settings.md
 	@$(BIN)/python -m kbroker.metrics.metrics_page > docs/metrics.md
 	@$(BIN)/python -m kbroker.cli.commands_page > docs/commands.md
+
+pictures: setup  ## photograph the page for docs/pictures, light and dark, on a cluster with flights (wants Chromium; three minutes)
+	@$(BIN)/python -m examples.pictures
 
 site: setup  ## the documentation as a site, in build/site; a dead link is an error
 	@$(BIN)/python -c 'import material' 2>/dev/null || KBROKER_PURE=1 $(BIN)/pip install --quiet --disable-pip-version-check --no-build-isolation --editable '.[docs]' --config-settings editable_mode=compat

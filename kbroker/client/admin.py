@@ -104,7 +104,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
     async def describe_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
         """Describe topics (None: all); raises UNKNOWN_TOPIC_OR_PARTITION for one that does not exist."""
         wanted = None if names is None else requests.texts(names)
-        answered = await self.cluster.refresh(wanted)
+        answered = await self.cluster.refresh(wanted, alone=wanted is not None)
         chosen = sorted(answered) if wanted is None else wanted
         return {name: requests.topic_description(name, answered.get(name)) for name in chosen}
 

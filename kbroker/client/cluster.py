@@ -182,10 +182,16 @@ class Cluster:
                 return self._bootstrap
         raise NotConnected(f"no bootstrap broker answers, is bootstrap right? {'; '.join(problems)}")
 
-    async def refresh(self, topics: Iterable[str] | None = (), auto_create: bool = False) -> dict[str, TopicMetadata]:
-        """Ask for metadata of some topics, besides those that are known (None: of all); returns the answer's topics."""
+    async def refresh(
+        self, topics: Iterable[str] | None = (), auto_create: bool = False, *, alone: bool = False
+    ) -> dict[str, TopicMetadata]:
+        """Ask for metadata of some topics, besides those that are known (None: of all); returns the answer's topics.
+
+        `alone` asks for these only, however many are known; the others' metadata are as old as they were.
+        """
         async with self._refresh_lock:
-            names = None if topics is None else sorted({*topics, *self.metadata.topics})
+            known = () if alone else self.metadata.topics
+            names = None if topics is None else sorted({*topics, *known})
             wanted = None
             if names is not None:
                 wanted = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -197,7 +203,7 @@ class Cluster:
             if self.follows_features:
                 await connection.negotiate(timeout)
                 self._learn_features(connection)
-            answered = self.metadata.update(answer, self._loop.time())
+            answered = self.metadata.update(answer, self.metadata.updated_at if alone else self._loop.time())
             if topics is None:
                 self.metadata.forget(self.metadata.topics.keys() - answered.keys())
             await self._leave_bootstrap()

@@ -51,7 +51,7 @@ def build_app(options: PageOptions) -> Starlette:
             facts = Facts(admin)
             watch = Watch(facts)
             schemas = None if options.registry is None else Schemas(options.registry)
-            page = app.state.page = Page(options, admin, facts, environment(), watch.ring, schemas)
+            page = app.state.page = Page(options, admin, facts, environment(), watch, schemas)
             watching = asyncio.ensure_future(watch.run())
             try:
                 yield

@@ -45,6 +45,12 @@ class Remembered(Generic[T]):
             self._asked.add_done_callback(self._note)
         return await asyncio.shield(self._asked)
 
+    async def fresh(self) -> T:
+        """Return the answer while it is kept, else ask for oneself alone: who comes then is told nothing older."""
+        if self._asked is not None and self._asked.done() and not self._is_old(self._asked):
+            return self._asked.result()
+        return await self._ask()
+
     def forget(self) -> None:
         """Ask anew the next time: something was changed."""
         self._asked = None
@@ -77,6 +83,17 @@ class Disks:
 
     directories: tuple[LogDirDescription, ...]
     problems: Mapping[int, str]
+    at: float = 0.0
+    """When they were asked, by time.monotonic."""
+
+    def sizes(self) -> dict[tuple[str, int, int | None], int]:
+        """Return (topic, partition, broker) -> bytes of each copy."""
+        return {
+            (replica.topic, replica.partition, directory.broker_id): replica.size
+            for directory in self.directories
+            for replica in directory.replicas
+            if not replica.is_future
+        }
 
     def bytes_of_topics(self) -> dict[str, int]:
         """Return how much each topic takes, with all its copies."""
@@ -148,8 +165,9 @@ class Facts:
             remembered.forget()
 
     async def _disks(self) -> Disks:
+        at = time.monotonic()
         answers, problems = await self._of_each_broker(lambda broker: self.admin.describe_log_dirs([broker]))
-        return Disks(tuple(directory for answer in answers for directory in answer), problems)
+        return Disks(tuple(directory for answer in answers for directory in answer), problems, at)
 
     async def _groups(self) -> Groups:
         answers, problems = await self._of_each_broker(lambda broker: self.admin.list_groups(brokers=[broker]))

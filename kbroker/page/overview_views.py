@@ -51,8 +51,7 @@ async def overview(page: Page, request: Request) -> Response:
         topics=topics,
         health=health_of(partition for topic in topics.values() for partition in topic.partitions),
         versions=versions.value or {},
-        rates=page.rates.of_all(),
-        rates_problem=page.rates.problem,
+        rates=page.watch.of_all(),
         moves=moves.value or {},
         maps=[draw(topic, brokers, moves.value or {}) for topic in chosen],
     )

@@ -14,7 +14,7 @@ from kbroker.client.admin import Admin
 from kbroker.page.facts import Facts
 from kbroker.page.guard import FIELD, form_token, needs_login
 from kbroker.page.options import PageOptions
-from kbroker.page.rates import Ring
+from kbroker.page.rates import Watch
 from kbroker.page.schemas import Schemas
 
 MOST_READING = 16
@@ -59,7 +59,7 @@ class Page:
     admin: Admin
     facts: Facts
     templates: Environment
-    rates: Ring
+    watch: Watch
     schemas: Schemas | None = None
     """Where a schema registry was named."""
     closing: set[asyncio.Future[None]] = field(default_factory=set)

@@ -1,4 +1,7 @@
-"""How many records topics get, over the last minutes: ends of partitions, looked at every few seconds.
+"""How much topics get, over the last minutes, in records and in bytes: looked at every few seconds.
+
+Records are told by where partitions end, bytes by how the leaders' copies grow on disk (compressed, as they lie there),
+so that any Kafka tells both. What is deleted between two looks is not seen: bytes are at least so many.
 
 The page looks by itself, so that there is something to see when somebody comes. What looking costs the cluster is
 bounded: the pause after a look is at least PERIOD_S, and as many times longer than the look as SHARE says.
@@ -8,14 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
-from kbroker.client.types import TopicPartition
-from kbroker.page.facts import Facts, whole_sum
+from kbroker.client.types import TopicDescription, TopicPartition
+from kbroker.page.facts import Facts, told
 from kbroker.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -26,54 +29,69 @@ KEPT = 120
 """Looks that are remembered."""
 MOST_PARTITIONS = 50_000
 """In larger clusters there are no rates."""
-NOT_KNOWN = -1
 WIDTH, HEIGHT = 240, 36
 """Of a drawing."""
+Counts = Mapping[Hashable, int]
+"""Of a topic's partitions: where each ends, or how large its leader's copy is."""
 
 
 @dataclass(slots=True)
 class Ring:
-    """The last KEPT looks: when, and where each topic's partitions ended since it was there, added up; or NOT_KNOWN."""
+    """What was added per second from one look to the next, of each topic and of all; of the last KEPT looks."""
 
     times: list[float] = field(default_factory=list)
-    ends: dict[str, array[int]] = field(default_factory=dict)
+    each: dict[str, array[float]] = field(default_factory=dict)
+    total: array[float] = field(default_factory=lambda: array("d"))
+    last: Mapping[str, Counts | None] = field(default_factory=dict)
+    last_at: float | None = None
     problem: str = ""
     """Why the last look saw nothing."""
 
-    def add(self, at: float, ends: Mapping[str, int | None]) -> None:
-        """Note a look; topics that are gone are forgotten."""
+    def add(self, at: float, counts: Mapping[str, Counts | None]) -> None:
+        """Note a look; None: not all of a topic's partitions are known. Topics that are gone are forgotten."""
         self.problem = ""
-        self.times = [*self.times, at][-KEPT:]
-        kept: dict[str, array[int]] = {}
-        for topic, end in ends.items():
-            line = self.ends.get(topic) or array("q")
-            line.append(NOT_KNOWN if end is None else end)
-            kept[topic] = line[-KEPT:]
-        self.ends = kept
+        if self.last_at is not None:
+            span = max(at - self.last_at, 1e-3)
+            rates = {topic: growth(self.last[topic], now) / span for topic, now in counts.items() if topic in self.last}
+            self.times = [*self.times, at][-KEPT:]
+            self.total = _with(self.total, sum(rates.values()))
+            self.each = {topic: _with(self.each.get(topic), rate) for topic, rate in rates.items()}
+        self.last, self.last_at = counts, at
 
     def of(self, topic: str) -> Rates:
         """Return a topic's rates."""
-        ends = self.ends.get(topic, ())
-        return rates_of(self.times[len(self.times) - len(ends) :], ends)
+        return self._rates(self.each.get(topic, array("d")))
 
     def of_all(self) -> Rates:
         """Return the rates of all topics together; where one is not known, neither is their sum."""
-        newest_first = [reversed(self.of(topic).each) for topic in self.ends]
-        sums = [_sum(moments) for moments in zip_longest(*newest_first, fillvalue=0.0)]  # 0: it was not there
-        return Rates(tuple(self.times[len(self.times) - len(sums) :]), tuple(reversed(sums)))
+        return self._rates(self.total if self.last else array("d"))
+
+    def _rates(self, line: array[float]) -> Rates:
+        times = self.times[len(self.times) - len(line) :]
+        return Rates(tuple(times), tuple(None if math.isnan(rate) else rate for rate in line), self.problem)
 
 
-def _sum(moments: Sequence[float | None]) -> float | None:
-    known = [each for each in moments if each is not None]
-    return sum(known) if len(known) == len(moments) else None
+def _with(line: array[float] | None, rate: float) -> array[float]:
+    line = array("d") if line is None else line
+    line.append(rate)
+    return line[-KEPT:]
+
+
+def growth(before: Counts | None, now: Counts | None) -> float:
+    """Return what partitions have got; NaN where one is not known. One that is new, or smaller now, begins anew."""
+    if before is None or now is None:
+        return math.nan
+    return sum(max(0, count - before.get(partition, count)) for partition, count in now.items())
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Records per second up to each of some moments (seconds of a clock); None: not known."""
+    """So much per second up to each of some moments (seconds of a clock); None: not known."""
 
     times: tuple[float, ...] = ()
     each: tuple[float | None, ...] = ()
+    problem: str = ""
+    """Why there are none."""
 
     @property
     def now(self) -> float | None:
@@ -104,22 +122,13 @@ class Rates:
         return [" ".join(points) for points in found if len(points) > 1]
 
 
-def rates_of(times: Sequence[float], ends: Sequence[int]) -> Rates:
-    """Return what was added per second from one look to the next; a topic that was made again begins anew."""
-    each: list[float | None] = []
-    for at in range(1, min(len(times), len(ends))):
-        before, after = ends[at - 1], ends[at]
-        is_known = NOT_KNOWN not in (before, after) and after >= before
-        each.append((after - before) / max(times[at] - times[at - 1], 1e-3) if is_known else None)
-    return Rates(tuple(times[1 : len(each) + 1]), tuple(each))
-
-
 class Watch:
     """Looks at a cluster, as long as the page runs."""
 
     def __init__(self, facts: Facts) -> None:
-        self._facts = facts
-        self.ring = Ring()
+        self.facts = facts
+        self.records = Ring()
+        self.bytes = Ring()
 
     async def run(self) -> None:
         """Look again and again; a look that fails leaves a gap."""
@@ -128,22 +137,48 @@ class Watch:
             try:
                 await self.look()
             except (KafkaError, OSError) as error:
-                self.ring.problem = f"The ends of partitions are not known: {error}"
+                self._say(f"The ends of partitions are not known: {error}")
                 log.debug("the ends of partitions are not known: %s", error)
             took = time.monotonic() - started
             await asyncio.sleep(max(PERIOD_S, SHARE * took))
 
     async def look(self) -> None:
-        """Ask once where partitions end."""
-        topics = await self._facts.admin.describe_topics()
+        """Ask once where partitions end, and how large they are."""
+        topics = await self.facts.topics.fresh()
         if sum(len(topic.partitions) for topic in topics.values()) > MOST_PARTITIONS:
-            self.ring.problem = f"Not known: the cluster has more than {MOST_PARTITIONS:,} partitions."
+            self._say(f"Not known: the cluster has more than {MOST_PARTITIONS:,} partitions.")
             return
-        ends = await self._facts.ends(topics)
-        self.ring.add(
-            time.monotonic(),
-            {
-                name: whole_sum(ends.get(TopicPartition(name, each.partition)) for each in topic.partitions)
-                for name, topic in topics.items()
-            },
-        )
+        ends, disks = await asyncio.gather(self.facts.ends(topics), told(self.facts.disks.fresh()))
+        self.records.add(time.monotonic(), {name: ends_of(topic, ends) for name, topic in topics.items()})
+        if disks.value is None:
+            self.bytes.problem = f"Sizes are not known: {disks.problem}"
+        elif self.bytes.last_at is None or disks.value.at >= self.bytes.last_at + PERIOD_S / 2:  # one looked at before
+            sizes = disks.value.sizes()
+            self.bytes.add(disks.value.at, {name: sizes_of(topic, sizes) for name, topic in topics.items()})
+
+    def of(self, topic: str) -> tuple[Rates, Rates]:
+        """Return a topic's rates in records and in bytes."""
+        return self.records.of(topic), self.bytes.of(topic)
+
+    def of_all(self) -> tuple[Rates, Rates]:
+        """Return those of all topics together."""
+        return self.records.of_all(), self.bytes.of_all()
+
+    def _say(self, problem: str) -> None:
+        self.records.problem = self.bytes.problem = problem
+
+
+def ends_of(topic: TopicDescription, ends: Mapping[TopicPartition, int]) -> Counts | None:
+    """Return where a topic's partitions end; None where that is not known of one."""
+    return _whole({each.partition: ends.get(TopicPartition(topic.name, each.partition)) for each in topic.partitions})
+
+
+def sizes_of(topic: TopicDescription, sizes: Mapping[tuple[str, int, int | None], int]) -> Counts | None:
+    """Return how large the leaders' copies of a topic's partitions are; None where that is not known of one."""
+    copies = ((each.partition, each.leader) for each in topic.partitions)
+    return _whole({copy: sizes.get((topic.name, *copy)) for copy in copies})
+
+
+def _whole(counts: Mapping[Hashable, int | None]) -> Counts | None:
+    known = {partition: count for partition, count in counts.items() if count is not None}
+    return known if len(known) == len(counts) else None

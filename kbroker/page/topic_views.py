@@ -123,8 +123,7 @@ async def topic(page: Page, request: Request) -> Response:
         moves={key.partition: move for key, move in (moves.value or {}).items() if key.topic == name},
         health=health_of(described.partitions),
         disk_problem=disks.problem,
-        rates=page.rates.of(name),
-        rates_problem=page.rates.problem,
+        rates=page.watch.of(name),
     )
 
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from kbroker.cli import main
+from typer.main import get_command
+
+from kbroker.cli import build_app, main
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +70,22 @@ def fail(*arguments: str, given: bytes = b"") -> str:
     assert done.stderr.startswith("kbroker: ")
     assert done.stderr.count("\n") == 1
     return done.stderr
+
+
+def understand(*words: str, placeholders: bool = False) -> None:
+    """Have the command line read the words without doing anything; raises what it says of wrong ones.
+
+    With placeholders words may be left out, and stand for others (`-b HOST:PORT`).
+    """
+    context: Any = None
+    rest = list(words)
+    if "--profile" in rest:
+        at = rest.index("--profile")
+        del rest[at : at + 2]
+    command: Any = get_command(build_app(rest))
+    while hasattr(command, "commands"):
+        context = command.make_context(None, list(rest), parent=context, resilient_parsing=not rest)
+        if not context._protected_args + context.args:
+            return
+        _, command, rest = command.resolve_command(context, context._protected_args + context.args)
+    command.make_context(None, list(rest), parent=context, resilient_parsing=placeholders)

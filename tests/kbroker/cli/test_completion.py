@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 import typer
-from typer.main import get_command
 
-from kbroker.cli import COMMANDS, build_app, completion
+from kbroker.cli import COMMANDS, completion
 from kbroker.cli.completion import VARIABLE, kind_of
 from kbroker.client.blocking import Admin
 from kbroker.dev.broker_process import BrokerProcess
-from tests.kbroker.cli.commands import kbroker, succeed
+from tests.kbroker.cli.commands import kbroker, succeed, understand
 
 
 @pytest.fixture
@@ -98,12 +97,4 @@ def test_each_command_has_an_example_that_it_understands(
     assert examples
     for example in examples:
         words = shlex.split(example.partition("kbroker ")[2].split(" | ")[0].split(" > ")[0].rstrip(")"), comments=True)
-        context: Any = None
-        words = [
-            word for at, word in enumerate(words) if word != "--profile" and (not at or words[at - 1] != "--profile")
-        ]
-        command: Any = get_command(build_app(words))
-        while hasattr(command, "commands"):
-            context = command.make_context(None, list(words), parent=context)
-            _, command, words = command.resolve_command(context, context._protected_args + context.args)
-        command.make_context(None, list(words), parent=context, resilient_parsing=False)
+        understand(*words)

@@ -1,6 +1,6 @@
 """Evaluates the expressions of docs/alerts.yml, as Prometheus does, over scrapes in their order.
 
-sum(…)   sum by (…) (…)   a / b   … and …   > < != ==   delta, increase and rate of [a range]
+a{b="c"}   sum(…)   sum by (…) (…)   a / b   … and …   > < != ==   delta, increase and rate of [a range]
 """
 
 from __future__ import annotations
@@ -65,8 +65,11 @@ def evaluate(expression: str, scrapes: tuple[tuple[float, Scraped], ...]) -> Vec
     ranged = re.fullmatch(r"(delta|increase|rate)\((\w+)\[(\d+)m\]\)", expression)
     if ranged:
         return _over_time(ranged[1], ranged[2], 60 * int(ranged[3]), scrapes)
-    assert re.fullmatch(r"\w+", expression), f"no such expression is known here: {expression}"
-    return _instant(expression, scrapes[-1][1])
+    selected = re.fullmatch(r'(\w+)(?:\{(\w+)="([^"]*)"\})?', expression)
+    assert selected, f"no such expression is known here: {expression}"
+    name, label, wanted = selected.groups()
+    found_now = _instant(name, scrapes[-1][1])
+    return {labels: value for labels, value in found_now.items() if label is None or (label, wanted) in labels}
 
 
 def _split(expression: str, sign: str) -> tuple[str, str, str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
 import urllib.request
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +18,7 @@ from kbroker.metrics.sources import Sources
 from tests.fixtures.data_path import Played
 
 DEADLINE_S = 60.0
+METRICS_PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 Labels = frozenset[tuple[str, str]]
 
@@ -62,6 +65,19 @@ def addresses(brokers: Iterable[BrokerProcess]) -> list[str]:
 
 def scrape(*brokers: BrokerProcess) -> Scraped:
     return Scraped(*map(fetch_text, addresses(brokers)))
+
+
+def watch(*addresses: str) -> Scraped:
+    """Scrape what answers, with what Prometheus adds under the job that docs/metrics.md names: whether it did."""
+    return Scraped(*map(_with_up, addresses))
+
+
+def _with_up(address: str) -> str:
+    (job,) = re.findall(r"job_name: (\S+)", METRICS_PAGE.read_text())
+    try:
+        return f'{fetch_text(address)}\n# TYPE up gauge\nup{{job="{job}"}} 1\n'
+    except OSError:
+        return f'# TYPE up gauge\nup{{job="{job}"}} 0\n'
 
 
 def scrape_until(condition: Callable[[Scraped], bool], *brokers: BrokerProcess) -> Scraped:

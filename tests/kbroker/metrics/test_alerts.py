@@ -20,7 +20,7 @@ from tests.fixtures.copies import Copies
 from tests.fixtures.data_path import TOPIC, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 from tests.kbroker.metrics.rules import evaluate, fires, rules
-from tests.kbroker.metrics.scraping import DEADLINE_S, Scraped, collected, scrape, sources_of
+from tests.kbroker.metrics.scraping import DEADLINE_S, Scraped, addresses, collected, scrape, sources_of, watch
 from tests.kbroker.metrics.test_cluster import controller
 from tests.kbroker.metrics.test_coordinators import group, parts
 from tests.kbroker.metrics.test_network import zookeeper
@@ -38,6 +38,7 @@ def test_rules_ask_for_metrics_that_are_served_and_say_what_to_do() -> None:
     ("expression", "expected"),
     [
         ("a > 1", {frozenset({("x", "2")}): 3.0}),
+        ('a{x="1"} == 1', {frozenset({("x", "1")}): 1.0}),
         ("sum(a) == 4", {frozenset(): 4.0}),
         ("sum(a) != 4", {}),
         ("a / b < 2", {frozenset({("x", "1")}): 0.5, frozenset({("x", "2")}): 1.5}),
@@ -73,7 +74,11 @@ def test_a_broker_that_dies_leaves_partitions_under_replicated_and_its_own_offli
             producer.send_and_wait(f"{topic_name}-two", b"x", partition=partition)
     for name in ("NoController", "OfflinePartitions", "UnderReplicatedPartitions", "UnderMinIsr"):
         until_it_is(False, name, *brokers)  # a machine that is busy may cost a broker its session for a moment
+    targets = addresses(brokers)
+    assert fires("BrokerGone", (0.0, watch(*targets))) == {}
     kill_and_expire(brokers[1])
+    ((gone, _),) = fires("BrokerGone", (0.0, watch(*targets))).items()
+    assert ("instance", "1") in gone
     for name in ("OfflinePartitions", "UnderReplicatedPartitions"):
         until_it_is(True, name, brokers[0])
 
@@ -169,3 +174,8 @@ async def test_a_leader_out_of_sync_is_told(played: Played) -> None:
     after = collected(cluster.collect, sources)
     assert not fires("UncleanLeaderElection", (0.0, before), (60.0, before))
     assert fires("UncleanLeaderElection", (0.0, before), (60.0, after))
+
+
+def test_each_rule_is_provoked_by_a_test_here() -> None:
+    tests = Path(__file__).read_text()
+    assert [name for name in rules() if f'"{name}"' not in tests] == []
