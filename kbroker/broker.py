@@ -310,7 +310,7 @@ class Broker:
     def _has_whole_log(self, partition: TopicPartition) -> bool:
         """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""
         found = self.logs.get(*partition)
-        return bool(self.logs.offline_dirs) if found is None else not found.is_short
+        return bool(self.logs.offline_dirs) if found is None else self.logs.is_whole(found)
 
     async def _partitions_of(self, topic: str) -> int | None:
         found = (await self.zookeeper.read_topics([topic])).get(topic)
@@ -336,6 +336,7 @@ class Broker:
         await wait_until_left_out(self.zookeeper, self.broker_id, self._has_whole_log, patience_ms / 1000 + LEFT_OUT_S)
         self.broker_epoch = await self.zookeeper.register_broker(self.registration(), wait_ms=patience_ms)
         self._registered = True
+        await asyncio.get_running_loop().run_in_executor(None, self.logs.note_boot)
         self.zookeeper.on_session_established.append(self._on_new_session)
         self.server.start()
         self._controller.on_new_controller.append(lambda: self._spawn(self._forget_gone_topics()))

@@ -27,6 +27,7 @@ OFFSETS = (RECOVERY_POINTS, LOG_START_OFFSETS, HIGH_WATERMARKS, FIRST_DIRTY_OFFS
 META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 LOCK = ".lock"
+BOOT = "kbroker-boot-id"
 
 OffsetTable = dict[tuple[str, int], int]
 

@@ -40,6 +40,8 @@ class LogDir:
         """Why it is offline, None while it is in use."""
         self.was_clean = False
         """Whether the last stop was orderly."""
+        self.has_lost_power = False
+        """Whether the machine was started anew since, and the last stop was none: what was not synced may be gone."""
         self.loaded = False
         self._lock_descriptor = -1
         self._written: dict[str, OffsetTable] = {}
@@ -108,7 +110,19 @@ class LogDir:
         self.was_clean = self.files.read_file(path) is not None
         if self.was_clean:
             self.files.unlink(path)
+        known = self.files.read_file(self._file(checkpoints.BOOT))
+        self.has_lost_power = not self.was_clean and known is not None and known != self.boot_id()
         return self.was_clean
+
+    def boot_id(self) -> bytes:
+        """What the machine is called from its start to its end; empty where nobody knows."""
+        return self.files.read_file("/proc/sys/kernel/random/boot_id") or b""
+
+    def note_boot(self) -> None:
+        """Whatever was lost with an earlier life of the machine, this broker is taken for what it is now."""
+        path, now = self._file(checkpoints.BOOT), self.boot_id()
+        if now and self.files.read_file(path) != now:
+            self.files.replace_file(path, now, sync=True)
 
     def write_clean_marker(self) -> None:
         """The last write of an orderly stop."""

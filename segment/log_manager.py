@@ -211,6 +211,21 @@ class LogManager:
             self._unlock()
             raise self._none_left()
 
+    def is_whole(self, found: Log) -> bool:
+        """Whether a log has all that it had, as far as can be told: it may lack what no disk was told to keep."""
+        if found.is_short:
+            return False
+        directory = self.table.dirs.get(found.log_dir)
+        return directory is None or not directory.has_lost_power or found.config.flush_messages == 1
+
+    def note_boot(self) -> None:
+        """From now on it matters only whether the machine is started anew after this."""
+        for path in self.live_dirs:
+            try:
+                self.table.dirs[path].note_boot()
+            except OSError as error:
+                self.mark_offline(path, error)
+
     def _none_left(self) -> LogDirError:
         reasons = "; ".join(f"{path}: {reason}" for path, reason in self.offline_dirs.items())
         return LogDirError(f"no log directory can be used ({reasons}): repair one, or set others in log.dirs")

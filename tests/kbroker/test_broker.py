@@ -193,6 +193,16 @@ def test_it_finds_its_topics_again_after_a_stop_and_after_a_kill(own_broker: Bro
     assert asyncio.run(names()) == ["a", "b"]
 
 
+def test_once_registered_it_notes_which_life_of_the_machine_it_is(own_broker: BrokerProcess) -> None:
+    """A loss of power is known by it at the next start."""
+    noted = own_broker.log_dir / "kbroker-boot-id"
+    assert noted.read_text() == Path("/proc/sys/kernel/random/boot_id").read_text()
+    kill_and_expire(own_broker)
+    noted.write_text("an earlier one")
+    own_broker.start().wait_until_ready(40)
+    assert noted.read_text() == Path("/proc/sys/kernel/random/boot_id").read_text()
+
+
 def test_a_generated_id_is_kept(make_broker: MakeBroker) -> None:
     process = make_broker(1, properties={"broker.id": "-1"})
     assert process.ready_info()["id"] == 1001

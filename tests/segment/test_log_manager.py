@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.segment import checkpoints
 from kbroker.segment.files import Buffer, Files
 from kbroker.segment.log_config import LogConfig
+from kbroker.segment.log_dir import LogDir
 from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
 from tests.segment.batches import NOW, TOPIC_ID, batch, fill
 
@@ -29,10 +31,16 @@ class Clock:
         return self.now
 
 
-def start(*dirs: Path, broker_id: int = 1, cluster_id: str = CLUSTER, clock: Clock | None = None) -> LogManager:
+def start(
+    *dirs: Path,
+    broker_id: int = 1,
+    cluster_id: str = CLUSTER,
+    clock: Clock | None = None,
+    configs: Callable[[str], LogConfig] | None = None,
+) -> LogManager:
     manager = LogManager(dirs, clock=clock or Clock(), settings=LogManagerSettings(max_open_files=64))
     manager.open(broker_id, cluster_id)
-    manager.load()
+    manager.load(configs)
     return manager
 
 
@@ -239,6 +247,47 @@ def test_a_log_that_came_back_short_is_found_so_at_every_start_until_it_is_fille
     manager = start(tmp_path)
     filled = manager.logs["orders", 0]
     assert (filled.log_end_offset, filled.is_short) == (10, False)
+    manager.shutdown()
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_after_a_loss_of_power_only_what_was_flushed_before_each_answer_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool
+) -> None:
+    """At every start, until the broker has been taken for what it is now."""
+
+    def whole(manager: LogManager) -> list[str]:
+        return [log.topic for log in manager.logs.values() if manager.is_whole(log)]
+
+    def end(manager: LogManager) -> None:
+        if is_clean:
+            manager.shutdown()
+        else:
+            manager.abandon()
+
+    def configs(topic: str) -> LogConfig:
+        return LogConfig(flush_messages=1 if topic == "flushed" else 5)
+
+    monkeypatch.setattr(LogDir, "boot_id", lambda directory: b"one")
+    manager = start(tmp_path)
+    for topic in ("flushed", "orders"):
+        manager.create(topic, 0, TOPIC_ID)
+    manager.note_boot()
+    assert len(whole(manager)) == 2
+    end(manager)
+    manager = start(tmp_path, configs=configs)
+    assert len(whole(manager)) == 2, "the process died, and its machine lives"
+    end(manager)
+    monkeypatch.setattr(LogDir, "boot_id", lambda directory: b"other")
+    for _ in range(2):
+        manager = start(tmp_path, configs=configs)
+        assert sorted(whole(manager)) == (["flushed", "orders"] if is_clean else ["flushed"])
+        end(manager)
+    manager = start(tmp_path, configs=configs)
+    manager.note_boot()
+    end(manager)
+    manager = start(tmp_path, configs=configs)
+    assert len(whole(manager)) == 2
     manager.shutdown()
 
 
