@@ -15,6 +15,7 @@ import functools
 import logging
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,9 @@ NEWEST_API_VERSIONS = 3
 DEFAULT_TIMEOUT_S = 30.0
 MOST_PARTS = 1024
 """So many buffers a system call takes."""
+WAKE_BYTES = 256 << 10
+"""Of a large answer so much is received at once, where the system can be told: each time costs about as much as to
+receive as many bytes."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -47,6 +51,9 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._descriptor = -1
         """Where bytes may be written past the transport; -1 where it encrypts them."""
+        self._socket: Any = None
+        self._woken_at = 0
+        """So many bytes must be there before the system wakes us; 0: it decides by itself."""
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._closed = self._loop.create_future()
         self._failure: Exception | None = None
@@ -258,15 +265,17 @@ class Connection(asyncio.BufferedProtocol):
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         if size > 0 and sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+            self._woken_at = 0  # there may be no room for so many bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; answers must not wait for Nagle's algorithm."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        sock = transport.get_extra_info("socket")
+        self._socket = sock = transport.get_extra_info("socket")
         if sock is not None:
             if transport.get_extra_info("ssl_object") is None:
                 self._descriptor = sock.fileno()
+                self._woken_at = 1 if sys.platform == "linux" else 0
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -287,6 +296,8 @@ class Connection(asyncio.BufferedProtocol):
         except (FrameError, KafkaError) as error:
             self._end(NotConnected(f"{self.address} sent what is no answer: {error}"))
             return
+        if self._woken_at:
+            self._wake_late()
         for response in responses:
             future = self._waiting.pop(response.correlation_id, None)
             if future is None or future.done():
@@ -295,6 +306,13 @@ class Connection(asyncio.BufferedProtocol):
                 future.set_result(response.message)
             else:
                 future.set_exception(MalformedAnswer(f"{self.address}: {response.error}"))
+
+    def _wake_late(self) -> None:
+        """Wait for much of a large answer at once: nothing can be done with a part of it."""
+        wanted = max(1, min(self.session.missing, WAKE_BYTES))
+        if wanted != self._woken_at:
+            self._woken_at = wanted
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
 
 
 class MalformedAnswer(NotConnected):

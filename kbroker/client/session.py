@@ -62,6 +62,11 @@ class Session:
         """Requests without an answer so far."""
         return len(self._expected)
 
+    @property
+    def missing(self) -> int:
+        """Bytes of a large frame that are still to come; 0 when none has begun."""
+        return 0 if self._frame is None else len(self._frame) - self._frame_filled
+
     def send(self, request: Message, version: int, expect_answer: bool = True) -> tuple[int, Sequence[Part]]:
         """Return the request's correlation id and the parts to write, in order."""
         self._next_id = correlation_id = (self._next_id + 1) & 0x7FFFFFFF

@@ -1,14 +1,19 @@
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from kbroker.client.connection import Connection
+from kbroker.client.connection import WAKE_BYTES, Connection
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.headers import encode_response
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
+from tests.kbroker.network.serving import until
 
 
 async def test_requests_are_pipelined(bootstrap: str) -> None:
@@ -104,6 +109,34 @@ async def test_the_receive_buffer_may_be_set_or_left_to_the_system() -> None:
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == before
         connection.set_receive_buffer(20_000)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) == 40_000  # Linux takes twice what is asked for
+        await connection.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how much to wait for")
+async def test_of_a_large_answer_much_is_waited_for_at_once_and_never_more_than_is_to_come() -> None:
+    size = 3 * WAKE_BYTES
+    item = FetchResponse.PartitionData(
+        partition_index=0, error_code=ErrorCode.NONE, high_watermark=0, aborted_transactions=None, records=bytes(size)
+    )
+    topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[item])
+    answer = b"".join(encode_response(FetchResponse(responses=[topic]), 4, 1))
+
+    async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.write(answer[:100_000])
+        await until(lambda: sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == WAKE_BYTES)
+        writer.write(answer[100_000:-1])
+        await until(lambda: connection.session.missing <= WAKE_BYTES)
+        writer.write(answer[-1:])
+        await reader.read()
+
+    async with peer(in_pieces) as address:
+        connection = await Connection.open(*address)
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
+        assert bytes(found.responses[0].partitions[0].records) == bytes(size)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
         await connection.close()
 
 
