@@ -11,11 +11,14 @@ Names are percent-encoded; <default> is whoever has no limit of their own. Each 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 import socket
+import threading
 from collections.abc import Awaitable, Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig
@@ -27,7 +30,7 @@ log = logging.getLogger(__name__)
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
 LONGEST_LOOKUP_S = 5.0
-"""Of a host's addresses: other changes of the configuration wait for it."""
+"""Of a host's addresses: what is not known then holds for nobody."""
 
 
 class Place(NamedTuple):
@@ -68,19 +71,51 @@ def _decoded(name: str) -> str:
 
 async def addresses_of(name: str) -> list[str]:
     """Return the addresses of a host, of an address itself, as connections have them; none of an unknown host."""
+    known = _literal(name)
+    if known is not None:
+        return known
+    try:
+        answers = await asyncio.wait_for(_look_up(name), LONGEST_LOOKUP_S)
+    except (OSError, ValueError):  # TimeoutError is an OSError, UnicodeError a ValueError
+        return []
+    return list(dict.fromkeys(str(address[0]) for *_, address in answers))
+
+
+def _literal(name: str) -> list[str] | None:
+    """What needs no look-up; None of a host."""
     if name == ANY:
         return [ANY]
     try:
         address = ipaddress.ip_address(name)
-        return [str(getattr(address, "ipv4_mapped", None) or address)]
     except ValueError:
-        pass
-    try:
-        asked = asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        answers = await asyncio.wait_for(asked, LONGEST_LOOKUP_S)
-    except (OSError, ValueError):  # TimeoutError is an OSError, UnicodeError a ValueError
-        return []
-    return list(dict.fromkeys(str(address[0]) for *_, address in answers))
+        return None
+    return [str(getattr(address, "ipv4_mapped", None) or address)]
+
+
+def _look_up(name: str) -> asyncio.Future[Any]:
+    """Ask the resolver in a thread of its own: it may take half a minute, and no pool of others' work waits for it."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Any] = loop.create_future()
+
+    def tell(answer: Any, problem: Exception | None) -> None:
+        if future.done():  # nobody waits any more
+            return
+        if problem is None:
+            future.set_result(answer)
+        else:
+            future.set_exception(problem)
+
+    def ask() -> None:
+        answer, problem = None, None
+        try:
+            answer = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, ValueError) as error:
+            problem = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(tell, answer, problem)
+
+    threading.Thread(target=ask, name=f"look-up of {name}", daemon=True).start()
+    return future
 
 
 class QuotaKeeper:
@@ -94,18 +129,19 @@ class QuotaKeeper:
         self.ip_rates: dict[str, float] = {}
         """The same by addresses as connections have them."""
         self._addresses: dict[str, list[str]] = {}
+        self._look_ups: dict[str, asyncio.Task[None]] = {}
         self._zookeeper = zookeeper
-        self._refreshing = asyncio.Lock()
+        self._refreshing: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
     async def load(self, configs: DynamicConfig) -> None:
         """Read all limits, and follow their changes."""
         for kind in (USERS, CLIENTS, IPS):
             for name, config in (await self._zookeeper.read_all_configs(kind)).items():
-                await self._take(Place(kind, name), config)
+                self._take(Place(kind, name), config)
         for user in await self._zookeeper.config_entities(USERS):
             found = await self._zookeeper.read_all_configs(f"{USERS}/{user}/{CLIENTS}")
             for name, config in found.items():
-                await self._take(Place(USERS, f"{user}/{CLIENTS}/{name}"), config)
+                self._take(Place(USERS, f"{user}/{CLIENTS}/{name}"), config)
         for kind in (USERS, CLIENTS, IPS):
             configs.follow(kind, self._follower(kind))
 
@@ -117,12 +153,12 @@ class QuotaKeeper:
 
     async def refresh(self, place: Place) -> None:
         """Read an entity's limits anew; one after the other, or what was read first might be taken last."""
-        async with self._refreshing:
-            await self._take(place, await self._zookeeper.read_config(*place))
+        async with self._refreshing.setdefault(place, asyncio.Lock()):
+            self._take(place, await self._zookeeper.read_config(*place))
 
-    async def _take(self, place: Place, config: Mapping[str, str]) -> None:
+    def _take(self, place: Place, config: Mapping[str, str]) -> None:
         if place.kind == IPS:
-            await self._take_ip(_decoded(place.entity), parsed(IP_KEYS, config).get(CONNECTED))
+            self._take_ip(_decoded(place.entity), parsed(IP_KEYS, config).get(CONNECTED))
         else:
             entity = entity_at(place)
             limits = parsed(CLIENT_KEYS, config)
@@ -130,16 +166,33 @@ class QuotaKeeper:
                 log.info("limits of %s %s: %s", place.kind, place.entity, limits or "none")
             self.quotas.replace(entity, limits)
 
-    async def _take_ip(self, name: str, limit: float | None) -> None:
+    def _take_ip(self, name: str, limit: float | None) -> None:
+        """Keep to a limit; that of a host from when its addresses are known, which nothing else waits for."""
         if limit != self.ips.get(name):
             log.info("connections per second of %s: %s", name, "any" if limit is None else limit)
-        addresses = [] if limit is None else await addresses_of(name)
-        self.ips.pop(name, None)
-        self._addresses.pop(name, None)
-        if limit is not None:
-            self.ips[name], self._addresses[name] = limit, addresses
-            if not addresses:
-                log.warning("the limit of connections per second of %s holds for nobody: no address is known", name)
+        if limit is None:
+            self.ips.pop(name, None)
+            self._addresses.pop(name, None)
+        else:
+            self.ips[name] = limit
+            known = _literal(name)
+            self._addresses[name] = self._addresses.get(name, []) if known is None else known
+            if known is None:
+                self._look_ups[name] = asyncio.ensure_future(self._find(name))
+        self._apply()
+
+    async def _find(self, name: str) -> None:
+        addresses = await addresses_of(name)
+        if self._look_ups.get(name) is asyncio.current_task():
+            del self._look_ups[name]
+        if name not in self.ips:
+            return
+        if not addresses:
+            log.warning("the limit of connections per second of %s holds for nobody: no address is known", name)
+        self._addresses[name] = addresses
+        self._apply()
+
+    def _apply(self) -> None:
         rates = {address: limit for name, limit in self.ips.items() for address in self._addresses[name]}
         self.ip_rates.clear()
         self.ip_rates.update(rates)
@@ -157,3 +210,6 @@ class QuotaKeeper:
 
         await self._zookeeper.change_config(*place, change)
         await self.refresh(place)
+        look_up = self._look_ups.get(_decoded(place.entity)) if place.kind == IPS else None
+        if look_up is not None:
+            await asyncio.shield(look_up)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -108,17 +111,36 @@ async def test_the_limits_that_two_brokers_set_at_once_are_both_kept(
         await other.close()
 
 
-async def test_a_look_up_that_fails_leaves_all_limits_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    nowhere: Any = None
-    keeper = QuotaKeeper(read_broker_config({"broker.id": "1", "zookeeper.connect": "nowhere:1"}), nowhere)
-    await keeper._take(ip_place("10.0.0.1"), {"connection_creation_rate": "7"})
+async def test_a_resolver_that_hangs_holds_up_no_other_limit_and_no_other_work(
+    zookeeper: ZooKeeperAddress, session: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = read_broker_config({"broker.id": "1", "zookeeper.connect": zookeeper.connect_string})
+    await session.elect_controller(1, 5)
+    keeper = QuotaKeeper(config, session)
+    let_go = threading.Event()
 
-    async def fail(name: str) -> list[str]:
-        raise asyncio.CancelledError
+    def hang(name: str, *_: Any, **__: Any) -> Any:
+        assert let_go.wait(60)
+        raise OSError(name)
 
-    with monkeypatch.context() as broken:
-        broken.setattr(client_quotas, "addresses_of", fail)
-        with pytest.raises(asyncio.CancelledError):
-            await keeper._take(ip_place("10.0.0.2"), {"connection_creation_rate": "5"})
-    await keeper._take(ip_place("10.0.0.3"), {"connection_creation_rate": "3"})
-    assert keeper.ip_rates == {"10.0.0.1": 7.0, "10.0.0.3": 3.0}
+    resolver = SimpleNamespace(getaddrinfo=hang, SOCK_STREAM=socket.SOCK_STREAM)
+    monkeypatch.setattr(client_quotas, "socket", resolver)
+    monkeypatch.setattr(client_quotas, "LONGEST_LOOKUP_S", 60.0)
+    try:
+        slow = [
+            asyncio.ensure_future(keeper.change(ip_place(f"host-{number}"), {"connection_creation_rate": "1"}))
+            for number in range(40)  # more than a pool of threads has
+        ]
+        while len(keeper.ips) < len(slow):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        ann = place_of(Entity("ann", None))
+        await keeper.change(ann, {"producer_byte_rate": "10"})
+        await keeper.change(ip_place("10.0.0.1"), {"connection_creation_rate": "7"})
+        await keeper.refresh(ip_place("host-1"))
+        assert await asyncio.to_thread(lambda: "a password") == "a password"
+        assert keeper.quotas.entities()[Entity("ann", None)] == {"producer_byte_rate": 10.0}
+        assert keeper.ip_rates == {"10.0.0.1": 7.0}
+        assert not any(each.done() for each in slow)
+    finally:
+        let_go.set()
+    await asyncio.gather(*slow)
