@@ -27,7 +27,7 @@ COMMANDS = {
     "dev": Command("kbroker.cli.dev", "dev", "Run ZooKeeper and brokers on this machine, for development."),
     "start": Command("kbroker.cli.start", "start", "Run one broker from a server.properties file."),
     "zookeeper": Command("kbroker.cli.zookeeper", "zookeeper", "Run a ZooKeeper on this machine."),
-    "jvm": Command("kbroker.cli.jvm", "jvm", "Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm)."),
+    "jvm": Command("kbroker.cli.jvm", "jvm", "Print the home of a JVM, for Spark."),
     "topic": Command("kbroker.cli.topic", "app", "Make, change, read and write topics."),
     "user": Command("kbroker.cli.user", "app", "Show, add and delete users who log in by SCRAM."),
     "token": Command("kbroker.cli.token", "app", "Make, show, renew and end delegation tokens."),
@@ -66,12 +66,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:
         _leave_quietly()
     except Exception as error:
-        from kbroker.cli.errors import one_line
+        from kbroker.cli.errors import one_line, with_next_step
 
         reason = one_line(error)
         if reason is None:
             raise
-        print(f"kbroker: {reason}", file=sys.stderr)
+        print(f"kbroker: {with_next_step(error, reason)}", file=sys.stderr)
         sys.exit(1)
 
 

@@ -48,7 +48,9 @@ def dev(
     """
     properties = parse_settings(setting)
     if page and secure:
-        raise typer.BadParameter("with --secure, start `kbroker page` with one of its users", param_hint="--page")
+        profile = data / "secure" / "admin" / "profile.toml"
+        way = f"start it beside a --secure cluster as one of its users: kbroker --profile {profile} page"
+        raise typer.BadParameter(way, param_hint="--page")
     from kbroker.dev.cluster import DevCluster
     from kbroker.dev.run import run
 

@@ -22,6 +22,27 @@ def one_line(error: BaseException) -> str | None:
     return None
 
 
+def with_next_step(error: BaseException, line: str) -> str:
+    """Add to an error's line what to do about it, where that is not plain."""
+    step = _next_step(error, line)
+    return f"{line} ({step})" if step else line
+
+
+def _next_step(error: BaseException, line: str) -> str:
+    from kbroker.client.errors import NotConnected
+    from kbroker.protocol.errors import ErrorCode, KafkaError
+
+    if isinstance(error, NotConnected) and "closed the connection" in line:
+        return "a broker that wants TLS or a log-in does that: see kbroker help profiles"
+    if isinstance(error, NotConnected):
+        return "-b or $KBROKER_BOOTSTRAP names another; kbroker dev starts one here"
+    if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return "kbroker topic list shows the topics"
+    if isinstance(error, KafkaError) and error.code is ErrorCode.SECURITY_DISABLED:
+        return "authorizer.class.name turns access rules on, as kbroker dev --secure does"
+    return ""
+
+
 async def attempt(what: str, asked: "Awaitable[T]", problems: list[str]) -> "T | None":
     """Return the answer; None when there is none, with a line that says why added to the problems."""
     try:

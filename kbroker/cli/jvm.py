@@ -2,7 +2,7 @@
 
 
 def jvm() -> None:
-    """Print the home of a JVM for Spark: export JAVA_HOME=$(kbroker jvm).
+    """Print the home of a JVM, for Spark.
 
     \b
     export JAVA_HOME=$(kbroker jvm)

@@ -110,7 +110,7 @@ def read_profile(name: str) -> dict[str, str]:
     try:
         profiles = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _wrong(f"{file} cannot be read: {error.strerror}") from None
+        raise _wrong(f"{file} cannot be read: {error.strerror} (kbroker help profiles says what it holds)") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):
         raise _wrong(f'{file} is no TOML: it has [profile] headers and key = "value" lines') from None
     profile = profiles if is_file else profiles.get(name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,8 @@ class PasswordEncoder:
     iterations: int = 4096
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "key_factory", _spelled(self.key_factory, KEY_FACTORIES))
+        object.__setattr__(self, "cipher", _spelled(self.cipher, CIPHERS))
         if self.key_factory not in KEY_FACTORIES:
             raise PasswordError(f"{self.key_factory} is not one of {', '.join(KEY_FACTORIES)}")
         if self.cipher not in CIPHERS:
@@ -85,11 +87,12 @@ class PasswordEncoder:
         """Decrypt a password, whatever it was encrypted by; raises PasswordError, also where the secret is another."""
         values = dict(pair.strip().partition(":")[::2] for pair in encoded.split(","))
         try:
-            cipher, iterations = values["cipherAlgorithm"], int(values["iterations"])
+            cipher, iterations = _spelled(values["cipherAlgorithm"], CIPHERS), int(values["iterations"])
             key_length, salt = int(values["keyLength"]), _bytes(values["salt"])
             if cipher not in CIPHERS or key_length not in KEY_LENGTHS or not 0 < iterations <= MOST_ITERATIONS:
                 raise PasswordError("it is encrypted in a way that is not known here")
-            key = _key(self.secret, values["keyFactoryAlgorithm"], key_length, salt, iterations)
+            key_factory = _spelled(values["keyFactoryAlgorithm"], KEY_FACTORIES)
+            key = _key(self.secret, key_factory, key_length, salt, iterations)
             password = _decrypted(cipher, key, values).decode()
         except PasswordError:
             raise
@@ -98,6 +101,11 @@ class PasswordEncoder:
         if str(_length(password)) != values.get("passwordLength"):
             raise PasswordError("it is not encrypted with this secret")
         return password
+
+
+def _spelled(name: str, known: Iterable[str]) -> str:
+    """Return a name as it is known here: Java takes small and large letters for the same."""
+    return next((each for each in known if each.lower() == name.lower()), name)
 
 
 def _key(secret: str, key_factory: str, key_length: int, salt: bytes, iterations: int) -> bytes:

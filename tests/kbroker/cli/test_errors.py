@@ -2,7 +2,8 @@
 
 import pytest
 
-from kbroker.cli.errors import CommandFailed, one_line
+from kbroker.cli.errors import CommandFailed, one_line, with_next_step
+from kbroker.client.errors import NotConnected
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
 from kbroker.dev.stand_in_zookeeper import StandInError
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -23,6 +24,25 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 )
 def test_an_error_of_the_world_is_one_line(error: Exception, line: str) -> None:
     assert one_line(error) == line
+
+
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (NotConnected("no bootstrap broker answers: refused"), "kbroker dev"),
+        (NotConnected("no bootstrap broker answers: h:9092 closed the connection"), "kbroker help profiles"),
+        (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "x"), "kbroker topic list"),
+        (KafkaError(ErrorCode.SECURITY_DISABLED), "authorizer.class.name"),
+        (CommandFailed("no"), ""),
+    ],
+)
+def test_what_to_do_next_is_said_where_it_is_not_plain(error: Exception, step: str) -> None:
+    line = one_line(error)
+    assert line is not None
+    said = with_next_step(error, line)
+    assert said.startswith(line)
+    assert step in said
+    assert (said == line) == (not step)
 
 
 def test_a_bug_of_ours_keeps_its_traceback() -> None:

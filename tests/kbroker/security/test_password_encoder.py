@@ -1,5 +1,7 @@
 """Passwords as Kafka's brokers encrypt them in dynamic configurations."""
 
+import re
+
 import pytest
 
 from kbroker.security.password_encoder import GCM, PasswordEncoder, PasswordError
@@ -54,6 +56,15 @@ def test_what_was_encrypted_is_read_whatever_the_settings_are(password: str) -> 
         assert encoded != encoder.encode(password)
         assert not password or password not in encoded
         assert all(other.decode(encoded) == password for other in encoders)
+
+
+def test_names_of_ciphers_are_taken_in_small_letters_as_java_takes_them() -> None:
+    encoder = PasswordEncoder("a secret", "pbkdf2withhmacsha256", "aes/cbc/pkcs5padding")
+    encoded = encoder.encode(PASSWORD)
+    assert "AES/CBC/PKCS5Padding" in encoded
+    small = re.sub("AES/CBC/PKCS5Padding|PBKDF2WithHmacSHA256", lambda found: found[0].lower(), encoded)
+    assert small != encoded
+    assert encoder.decode(small) == PASSWORD
 
 
 def test_kafkas_fields_are_all_there() -> None:
