@@ -59,6 +59,8 @@ class FetchTarget:
         "log_start_offset",
         "max_bytes",
         "partition",
+        "read_changes",
+        "read_end_offset",
         "seen_changes",
         "sent_high_watermark",
         "sent_log_start_offset",
@@ -86,6 +88,10 @@ class FetchTarget:
         self.log_start_offset: int = wanted.log_start_offset
         self.seen_changes = NEVER_SEEN
         """The hosted partition's change counter when there was nothing to send; equal to it: still nothing."""
+        self.read_changes = NEVER_SEEN
+        """The same when the partition was last read, whatever there was, and has become of it."""
+        self.read_end_offset = -1
+        """The log end offset at that time."""
 
     def take_place_of(self, former: FetchTarget) -> None:
         """Take over what the client was told of the partition."""

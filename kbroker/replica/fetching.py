@@ -250,12 +250,12 @@ class PartitionFetch:
         return self._builder.response()
 
     def changed_meanwhile(self) -> list[HostedPartition]:
-        """Those that may have changed since they were looked at, in an attempt of several turns before it waited."""
+        """Those that have changed since they were read, in an attempt of several turns before it waited."""
         return [
             hosted
             for hosted, target in self._waiting.items()
-            if hosted.changes != target.seen_changes
-            or (self.by_log_end and hosted.log.log_end_offset > target.fetch_offset)
+            if hosted.changes != target.read_changes
+            or (self.by_log_end and hosted.log.log_end_offset > target.read_end_offset)
         ]
 
     def is_enough(self, changed: Iterable[HostedPartition]) -> bool:
@@ -403,11 +403,11 @@ class PartitionFetch:
         partition_log = hosted.log
         offset = target.fetch_offset
         # Counting a follower's fetch may move the high watermark once it was looked at: that is news for the next time.
-        target.seen_changes = hosted.changes
+        target.seen_changes = target.read_changes = hosted.changes
         high_watermark = partition_log.high_watermark
         last_stable_offset = partition_log.last_stable_offset
         log_start_offset = partition_log.log_start_offset
-        log_end_offset = partition_log.log_end_offset
+        log_end_offset = target.read_end_offset = partition_log.log_end_offset
         if target.last_fetched_epoch >= 0:
             diverging = self._divergence(hosted, target)
             if diverging is not None:

@@ -86,22 +86,27 @@ class _Disk:
         self._waiting: dict[HostedPartition, None] = {}
         self._being_flushed: set[HostedPartition] = set()
         self._running: set[asyncio.Future[Flushed]] = set()
-        self._scheduled = False
+        self._next: asyncio.Handle | None = None
+        """What sends off those that wait: in this turn of the loop, or later when no thread was to be had."""
         self._is_finishing = False
         self.rounds = 0
 
     def add(self, hosted: HostedPartition) -> None:
         self._waiting[hosted] = None
-        if not self._scheduled and len(self._running) < PARALLEL_FLUSHES and hosted not in self._being_flushed:
+        if self._next is None and len(self._running) < PARALLEL_FLUSHES and hosted not in self._being_flushed:
             self._schedule()
 
     def _schedule(self) -> None:
-        self._scheduled = True
-        asyncio.get_running_loop().call_soon(self._begin)
+        """Send off what waits in this turn, also if it was put off."""
+        if self._next is not None:
+            self._next.cancel()
+        self._next = asyncio.get_running_loop().call_soon(self._begin)
 
     async def finish(self) -> None:
         self._is_finishing = True
-        while self._running or self._scheduled:
+        if self._next is not None:
+            self._schedule()  # what was put off is tried for the last time
+        while self._running or self._next is not None:
             if self._running:
                 await asyncio.wait(self._running)
             await asyncio.sleep(0)
@@ -109,7 +114,7 @@ class _Disk:
 
     def _begin(self) -> None:
         """Send off the logs that nobody flushes yet, spread over the threads that are free."""
-        self._scheduled = False
+        self._next = None
         free = PARALLEL_FLUSHES - len(self._running)
         ready = [hosted for hosted in self._waiting if hosted not in self._being_flushed]
         if not ready or free <= 0:
@@ -137,8 +142,7 @@ class _Disk:
         if self._is_finishing:
             return  # nobody may wait for that: the logs are flushed when they are closed
         self._waiting = dict.fromkeys(ready) | self._waiting
-        self._scheduled = True
-        asyncio.get_running_loop().call_later(AGAIN_S, self._begin)
+        self._next = asyncio.get_running_loop().call_later(AGAIN_S, self._begin)
 
     def _ended(self, portion: Portion, finished: asyncio.Future[Flushed]) -> None:
         self._running.discard(finished)
@@ -150,7 +154,7 @@ class _Disk:
                 self._done(hosted)
             else:
                 self._failed(hosted, error)
-        if self._waiting and not self._scheduled:
+        if self._waiting:  # a thread is free, whatever was put off for want of one
             self._schedule()
 
 

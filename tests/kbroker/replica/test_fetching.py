@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +180,37 @@ async def test_what_comes_to_a_partition_that_was_read_while_others_are_read_is_
     append(played, 0)
     found = {each.partition_index: len(each.records) for each in partitions_of(await asyncio.wait_for(answer, 30))}
     assert found[0] > 0
+
+
+@pytest.mark.parametrize("replica_id", [-1, 2])
+async def test_a_fetch_of_very_many_partitions_that_begins_to_wait_does_not_read_them_all_again(
+    played: Played, monkeypatch: pytest.MonkeyPatch, replica_id: int
+) -> None:
+    monkeypatch.setattr("kbroker.replica.fetching.MOST_AT_ONCE", 1)
+    monkeypatch.setattr("kbroker.replica.fetching.in_turns", a_portion_in_each_turn)
+    await played.lead((0, 1, 2), replicas=(1, 2) if replica_id > 0 else (1,))
+    for partition in (0, 1, 2):
+        append(played, partition)  # records, and high watermarks that nobody was told of
+    played.now += FOLLOWERS_EXPECTED_MS
+    reads = counted(played, (0, 1, 2))
+    wanted = fetch_request((0, 0), (1, 0), (2, 0), max_wait_ms=60_000, min_bytes=1 << 19, replica_id=replica_id)
+    answer = asyncio.ensure_future(ask(played, wanted))
+    hosted = played.replicas.replica("orders", 0)
+    assert hosted is not None
+    (waiting,) = await some(lambda: hosted.followers if replica_id > 0 else hosted.consumers)
+    waiting.touch(hosted)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert reads == [2, 1, 1]
+    answer.cancel()
+
+
+async def some(look: Callable[[], Any]) -> Any:
+    """Wait until there is something to see, and return it."""
+    async with asyncio.timeout(30):
+        while not look():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    return look()
 
 
 async def test_what_comes_while_a_fetch_pauses_is_in_its_answer_when_the_time_is_over(played: Played) -> None:

@@ -101,6 +101,45 @@ async def test_a_flusher_that_ends_waits_for_no_thread_that_cannot_be_started() 
     await asyncio.wait_for(shared.finish(), 30)
 
 
+async def test_a_flusher_that_ends_does_not_wait_until_threads_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kbroker.replica.flusher.AGAIN_S", 3600)
+    for failures, flushed in (1, 1), (2, 0):
+        done: list[Any] = []
+        threads = NoThreads(failures)
+        shared: Any = Flusher(lambda log_dir, threads=threads: threads, done.append, lambda hosted, error: None)
+        shared.add(Hosted())
+        await until(lambda threads=threads, failures=failures: threads.failures < failures)
+        await asyncio.wait_for(shared.finish(), 30)
+        assert len(done) == flushed
+
+
+class OneThread(ThreadPoolExecutor):
+    """One that has a thread for a single piece of work at a time."""
+
+    is_busy = False
+
+    def submit(self, work: Any, /, *arguments: Any, **keywords: Any) -> Any:
+        if self.is_busy:
+            raise RuntimeError("can't start new thread")
+        self.is_busy = True
+        future = super().submit(work, *arguments, **keywords)
+        future.add_done_callback(lambda _: setattr(self, "is_busy", False))
+        return future
+
+
+async def test_logs_for_which_there_was_no_thread_are_flushed_as_soon_as_one_is_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbroker.replica.flusher.AGAIN_S", 3600)
+    done: list[Any] = []
+    with OneThread(1) as threads:
+        shared: Any = Flusher(lambda log_dir: threads, done.append, lambda hosted, error: None)
+        logs = [Hosted() for _ in range(5)]
+        for each in logs:
+            shared.add(each)
+        await until(lambda: len(done) == 5)
+
+
 async def test_what_comes_during_a_round_waits_for_the_next() -> None:
     shared, done, _ = flusher()
     hosted = Hosted()
