@@ -76,13 +76,13 @@ class BufferPool:
         self._total_bytes = 0
 
     def borrow(self, size: int) -> Lent:
-        """Return at least `size` bytes (less than twice as many, but for the smallest), whatever is in them."""
+        """Return at least `size` bytes (about twice as many at most, but for the smallest), whatever is in them."""
         step = 1 << max(size - 1, 63).bit_length()
         smallest, largest = step, step + 1
         if step > _FINE_SIZES:
             step //= 16
             smallest = (size + step - 1) // step * step
-            largest = 2 * smallest
+            largest = 2 * smallest + 1
         for size in range(smallest, largest, step):
             for buffer in self._by_size.get(size, ()):  # the first are in the processor's cache
                 if _is_free(buffer):

@@ -35,6 +35,11 @@ def test_a_large_buffer_is_lent_again_for_somewhat_less() -> None:
     assert pool.borrow(8_000_000) is not first
 
 
+def test_a_large_buffer_is_lent_again_for_an_answer_of_half_as_many_batches() -> None:
+    pool = BufferPool()
+    assert pool.borrow((8 << 20) + 100) is pool.borrow((4 << 20) + 50)
+
+
 def test_the_oldest_buffers_are_forgotten_when_there_are_too_many_bytes() -> None:
     pool = BufferPool(max_bytes=4096)
     views = [memoryview(pool.borrow(1024)) for _ in range(9)]
