@@ -30,7 +30,7 @@ def main() -> int:
     for seed in range(first, first + options.seeds):
         if len(running) == options.jobs:
             failed += one_ended(running)
-        if seed > first and real_monotonic() > latest:
+        if seed > first and (real_monotonic() > latest or (failed and options.until_found)):
             break
         child = os.fork()
         if child == 0:
@@ -50,6 +50,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=1, help="how many, one after the other")
     parser.add_argument("--jobs", type=int, default=1, help="how many at the same time")
     parser.add_argument("--within", type=seconds, default=1e9, help="begin no seed after so many real seconds")
+    parser.add_argument("--until-found", action="store_true", help="end with the first seed that fails")
     parser.add_argument("--folder", type=Path, default=Path("build/simulation"), help="for disks, histories, traces")
     return parser.parse_args()
 

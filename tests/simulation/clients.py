@@ -23,12 +23,14 @@ from tests.simulation.loop import Machine
 log = logging.getLogger(__name__)
 
 FAILURES = (ClientError, KafkaError, OSError)
-DELIVERY_S = 10.0
-REQUEST_S = 5.0
+DELIVERY_S = 4.0
+REQUEST_S = 1.5
 POLL_S = 0.1
 PAUSE_S = 0.2
 THINK_S = 0.02
 """On the average, between two operations."""
+BETWEEN_S = 0.004
+"""Between two records that are on their way together."""
 MOST_RECORDS = 500
 MIN_IN_SYNC = 2
 
@@ -79,10 +81,10 @@ class Sending(Process):
                 await self.pause()
 
     async def _send(self, producer: Producer) -> bool:
-        count = self.rng.choice((1, 1, 2, 4))
+        count = self.rng.choice((1, 1, 2, 4, 8))
         records = [Outgoing(self.rng.choice(self.trial.keys), self.trial.values()) for _ in range(count)]
         self.record(INVOKE, "send", [told(each, Outcome()) for each in records])
-        outcomes = await sent(producer, records)
+        outcomes = await sent(producer, records, self.rng.choice((0.0, BETWEEN_S)))
         kind, error = type_of(outcomes)
         done = [told(each, outcome) for each, outcome in zip(records, outcomes, strict=True)]
         self.record(kind, "send", done, error=error)
@@ -103,8 +105,8 @@ def producer_settings() -> dict[str, Any]:
     }
 
 
-async def sent(producer: Producer, records: Sequence[Outgoing]) -> list[Outcome]:
-    """Send records in their order and return what became of each."""
+async def sent(producer: Producer, records: Sequence[Outgoing], between_s: float = 0.0) -> list[Outcome]:
+    """Send records in their order and return what became of each; with time between them they are several batches."""
     outcomes: list[Awaitable[Any] | Outcome] = []
     for each in records:
         topic, partition = split_key(each.key)
@@ -112,6 +114,8 @@ async def sent(producer: Producer, records: Sequence[Outgoing]) -> list[Outcome]
             outcomes.append(await producer.send(topic, str(each.value).encode(), partition=partition))
         except FAILURES as error:
             outcomes.append(Outcome(error=str(error), is_definite=True))
+        if between_s:
+            await asyncio.sleep(between_s)
     return [each if isinstance(each, Outcome) else await _outcome(each) for each in outcomes]
 
 

@@ -1,37 +1,285 @@
-"""Disks: real files in a folder, below the seam of segment/files.py. What is in memory and what is late is drawn.
+"""Disks: real files in folders, below what segment/files.py asks of the operating system.
 
-Nothing waits for a real disk: a sync is noted, not done, and the times at which files were changed are virtual.
+    disk = Disks.add(folder)
+    disk.fails = errno.EIO          # from now on; 0: no more
+    disk.forget(rng)                # its machine has lost its power
+    undo = disk.flip(rng, path)     # one bit of a file
+
+Nothing waits for a real disk, and the times at which files were changed are virtual. What is changed is noted until it
+is synced, each file's contents and each folder's names by themselves: when power is lost, a first part of each is kept,
+as long as chance draws it, mostly none. What folders are called, and that they are there, is safe at once.
 """
 
 from __future__ import annotations
 
 import os
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-from kbroker.segment import files
+from kbroker.segment import files, log_dir
 from tests.simulation.loop import EPOCH_S, STARTED_AT_S, Simulation
 
 NOT_IN_MEMORY = 0.03
 """How often what is read at once has to come from the disk first."""
+KEPT = 0.3
+"""How often a part of what was not synced is there after a loss of power."""
 MADE_AT_NS = int((EPOCH_S + STARTED_AT_S) * 1e9)
 """Nobody but their brokers changes files."""
+Undo = Callable[[str], None]
+"""Takes a change back, in the file or folder that lies there."""
 
 
-def take_over(simulation: Any) -> None:
+class Disk:
+    """All files below a folder, and what of them is not safe yet."""
+
+    def __init__(self, folder: str, graves: str) -> None:
+        self.folder = folder
+        self.fails = 0
+        """The error that every call meets."""
+        self._graves = graves
+        """Where files lie whose removal is not safe yet."""
+        self._changes: dict[int, list[Undo]] = {}
+        """Inode -> what was not synced, in order."""
+        self._buried = 0
+        self.boots = 1
+        """How often its machine was switched on."""
+
+    def check(self) -> None:
+        """Raises OSError while the disk fails."""
+        if self.fails:
+            raise OSError(self.fails, os.strerror(self.fails), self.folder)
+
+    def note(self, inode: int, undo: Undo) -> None:
+        """A file or a folder was changed."""
+        self._changes.setdefault(inode, []).append(undo)
+
+    def synced(self, inode: int) -> None:
+        """What was changed there is safe."""
+        self._changes.pop(inode, None)
+
+    def all_synced(self) -> None:
+        """Everything is."""
+        self._changes.clear()
+
+    def bury(self, path: str) -> str:
+        """Keep a file that is about to go by another name."""
+        self._buried += 1
+        grave = f"{self._graves}/{self._buried}"
+        os.link(path, grave)
+        return grave
+
+    def forget(self, rng: random.Random) -> int:
+        """Take back what was not synced; returns how many changes that were. Nobody may have files open."""
+        self.boots += 1
+        changes, self._changes = self._changes, {}
+        lost = 0
+        for path in sorted(_all_below(self._graves)) + sorted(
+            _all_below(self.folder), key=lambda each: (-len(each), each)
+        ):
+            waiting = changes.pop(os.stat(path).st_ino, [])
+            kept = rng.randint(0, len(waiting)) if rng.random() < KEPT else 0
+            lost += len(waiting) - kept
+            for undo in reversed(waiting[kept:]):
+                undo(path)
+        return lost
+
+    def flip(self, rng: random.Random, path: Path) -> Callable[[], None]:
+        """Flip a bit; returns what turns it back, if it is still the one."""
+        inode, position = path.stat().st_ino, rng.randrange(path.stat().st_size)
+        wrong = path.read_bytes()[position] ^ (1 << rng.randrange(8))
+
+        def set_byte(value: int) -> None:
+            with path.open("r+b", buffering=0) as file:
+                file.seek(position)
+                file.write(bytes([value]))
+
+        def turn_back(right: int = path.read_bytes()[position]) -> None:
+            if (
+                path.exists()
+                and path.stat().st_ino == inode
+                and path.read_bytes()[position : position + 1] == bytes([wrong])
+            ):
+                set_byte(right)
+
+        set_byte(wrong)
+        return turn_back
+
+
+def _all_below(folder: str) -> Iterator[str]:
+    for path, _, names in os.walk(folder):
+        yield path
+        yield from (f"{path}/{name}" for name in names)
+
+
+class Disks:
+    """What stands in the place of `os` in segment/files.py: the same calls, on the disks that there are."""
+
+    def __init__(self) -> None:
+        self._disks: dict[str, Disk] = {}
+        self._open: dict[int, Disk] = {}
+        """By descriptor."""
+
+    def __getattr__(self, name: str) -> Any:
+        """All else is the operating system's."""
+        return getattr(os, name)
+
+    def add(self, folder: Path) -> Disk:
+        """Make a disk of a folder."""
+        graves = folder.with_name(f"{folder.name}-graves")
+        for each in (folder, graves):
+            each.mkdir(parents=True)
+        disk = self._disks[str(folder)] = Disk(str(folder), str(graves))
+        return disk
+
+    def of(self, folder: str) -> Disk:
+        """Return the disk that a folder is."""
+        return self._disks[folder]
+
+    def _of(self, path: str) -> Disk | None:
+        return next((disk for folder, disk in self._disks.items() if path.startswith(folder + "/")), None)
+
+    def open(self, path: str, flags: int, mode: int = 0o777) -> int:
+        """Open, and perhaps make or empty, a file."""
+        disk = self._of(path + "/")
+        if disk is None:
+            return os.open(path, flags, mode)
+        disk.check()
+        is_new = bool(flags & os.O_CREAT) and not os.path.exists(path)
+        descriptor = os.open(path, flags & ~os.O_TRUNC, mode)
+        self._open[descriptor] = disk
+        if is_new:
+            disk.synced(os.fstat(descriptor).st_ino)  # the number of one that is gone
+            name = os.path.basename(path)
+            disk.note(_inode_of_folder(path), lambda folder: os.unlink(f"{folder}/{name}"))
+        elif flags & os.O_TRUNC:
+            self.ftruncate(descriptor, 0)
+        return descriptor
+
+    def mkdir(self, path: str, mode: int = 0o777) -> None:
+        """Make a folder."""
+        disk = self._of(path)
+        if disk is not None:
+            disk.check()
+        os.mkdir(path, mode)
+        if disk is not None:
+            disk.synced(os.stat(path).st_ino)
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        self._open.pop(descriptor, None)
+        os.close(descriptor)
+
+    def pwrite(self, descriptor: int, data: Any, position: int) -> int:
+        """Write."""
+        disk = self._open.get(descriptor)
+        if disk is not None:
+            disk.check()
+            self._note_contents(disk, descriptor, position, len(data))
+        return os.pwrite(descriptor, data, position)
+
+    def ftruncate(self, descriptor: int, size: int) -> None:
+        """Cut, or lengthen, a file."""
+        disk = self._open.get(descriptor)
+        if disk is not None:
+            disk.check()
+            self._note_contents(disk, descriptor, size, 1 << 30)
+        os.ftruncate(descriptor, size)
+
+    def _note_contents(self, disk: Disk, descriptor: int, position: int, length: int) -> None:
+        found = os.fstat(descriptor)
+        size = found.st_size
+        before = os.pread(descriptor, min(length, size - position), position) if position < size else b""
+
+        def undo(path: str) -> None:
+            with open(path, "r+b", buffering=0) as file:
+                os.pwrite(file.fileno(), before, position)
+                os.ftruncate(file.fileno(), size)
+
+        disk.note(found.st_ino, undo)
+
+    def fdatasync(self, descriptor: int) -> None:
+        """Make contents safe."""
+        disk = self._open.get(descriptor)
+        if disk is not None:
+            disk.check()
+            disk.synced(os.fstat(descriptor).st_ino)
+
+    fsync = fdatasync
+
+    def replace(self, source: str, target: str) -> None:
+        """Rename."""
+        disk = self._of(source)
+        if disk is not None:
+            disk.check()
+            if not os.path.isdir(source):
+                self._note_renamed(disk, source, target)
+        os.replace(source, target)
+
+    def _note_renamed(self, disk: Disk, source: str, target: str) -> None:
+        grave = disk.bury(target) if os.path.exists(target) else None
+        old, new = os.path.basename(source), os.path.basename(target)
+
+        def undo(folder: str) -> None:
+            os.replace(f"{folder}/{new}", f"{folder}/{old}")
+            if grave is not None:
+                os.link(grave, f"{folder}/{new}")
+
+        disk.note(_inode_of_folder(target), undo)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        disk = self._of(path)
+        if disk is not None and os.path.exists(path):
+            disk.check()
+            grave, name = disk.bury(path), os.path.basename(path)
+            disk.note(_inode_of_folder(path), lambda folder: os.link(grave, f"{folder}/{name}"))
+        os.unlink(path)
+
+    def preadv(self, descriptor: int, buffers: Any, position: int, flags: int = 0) -> int:
+        """Read."""
+        self._check(descriptor)
+        return os.preadv(descriptor, buffers, position)
+
+    def pread(self, descriptor: int, size: int, position: int) -> bytes:
+        """Read."""
+        self._check(descriptor)
+        return os.pread(descriptor, size, position)
+
+    def _check(self, descriptor: int) -> None:
+        disk = self._open.get(descriptor)
+        if disk is not None:
+            disk.check()
+
+
+def _inode_of_folder(path: str) -> int:
+    return os.stat(os.path.dirname(path)).st_ino
+
+
+def take_over(simulation: Any) -> Disks:
     """Let every log of this process lie on a simulated disk; `simulation` returns the one that is played."""
+    disks = Disks()
 
-    def read_at_once(disk: Any, descriptor: int, buffer: bytearray, position: int) -> bool:
+    def read_at_once(files: Any, descriptor: int, buffer: bytearray, position: int) -> bool:
         playing: Simulation = simulation()
         if playing.rng.random() < NOT_IN_MEMORY:
             return False
-        return os.preadv(descriptor, (buffer,), position) == len(buffer)
+        return disks.preadv(descriptor, (buffer,), position) == len(buffer)
 
+    def sync_filesystem(files: Any, path: str) -> None:
+        for folder, disk in disks._disks.items():
+            if f"{path}/".startswith(f"{folder}/"):
+                disk.check()
+                disk.all_synced()
+
+    log_dir.LogDir.boot_id = lambda directory: b"%d" % disks.of(directory.path).boots  # type: ignore[method-assign]
+    files.os = disks  # type: ignore[assignment]
+    for name, call in (("pwrite", disks.pwrite), ("pread", disks.pread), ("read_into", disks.preadv)):
+        setattr(files.Files, name, staticmethod(call))
+    files.Files.truncate = staticmethod(disks.ftruncate)
     files.Files.read_at_once = read_at_once  # type: ignore[method-assign]
-    for name in ("sync", "sync_folder", "sync_path", "sync_filesystem"):
-        setattr(files.Files, name, _noted)
+    files.Files.sync_filesystem = sync_filesystem  # type: ignore[method-assign]
     files.PooledFile.change_time_ns = lambda file: MADE_AT_NS  # type: ignore[method-assign]
     files.PooledFile.modified_ms = lambda file: MADE_AT_NS // 1_000_000  # type: ignore[method-assign]
-
-
-def _noted(disk: Any, what: Any) -> None:
-    """What was written is safe from now on."""
+    return disks

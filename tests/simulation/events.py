@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation import administration
+from tests.simulation.zookeeper import ODDITIES
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -20,6 +23,20 @@ def kill(world: World) -> tuple[str, Undo]:
     broker_id = world.rng.choice(sorted(world.brokers))
     world.kill(broker_id)
     return f"kill broker {broker_id}", lambda: world.start(broker_id)
+
+
+def leave_one(world: World) -> tuple[str, Undo]:
+    """All brokers but one are killed; it leads, alone, once their sessions are over."""
+    left = world.zookeeper.leader(TOPIC, world.rng.randrange(PARTITIONS))
+    killed = [each for each in sorted(world.brokers) if each != left]
+    for each in killed:
+        world.kill(each)
+
+    def start_again() -> None:
+        for each in killed:
+            world.start(each)
+
+    return f"kill all but broker {left}", start_again
 
 
 def kill_controller(world: World) -> tuple[str, Undo]:
@@ -42,7 +59,7 @@ def stand_still(world: World) -> tuple[str, Undo]:
     """A machine stands still, as with SIGSTOP: mostly a broker, seldom ZooKeeper."""
     hosts = [*(each.host for each in world.brokers.values()), "zookeeper"]
     host = world.rng.choice(hosts)
-    seconds = world.rng.choice((0.5, 2.0, 8.0, 15.0))
+    seconds = world.rng.choice((0.2, 1.0, 2.5, 4.0))
     for machine in world.simulation.machines:
         if machine.host == host:
             machine.stands_still_until = world.simulation.now + seconds
@@ -89,6 +106,96 @@ def expire(world: World) -> tuple[str, Undo]:
     return f"session of broker {host} expires", lambda: None
 
 
+def lose_power(world: World) -> tuple[str, Undo]:
+    """Brokers lose what was not synced: any of them where that is promised, else one whose records others have."""
+    chosen = [world.weak]
+    if world.flushes:
+        chosen = world.rng.sample(sorted(world.brokers), world.rng.choice((1, 1, 2, 3)))
+    elif not (world.is_calm and others_have(world, world.weak)):
+        return kill(world)
+    lost = [world.brokers[each].lose_power(world.rng) for each in chosen]
+
+    def start_again() -> None:
+        for each in chosen:
+            world.start(each)
+
+    return f"brokers {chosen} lose their power, and {lost} changes", start_again
+
+
+def others_have(world: World, broker_id: int) -> bool:
+    """Whether nothing is on one broker alone."""
+    topics = [(TOPIC, number) for number in range(PARTITIONS)] + [("__transaction_state", 0), ("__consumer_offsets", 0)]
+    return all(set(world.zookeeper.isr(*each)) != {broker_id} for each in topics)
+
+
+def fail_disk(world: World) -> tuple[str, Undo]:
+    """A disk answers errors only, until it is replaced and its broker started anew."""
+    broker = world.brokers[world.weak]
+    disk, code = world.rng.choice(broker.disks), world.rng.choice((errno.EIO, errno.ENOSPC))
+    disk.fails = code
+
+    def replace() -> None:
+        disk.fails = 0
+        world.kill(world.weak)
+        world.start(world.weak)
+
+    return f"{disk.folder.rpartition('/')[2]} fails with {errno.errorcode[code]}", replace
+
+
+def flip(world: World) -> tuple[str, Undo]:
+    """A bit of a closed segment of a broker flips, and flips back."""
+    closed = [
+        path
+        for disk in world.brokers[world.weak].disks
+        for folder in sorted(Path(disk.folder).glob(f"{TOPIC}-?"))
+        for path in sorted(folder.glob("*.log"))[:-1]
+    ]
+    if not (closed and world.is_calm and others_have(world, world.weak)):
+        return kill(world)
+    path = world.rng.choice(closed)
+    undo = world.brokers[world.weak].disks[0].flip(world.rng, path)
+    return f"a bit of {path.parent.name}/{path.name} of broker {world.weak} flips", undo
+
+
+def split_leader(world: World) -> tuple[str, Undo]:
+    """A leader is cut off from its followers and from ZooKeeper, and clients know nothing of it."""
+    leader = world.zookeeper.leader(TOPIC, world.rng.randrange(PARTITIONS))
+    if leader < 0:
+        return kill(world)
+    host = world.brokers[leader].host
+    for other in (*(each.host for each in world.brokers.values() if each.host != host), "zookeeper"):
+        world.network.cut(host, other)
+        world.network.cut(other, host)
+    return f"leader {leader} is alone with its clients", world.network.mend
+
+
+def hold_orders(world: World) -> tuple[str, Undo]:
+    """What a controller says to a broker comes after the next controller's words."""
+    controller = world.controller_id()
+    if controller is None:
+        return kill(world)
+    other = world.rng.choice([each for each in sorted(world.brokers) if each != controller])
+    world.network.cut(world.brokers[controller].host, world.brokers[other].host)
+    return f"controller {controller} is not heard by broker {other}", world.network.mend
+
+
+def lose_answers(world: World) -> tuple[str, Undo]:
+    """Answers of brokers are lost, with their connections: what was asked for was done."""
+    some = world.rng.sample(sorted(world.brokers), world.rng.choice((1, 2, 3)))
+    world.network.loses.update((world.brokers[each].host, None) for each in some)
+    return f"answers of brokers {some} are lost now and then", world.network.loses.clear
+
+
+def odd_zookeeper(world: World) -> tuple[str, Undo]:
+    """ZooKeeper does what was asked for and does not say so, or does nothing, or ends sessions, now and then."""
+    world.zookeeper.oddity = kind = world.rng.choice(sorted(ODDITIES))
+
+    def stop() -> None:
+        world.zookeeper.oddity = ""
+
+    return f"ZooKeeper is odd: {kind}", stop
+
+
 def administer(world: World) -> tuple[str, Undo]:
     """Somebody changes topics, from a machine that is gone when all is healed."""
     change = administration.draw(world.rng, TOPIC, PARTITIONS, sorted(world.brokers))
@@ -105,6 +212,7 @@ def administer(world: World) -> tuple[str, Undo]:
 EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     kill: 3,
     kill_controller: 2,
+    leave_one: 1,
     stop: 1,
     stand_still: 2,
     cut: 2,
@@ -112,4 +220,11 @@ EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     reset: 3,
     expire: 1,
     administer: 3,
+    lose_power: 3,
+    fail_disk: 1,
+    flip: 1,
+    split_leader: 3,
+    hold_orders: 2,
+    lose_answers: 3,
+    odd_zookeeper: 2,
 }

@@ -87,12 +87,17 @@ class Simulation:
 
     def _step(self, end: float) -> bool:
         """One turn of one machine, or the time until somebody has something to do; False at the end."""
-        ready = [each for each in self.machines if each.has_work()]
+        now, due, ready = self.now, NEVER, []
+        for each in self.machines:
+            when = each.next_time(now)
+            if when <= now:
+                ready.append(each)
+            elif when < due:
+                due = when
         if not ready:
-            due = min([each.next_time() for each in self.machines], default=NEVER)
             if due == NEVER:
                 raise StandsStill(self._who_waits())
-            self.now = max(self.now, min(due, end))
+            self.now = min(due, end)
             return due < end
         machine = ready[0] if len(ready) == 1 else self.rng.choice(ready)
         machine.turn()
@@ -126,7 +131,9 @@ class Machine(asyncio.BaseEventLoop):
         self.readable: dict[int, None] = {}
         """The numbers of those from which reading would not block."""
         self._thread_id = threading.get_ident()
-        self._scheduled: list[asyncio.TimerHandle]
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        """A heap: when, in which order they were asked for, what."""
+        self._asked = 0
         self._ready: Any
 
     def __del__(self, *names: object) -> None:
@@ -134,26 +141,21 @@ class Machine(asyncio.BaseEventLoop):
 
     # --- turns ---
 
-    def has_work(self) -> bool:
-        """Whether a turn would do something."""
-        if self.stands_still_until > self.simulation.now:
-            return False
-        if self._ready:
-            return True
-        scheduled = self._scheduled
-        if scheduled and scheduled[0]._when <= self.simulation.now:
-            return True
-        return (bool(self.readable) and any(number in self._readers for number in self.readable)) or (
-            bool(self._writers) and any(self.descriptors[number].is_writable for number in self._writers)
-        )
-
-    def next_time(self) -> float:
-        """When there will be something to do."""
-        while self._scheduled and self._scheduled[0].cancelled():
-            heapq.heappop(self._scheduled)
-        if self.stands_still_until > self.simulation.now:
+    def next_time(self, now: float) -> float:
+        """When there is something to do: now, or when the next timer is due."""
+        if self.stands_still_until > now:
             return self.stands_still_until
-        return self._scheduled[0]._when if self._scheduled else NEVER
+        if self._ready:
+            return now
+        if self.readable and not self._readers.keys().isdisjoint(self.readable):
+            return now
+        for number in self._writers:
+            if self.descriptors[number].is_writable:
+                return now
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        return timers[0][0] if timers else NEVER
 
     def turn(self) -> None:
         """Run what is ready now, in order."""
@@ -169,14 +171,16 @@ class Machine(asyncio.BaseEventLoop):
             events._set_running_loop(None)
 
     def _take_due(self) -> None:
-        if self._timer_cancelled_count > max(CANCELLED_TIMERS, len(self._scheduled) // 2):
-            self._scheduled = [each for each in self._scheduled if not each.cancelled()]
-            heapq.heapify(self._scheduled)
+        timers, now = self._timers, self.simulation.now
+        if self._timer_cancelled_count > max(CANCELLED_TIMERS, len(timers) // 2):
+            timers[:] = [each for each in timers if not each[2].cancelled()]
+            heapq.heapify(timers)
             self._timer_cancelled_count = 0
-        while self._scheduled and self._scheduled[0]._when <= self.simulation.now:
-            handle = heapq.heappop(self._scheduled)
+        while timers and timers[0][0] <= now:
+            handle = heapq.heappop(timers)[2]
             handle._scheduled = False
-            self._ready.append(handle)
+            if not handle._cancelled:
+                self._ready.append(handle)
 
     def _take_ready(self) -> None:
         readers = self._readers
@@ -190,6 +194,16 @@ class Machine(asyncio.BaseEventLoop):
     def time(self) -> float:
         """The steady clock."""
         return self.simulation.now
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Call back at a time; of two at the same time in the order in which they were asked for."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._asked += 1
+        heapq.heappush(self._timers, (when, self._asked, handle))
+        handle._scheduled = True
+        return handle
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
         """There are no threads."""

@@ -20,6 +20,8 @@ WINDOW = 256 * 1024
 """What a socket takes before its peer has got it."""
 FIRST_PORT = 9092
 LEAST_NUMBER = 1000
+LOST = 0.1
+"""How often an answer is lost of a host that loses some."""
 PIECES = 0.02
 """How often a read or a write takes less than it could."""
 
@@ -34,6 +36,8 @@ class Network:
         self.sockets: dict[int, Socket] = {}
         """By number: what a sendfile is written to."""
         self._cuts: dict[tuple[str, str], None] = {}
+        self.loses: dict[str, None] = {}
+        """Hosts whose answers are lost now and then, with their connection."""
         self._numbers = 0
         simulation.connect = self.connect
 
@@ -83,6 +87,7 @@ class Network:
     def mend(self) -> None:
         """Undo all cuts; what was held back goes on its way."""
         self._cuts.clear()
+        self.loses.clear()
         for wire in list(self.connections.values()):
             for stream in (wire.up, wire.down):
                 stream.release()
@@ -112,6 +117,7 @@ class Wire:
         self.server = Socket(self, listening)
         self.up.deliver = self.server.arrive
         self.down.deliver = self._to_client
+        self.down.on_loss = self.reset
         network.connections[self.number] = self
         listening.came(self.server)
 
@@ -144,6 +150,8 @@ class Stream:
         self.deliver: Callable[[bytes | None], None] = lambda data: None
         self.on_its_way = 0
         """Bytes."""
+        self.on_loss: Callable[[], None] | None = None
+        """Ends the connection."""
         self._held: list[bytes | None] = []
         self._last_arrival = 0.0
         self._life = 0
@@ -158,6 +166,11 @@ class Stream:
             self._go(data)
 
     def _go(self, data: bytes | None) -> None:
+        network = self._network
+        loses = bool(network.loses) and self.source.host in network.loses
+        if loses and self.on_loss is not None and network.simulation.rng.random() < LOST:
+            self.source.call_soon(self.on_loss)
+            return
         when = self._network.simulation.now + self._network.latency()
         self._last_arrival = max(when, self._last_arrival + 0.000001)
         if not self.target.is_dead:

@@ -28,6 +28,8 @@ class Outside:
 
     simulation: Simulation | None = None
     network: Network | None = None
+    disks: Any = None
+    """Of tests/simulation/disk.py."""
 
 
 def begin(simulation: Simulation, network: Network) -> None:
@@ -59,7 +61,7 @@ def _replace_in_kbroker() -> None:
     from tests.simulation import disk
     from tests.simulation.zookeeper import Kazoo
 
-    disk.take_over(lambda: Outside.simulation)
+    Outside.disks = disk.take_over(lambda: Outside.simulation)
 
     zookeeper.KazooClient = Kazoo
     server.open_socket = open_socket  # type: ignore[assignment]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kbroker.replica.partition import Role
 from tests.simulation.clients import MIN_IN_SYNC
@@ -11,6 +11,7 @@ from tests.simulation.loop import Machine
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedBroker, World
 
+COMPARED = ("things", "__consumer_offsets", "__transaction_state")
 LOOK_S = 0.05
 """How often it is compared what all brokers together hold."""
 
@@ -28,6 +29,10 @@ class Promises:
         """(topic's id, partition, leader epoch) -> who led."""
         self._seen: dict[tuple[bytes, int, str], tuple[Machine, int, int]] = {}
         """(topic's id, partition, what) -> (leader's life, its epoch, the value it told others last)."""
+        self._shown: dict[tuple[bytes, int], tuple[tuple[Machine, int, bool] | None, int, int]] = {}
+        """(topic's id, partition) -> (leader's life, its epoch, whether enough were in sync), high watermark, end."""
+        self._obeyed: dict[int, tuple[Machine, int]] = {}
+        """Broker -> its life, and the latest controller's epoch that it has heard."""
         self.acknowledged: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the highest offset of which a producer was told that it is safe."""
         self._ends: dict[tuple[str, int], dict[int, int]] = {}
@@ -44,6 +49,22 @@ class Promises:
         if len(holders) < MIN_IN_SYNC:
             self._too_few = f"{topic}-{partition}: offset {offset} is acknowledged, and only brokers {holders} have it"
 
+    def compare_logs(self) -> None:
+        """All replicas of a partition have the same bytes, as far as what was shown reaches."""
+        found: dict[tuple[str, int, int], tuple[int, bytes]] = {}
+        for broker in self._world.brokers.values():
+            for each in broker.all_logs():
+                if each.topic not in COMPARED:
+                    continue
+                for segment in each.segments:
+                    data = segment.file.read(segment.size, 0)
+                    for position, header in segment.headers():
+                        key = each.topic, each.partition, header.base_offset
+                        batch = data[position : position + header.size]
+                        other, before = found.setdefault(key, (broker.broker_id, batch))
+                        if batch != before and header.last_offset < each.high_watermark:
+                            raise PromiseBroken(f"{key}: brokers {other} and {broker.broker_id} have different batches")
+
     def after_turn(self, machine: Machine) -> None:
         """Look at the machine that has just run, and now and then at all."""
         if self._too_few:
@@ -58,6 +79,7 @@ class Promises:
                 each.check_controller()
 
     def _look_at(self, broker: SimulatedBroker, life: Machine) -> None:
+        self._obeys_no_older_controller(broker, life)
         for hosted in broker.hosted():
             state = hosted.state
             state.check()
@@ -67,8 +89,29 @@ class Promises:
                 before = self._leaders.setdefault((*key, epoch), broker.broker_id)
                 if before != broker.broker_id:
                     raise PromiseBroken(f"{hosted!r}: {before} and {broker.broker_id} lead in epoch {epoch}")
+                self._stands_still_with_too_few(hosted, life)
                 self._rises(hosted.topic, (*key, "high watermark"), life, epoch, state.high_watermark)
                 self._rises(hosted.topic, (*key, "last stable offset"), life, epoch, hosted.log.last_stable_offset)
+
+    def _obeys_no_older_controller(self, broker: SimulatedBroker, life: Machine) -> None:
+        """What a broker has heard from a controller it takes from no earlier one."""
+        before, now = self._obeyed.get(broker.broker_id, (life, 0)), broker.controller_epoch()
+        if before[0] is life and now < before[1]:
+            raise PromiseBroken(f"{broker.host} obeyed controller epoch {before[1]}, then {now}")
+        self._obeyed[broker.broker_id] = life, now
+
+    def _stands_still_with_too_few(self, hosted: Any, life: Machine) -> None:
+        """Nothing new is shown while fewer are in sync than the topic asks for."""
+        state = hosted.state
+        key, now = (hosted.topic_id, hosted.partition), (life, state.leader_epoch, state.has_enough_in_sync)
+        before, watermark, end_before = self._shown.get(key, (None, 0, 0))
+        end = hosted.log.log_end_offset
+        if before == now and not state.has_enough_in_sync and hosted.topic in self._world.trial.topics:
+            if state.high_watermark > watermark:
+                raise PromiseBroken(f"{hosted!r}: the high watermark moves with {sorted(state.isr)} in sync")
+            if end > end_before:
+                raise PromiseBroken(f"{hosted!r}: appended to with {sorted(state.isr)} in sync")
+        self._shown[key] = now, state.high_watermark, end
 
     def _rises(self, name: str, key: tuple[bytes, int, str], life: Machine, epoch: int, now: int) -> None:
         """What a leader told others never goes back while it leads; one that was started anew has to learn it again."""

@@ -134,3 +134,20 @@ def test_nobody_connects_through_a_cut_before_it_is_mended() -> None:
     pair.network.mend()
     assert pair.simulation.run(10, task.done)
     assert task.exception() is None
+
+
+def test_a_host_that_loses_answers_ends_connections_behind_what_was_asked() -> None:
+    heard = set()
+    for seed in range(40):
+        pair = Pair(seed)
+        pair.network.loses[SERVER] = None
+        pair.transport.write(b"question")
+        pair.run(1)
+        assert pair.received == b"question"
+        pair.machine.remove_reader(pair.socket.fileno())
+        pair.socket.sendmsg([b"answer"])
+        pair.run(1)
+        if not pair.client.heard:
+            assert isinstance(pair.client.end, ConnectionResetError)
+        heard.add(bool(pair.client.heard))
+    assert heard == {True, False}

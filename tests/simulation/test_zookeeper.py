@@ -13,7 +13,7 @@ from kbroker.controller.znode_operations import BadVersion, Create, NodeExists, 
 from kbroker.controller.zookeeper import ZooKeeper
 from tests.simulation.loop import Machine, Simulation
 from tests.simulation.network import Network
-from tests.simulation.zookeeper import HOST, PORT, Kazoo, ZooKeeperServer
+from tests.simulation.zookeeper import HOST, ODDITIES, PORT, Kazoo, ZooKeeperServer
 
 SESSION_MS = 4000
 
@@ -139,3 +139,21 @@ def test_a_server_that_stands_still_is_waited_for(ensemble: Ensemble) -> None:
         return await asyncio.wait_for(adapter.create("/a", b""), 30)
 
     assert ensemble.run(work()) == "/a"
+
+
+@pytest.mark.parametrize(("oddity", "is_done"), [("done", True), ("not done", False), ("expired", False)])
+def test_an_odd_server_leaves_who_asks_without_an_answer_whether_it_was_done_or_not(
+    ensemble: Ensemble, monkeypatch: pytest.MonkeyPatch, oddity: str, is_done: bool
+) -> None:
+    adapter, told = ensemble.connected(), list[str]()
+    adapter.on_session_expired.append(lambda: told.append("expired"))
+    monkeypatch.setitem(ODDITIES, oddity, 1.0)
+    ensemble.server.oddity = oddity
+    task = ensemble.machine.create_task(adapter.create("/a", b""))
+    lines = dict(ensemble.server._lines)
+    assert ensemble.simulation.run(10, lambda: dict(ensemble.server._lines) != lines)
+    assert ("/a" in ensemble.server.tree.nodes) == is_done
+    ensemble.server.oddity = ""
+    assert ensemble.simulation.run(30, task.done)
+    assert isinstance(task.exception(), NodeExists if is_done else SessionExpired if told else type(None))
+    assert told == (["expired"] if oddity == "expired" else [])

@@ -25,7 +25,7 @@ from tests.simulation.clients import (
     sent,
 )
 
-TRANSACTION_S = 10.0
+TRANSACTION_S = 3.0
 """What a producer left open is aborted by the cluster after so long."""
 ABORTED = 0.1
 """How often a transaction is aborted on purpose."""
@@ -141,7 +141,9 @@ class Member(Process):
     async def work(self) -> None:
         """Read and commit."""
         changes = Changes()
-        async with new_consumer(self.bootstrap, group_id=self.trial.group, session_timeout_ms=6000) as consumer:
+        async with new_consumer(
+            self.bootstrap, group_id=self.trial.group, session_timeout_ms=2000, heartbeat_interval_ms=500
+        ) as consumer:
             self.record(INVOKE, "subscribe", list(self.trial.keys))
             await consumer.subscribe(list(self.trial.topics), listener=changes)
             self.record(OK, "subscribe", list(self.trial.keys))

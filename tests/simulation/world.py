@@ -33,16 +33,25 @@ from tests.simulation.zookeeper import HOST, PORT, ZooKeeperServer
 
 TRACE_FILE = "trace.txt"
 BROKERS = 3
-SESSION_MS = 6000
-START_AGAIN_S = 1.0
+SESSION_MS = 1000
+START_AGAIN_S = 0.5
 READY_S, END_S, FINAL_S = 120.0, 60.0, 300.0
 """Limits of what must happen without faults: the start, the clients' end, the last phase."""
-SETTLED_S = 20.0
+SETTLED_S = 8.0
 """So long after all is healed everybody knows of everybody."""
-FAULT_S, HEALTHY_S = 3.0, 3.0
-"""On the average, how long a fault lasts, and the time between two."""
-CLIENT_LIFE_S = 15.0
+HEALTHY_S = 0.7
+"""On the average, the time between two rounds of faults."""
+FAULTS_S = (0.1, 0.5, 1.5, 2.5)
+"""How long one lasts before the next, or before all is healed: shorter and longer than a session, and than what makes
+a follower late."""
+NOTHING_DONE = "nothing was acknowledged"
+"""Of a short life in which nobody could do anything there is nothing to be judged."""
+CLIENT_LIFE_S = 4.0
 """On the average, until a client is killed."""
+FROZEN = 0.3
+"""How often a client stands still instead, and goes on beside the one that takes its place."""
+FLUSHES = 0.4
+"""How often a cluster flushes before it acknowledges."""
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +65,8 @@ class SimulatedBroker:
         self.machine: Machine | None = None
         self.is_serving = False
         self._world = world
-        self._folder = world.folder / f"disk-{broker_id}"
+        self.disks = [outside.Outside.disks.add(world.folder / f"disk-{broker_id}-{each}") for each in "ab"]
+        """One for each of its log directories."""
         self._broker: Broker | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -74,8 +84,13 @@ class SimulatedBroker:
             self._task = self.machine.create_task(self._live(), name=f"{self.host}-life")
             self._task.add_done_callback(asyncio.Task.result)  # what ended it is told of
 
+    def lose_power(self, rng: random.Random) -> int:
+        """End at once; the disks keep what was synced. Returns how many changes were lost."""
+        self.kill()
+        return sum(disk.forget(rng) for disk in self.disks)
+
     def kill(self) -> None:
-        """End at once; the disk keeps what was written."""
+        """End at once; the disks keep what was written."""
         machine, self.machine = self.machine, None
         self._task, self.is_serving = None, False
         if machine is not None:
@@ -118,16 +133,20 @@ class SimulatedBroker:
         return {
             "broker.id": str(self.broker_id),
             "listeners": f"PLAINTEXT://{self.host}:9092",
-            "log.dirs": str(self._folder),
+            "log.dirs": ",".join(disk.folder for disk in self.disks),
             "zookeeper.connect": f"{HOST}:{PORT}",
             "zookeeper.session.timeout.ms": str(SESSION_MS),
+            "min.insync.replicas": str(clients.MIN_IN_SYNC),
+            "log.flush.interval.messages": "1" if self._world.flushes else str((1 << 63) - 1),
             "zookeeper.connection.timeout.ms": str(2 * SESSION_MS),
             "log.cleaner.enable": "false",
             "log.scrub.interval.ms": "0",
             "auto.create.topics.enable": "false",
-            "replica.lag.time.max.ms": "4000",
-            "controller.socket.timeout.ms": "5000",
-            "request.timeout.ms": "5000",
+            "replica.lag.time.max.ms": "800",
+            "controller.socket.timeout.ms": "1500",
+            "request.timeout.ms": "1500",
+            "group.min.session.timeout.ms": "1000",
+            "group.initial.rebalance.delay.ms": "300",
             "log.segment.bytes": "16384",
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
@@ -137,6 +156,15 @@ class SimulatedBroker:
         """Return the partitions it has."""
         replicas = None if self._broker is None else self._broker._replicas
         return () if replicas is None else replicas.hosted.values()
+
+    def controller_epoch(self) -> int:
+        """Return that of the latest controller it has heard."""
+        replicas = None if self._broker is None else self._broker._replicas
+        return 0 if replicas is None else replicas._leadership.controller_epoch
+
+    def all_logs(self) -> Iterable[Any]:
+        """Return the logs it has."""
+        return (each.log for each in self.hosted())
 
     def check_controller(self) -> None:
         """Let the controller, if it is here and has nothing half done, say whether what it knows agrees."""
@@ -168,6 +196,10 @@ class World:
         self.simulation = Simulation(seed)
         self.rng = random.Random(f"{seed}-events")
         self.folder = folder
+        self.flushes = self.rng.random() < FLUSHES
+        """Whether what is acknowledged was synced before: then all may lose their power at once."""
+        self.weak = self.rng.randint(1, BROKERS)
+        """The one broker whose disks may fail."""
         self.network = Network(self.simulation)
         outside.begin(self.simulation, self.network)
         self.zookeeper = ZooKeeperServer(self.network, self.simulation.machine(HOST))
@@ -183,8 +215,13 @@ class World:
         keys = [f"{TOPIC}:{number}" for number in range(PARTITIONS)]
         self.trial = Trial(None, recorder, "simulation", keys, [TOPIC])  # type: ignore[arg-type]
         self._undo: list[Undo] = []
+        self._frozen: list[tuple[Machine, asyncio.Task[None]]] = []
+        """Clients of which others believe that they are dead."""
         self.machines: dict[Machine, SimulatedBroker] = {}
         """Those of brokers that run."""
+        self.is_calm = True
+        """Nothing is broken at the moment."""
+        self.tell(f"world: {self.workload}, {'flushes' if self.flushes else f'disks of broker {self.weak} may fail'}")
 
     def tell(self, text: str) -> None:
         """Write a line of the trace."""
@@ -245,7 +282,7 @@ class World:
             for number, kind in enumerate(WORKLOADS[self.workload])
         ]
         nemesis = driver.create_task(self._break(seconds))
-        self.simulation.run(seconds + FAULT_S * 20, nemesis.done)
+        self.simulation.run(seconds + 10 * max(FAULTS_S), nemesis.done)
         nemesis.result()
         self.trial.stop.set()
         self.heal()
@@ -253,6 +290,11 @@ class World:
             raise PromiseBroken(f"a client does not end within {END_S:g} s")
         for task in tasks:
             task.result()
+        for machine, task in self._frozen:
+            if task.done():
+                task.result()
+            self.simulation.kill(machine)
+            self.network.died(machine)
 
     async def _keep_alive(self, kind: type[clients.Process], host: str) -> None:
         """One process after the other."""
@@ -268,8 +310,12 @@ class World:
                 await asyncio.sleep(clients.PAUSE_S)
             if task.done():
                 task.result()  # a mistake of the simulation's own ends it
-            self.simulation.kill(machine)
-            self.network.died(machine)
+            if not task.done() and self.rng.random() < FROZEN:
+                machine.stands_still_until = self.simulation.now + self.rng.random() * CLIENT_LIFE_S
+                self._frozen.append((machine, task))
+            else:
+                self.simulation.kill(machine)
+                self.network.died(machine)
 
     def _acknowledged(self, key: str, offset: int) -> None:
         topic, _, partition = key.rpartition(":")
@@ -282,11 +328,12 @@ class World:
             for _ in range(self.rng.choice((1, 1, 2))):
                 (event,) = self.rng.choices(list(EVENTS), list(EVENTS.values()))
                 text, undo = event(self)
+                self.is_calm = False
                 self.events += 1
                 self.tell(f"world: {text}")
                 self.trial.recorder.record(NEMESIS, INFO, event.__name__, [text])
                 self._undo.append(undo)
-                await asyncio.sleep(self.rng.expovariate(2 / FAULT_S))
+                await asyncio.sleep(self.rng.choice(FAULTS_S) * (0.5 + self.rng.random()))
             self.heal()
 
     def heal(self) -> None:
@@ -295,6 +342,8 @@ class World:
         for each in reversed(undo):
             each()
         self.network.mend()
+        self.zookeeper.oddity = ""
+        self.is_calm = True
         for machine in self.simulation.machines:
             machine.stands_still_until = 0.0
         for broker_id, broker in self.brokers.items():
@@ -323,8 +372,11 @@ class World:
         (self.folder / SETTINGS_FILE).write_text(json.dumps(settings))
         if ended != COMPLETE:
             return ended
+        self.promises.compare_logs()
         judgement = judge_folder(self.folder)
-        return "" if judgement.verdict == VALID else f"{judgement.verdict}: {judgement.reason}"
+        if judgement.verdict == VALID or judgement.reason == NOTHING_DONE:
+            return ""
+        return f"{judgement.verdict}: {judgement.reason}"
 
 
 class _Lines(logging.Handler):

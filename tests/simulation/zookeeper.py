@@ -32,10 +32,12 @@ from tests.simulation.loop import EPOCH_S, Machine
 from tests.simulation.network import Network, Socket
 
 HOST, PORT = "zookeeper", 2181
-TICK_S = 0.5
+TICK_S = 0.2
 PING_XID, EVENT_XID = -2, -1
 CLOSE_TYPE = -11
 RETRY_S = 0.1
+ODDITIES = {"done": 0.2, "not done": 0.2, "expired": 0.02}
+"""How often, while it is odd: a connection ends behind a request that was done, instead of one, or with its session."""
 NO_PASSWORD = b"\0" * 16
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,9 @@ class ZooKeeperServer:
         self._service = Service(self.tree, self._moment(), lambda: rng.randbytes(16), first_session_id=1)
         self._lines: dict[Connection, Socket] = {}
         self._unsent: dict[Connection, bytes] = {}
+        self.oddity = ""
+        """What it does now and then to who asks: one of ODDITIES."""
+        self._rng = rng
         self._listening = network.listen(machine, HOST, PORT)
         machine.add_reader(self._listening.fileno(), self._accept)
         machine.call_later(TICK_S, self._tick)
@@ -64,8 +69,15 @@ class ZooKeeperServer:
 
     def isr(self, topic: str, partition: int) -> list[int]:
         """The ISR of a partition."""
+        return list(self._state(topic, partition).get("isr", ()))
+
+    def leader(self, topic: str, partition: int) -> int:
+        """Its leader, -1 when there is none."""
+        return int(self._state(topic, partition).get("leader", -1))
+
+    def _state(self, topic: str, partition: int) -> dict[str, Any]:
         node = self.tree.nodes.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
-        return [] if node is None else list(json.loads(node.data or b"{}")["isr"])
+        return {} if node is None else dict(json.loads(node.data or b"{}"))
 
     def expire(self, broker_id: int) -> None:
         """End the session of a broker that is registered."""
@@ -92,10 +104,13 @@ class ZooKeeperServer:
             data = self._lines[connection].recv(1 << 20)
         except OSError:
             data = b""
-        if data:
+        odd = "" if not self.oddity or self._rng.random() >= ODDITIES[self.oddity] else self.oddity
+        if odd == "expired" and connection.session is not None:
+            self._service._end(connection.session.session_id, self._moment())
+        elif data and odd != "not done":
             self._service.receive(connection, data, self._moment())
-        else:
-            self._close(connection)
+        if odd or not data:
+            self._close(connection)  # who asked does not learn what became of it
         self._answer()
 
     def _tick(self) -> None:

@@ -1,0 +1,127 @@
+"""Disks that forget what was not synced, fail, and flip bits."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from kbroker.segment.files import CREATE
+from tests.simulation import disk as disk_module
+from tests.simulation.disk import Disk, Disks
+
+
+@pytest.fixture
+def disks() -> Disks:
+    return Disks()
+
+
+@pytest.fixture
+def disk(disks: Disks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    monkeypatch.setattr(disk_module, "KEPT", 0.0)
+    return disks.add(tmp_path / "disk")
+
+
+def write(disks: Disks, path: str, data: bytes, position: int = 0, sync: bool = False) -> None:
+    descriptor = disks.open(path, CREATE)
+    disks.pwrite(descriptor, data, position)
+    if sync:
+        disks.fdatasync(descriptor)
+    disks.close(descriptor)
+
+
+def sync_folder(disks: Disks, path: str) -> None:
+    descriptor = disks.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    disks.fsync(descriptor)
+    disks.close(descriptor)
+
+
+def test_what_was_not_synced_is_gone_and_what_was_stays(disks: Disks, disk: Disk) -> None:
+    path = f"{disk.folder}/log"
+    write(disks, path, b"first", sync=True)
+    sync_folder(disks, disk.folder)
+    write(disks, path, b"SECOND", 3)
+    assert Path(path).read_bytes() == b"firSECOND"
+    assert disk.forget(random.Random(1)) == 1
+    assert Path(path).read_bytes() == b"first"
+
+
+def test_a_cut_that_was_not_synced_comes_back_with_what_was_cut_off(disks: Disks, disk: Disk) -> None:
+    path = f"{disk.folder}/log"
+    write(disks, path, b"0123456789", sync=True)
+    sync_folder(disks, disk.folder)
+    descriptor = disks.open(path, CREATE)
+    disks.ftruncate(descriptor, 4)
+    disks.pwrite(descriptor, b"xx", 4)
+    disks.close(descriptor)
+    disk.forget(random.Random(1))
+    assert Path(path).read_bytes() == b"0123456789"
+
+
+def test_names_are_as_they_were_when_their_folder_was_synced(disks: Disks, disk: Disk) -> None:
+    for name in ("kept", "replaced"):
+        write(disks, f"{disk.folder}/{name}", name.encode(), sync=True)
+    sync_folder(disks, disk.folder)
+    write(disks, f"{disk.folder}/new", b"new", sync=True)
+    disks.replace(f"{disk.folder}/new", f"{disk.folder}/replaced")
+    disks.unlink(f"{disk.folder}/kept")
+    assert os.listdir(disk.folder) == ["replaced"]
+    disk.forget(random.Random(1))
+    assert {path.name: path.read_bytes() for path in Path(disk.folder).iterdir()} == {
+        "kept": b"kept",
+        "replaced": b"replaced",
+    }
+
+
+def test_now_and_then_a_first_part_of_the_changes_is_there(
+    disks: Disks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_module, "KEPT", 1.0)
+    found = set()
+    for seed in range(20):
+        disk = disks.add(tmp_path / str(seed))
+        write(disks, f"{disk.folder}/log", b"", sync=True)
+        sync_folder(disks, disk.folder)
+        for place, letter in enumerate(b"abc"):
+            write(disks, f"{disk.folder}/log", bytes([letter]), place)
+        disk.forget(random.Random(seed))
+        found.add(Path(f"{disk.folder}/log").read_bytes())
+    assert found == {b"", b"a", b"ab", b"abc"}
+
+
+def test_a_disk_that_fails_answers_every_call_with_its_error(disks: Disks, disk: Disk) -> None:
+    path = f"{disk.folder}/log"
+    write(disks, path, b"first", sync=True)
+    descriptor = disks.open(path, CREATE)
+    disk.fails = errno.ENOSPC
+    for call in (
+        lambda: disks.pwrite(descriptor, b"x", 0),
+        lambda: disks.fdatasync(descriptor),
+        lambda: disks.ftruncate(descriptor, 0),
+        lambda: disks.pread(descriptor, 1, 0),
+        lambda: disks.open(path, CREATE),
+        lambda: disks.replace(path, path + "2"),
+        lambda: disks.unlink(path),
+    ):
+        with pytest.raises(OSError, match="No space left") as failure:
+            call()
+        assert failure.value.errno == errno.ENOSPC
+    disk.fails = 0
+    assert disks.pread(descriptor, 9, 0) == b"first"
+    disks.close(descriptor)
+
+
+def test_a_bit_flips_and_flips_back_unless_it_was_written_over(disks: Disks, disk: Disk) -> None:
+    path = Path(disk.folder) / "log"
+    path.write_bytes(b"0123456789")
+    turn_back = disk.flip(random.Random(1), path)
+    assert sum(bin(one ^ other).count("1") for one, other in zip(path.read_bytes(), b"0123456789", strict=True)) == 1
+    turn_back()
+    assert path.read_bytes() == b"0123456789"
+    turn_back = disk.flip(random.Random(2), path)
+    path.write_bytes(b"other")
+    turn_back()
+    assert path.read_bytes() == b"other"
