@@ -23,7 +23,7 @@ SEEDS ?= 1
 # Processes that come and go, and asserts that pytest rewrites, would be compiled anew each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup compile run demo test quick soak mutants lies compat compat-spark test-pure lint format docs pictures site bench clean simulate
+.PHONY: help setup compile run demo test tests quick soak mutants lies compat compat-spark test-pure lint format docs pictures site bench clean simulate
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,10 +58,13 @@ run: setup  ## the main job: real flights through ZooKeeper, three brokers, clie
 demo: setup  ## a cluster to look at: flights without end, brokers killed now and then, the web page; Ctrl-C ends it
 	@$(BIN)/python -m examples.demo --open
 
-test: lint setup  ## lint, types and all tests
+test: setup  ## lint, types and all tests
+	@$(MAKE) --no-print-directory --jobs 2 lint tests
+
+tests: setup
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
-quick: setup  ## the tests that need no processes of their own, no cluster of others and no Spark
+quick: setup  ## the tests that take no time: no processes of their own, no cluster of others, no Spark, no long work
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not compat'
 
 soak: setup  ## kbroker verify under faults drawn at random for MINUTES (10) from SEED (a new one), disks that fail, a broker killed 50 times, the power of all cut 200 times (half an hour), new simulations

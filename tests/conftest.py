@@ -4,6 +4,9 @@ import contextlib
 import importlib
 import os
 import platform
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,9 +26,13 @@ pytest_plugins = (
     "tests.fixtures.spark",
 )
 
+MEMORY = Path("/dev/shm")
+ROOM = 6 << 30
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give each test process a JVM, and its own ports: between picking one and listening nobody else picks it."""
+    keep_files_in_memory()
     with contextlib.suppress(JavaNotFound):
         provide_java()
     worker = getattr(config, "workerinput", None)
@@ -34,6 +41,24 @@ def pytest_configure(config: pytest.Config) -> None:
         share = (highest_port() - LOWEST_PORT) // worker["workercount"]
         lowest = LOWEST_PORT + number * share
         os.environ[RANGE_VARIABLE] = f"{lowest}-{lowest + share - 1}"
+
+
+def keep_files_in_memory() -> None:
+    """Where there is room `tmp_path` lies in memory: what logs, ZooKeepers and checkpoints wait for is the disk.
+
+    What a disk alone can show asks for one (`on_disk`); $PYTEST_DEBUG_TEMPROOT, pytest's own, chooses another place.
+    """
+    with contextlib.suppress(OSError):
+        available = next(line for line in Path("/proc/meminfo").read_text().splitlines() if "MemAvailable" in line)
+        if min(shutil.disk_usage(MEMORY).free, int(available.split()[1]) << 10) >= ROOM:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder of this test's on a disk."""
+    with tempfile.TemporaryDirectory(prefix="kbroker-test-", dir="/var/tmp") as folder:
+        yield Path(folder)
 
 
 def pytest_report_header() -> str:

@@ -177,6 +177,7 @@ def test_a_deletion_that_a_broker_never_heard_of_is_asked_for_again() -> None:
     assert "t" not in play.topics
 
 
+@pytest.mark.slow
 def test_a_broker_back_in_a_large_cluster_is_told_in_few_requests() -> None:
     play = Play(tuple(range(1, 31)))
     play.elect()

@@ -122,6 +122,7 @@ async def test_a_topic_of_ten_thousand_partitions_fits_into_its_node(connect: Co
     assert len((await session.read_topics(["big"]))["big"].partitions) == 10_000
 
 
+@pytest.mark.slow
 async def test_many_large_topics_are_made_at_once_and_one_that_cannot_be_is_told_of(connect: Connect) -> None:
     session = await connect()
     topics = [NewTopic(f"t{number}", os.urandom(16), {each: [1] for each in range(9_000)}, {}) for number in range(5)]

@@ -381,6 +381,7 @@ def test_every_history_keeps_the_invariants_and_settles(batch: int, caplog: pyte
         play(seed)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("KBROKER_HISTORY" in os.environ, reason="one history was asked for, and is played above")
 def test_histories_that_nobody_has_played_before_keep_the_invariants_too(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "kbroker.controller")

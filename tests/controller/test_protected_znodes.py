@@ -159,6 +159,7 @@ def test_a_broker_logs_in_by_sasl_as_the_jaas_file_says(
             stranger.delete("/controller")
 
 
+@pytest.mark.slow
 async def test_a_wrong_password_is_told(sasl_zookeeper: str) -> None:
     told = ""
     for patience_ms in (1_000, 5_000, 30_000):  # as long as the machine may need

@@ -338,6 +338,7 @@ async def test_notifications_are_handled_and_removed(start: StartNode) -> None:
             gone.clear()
 
 
+@pytest.mark.slow
 async def test_while_four_thousand_partitions_are_made_others_get_their_turn(start: StartNode) -> None:
     node = await start(1)
     turns = 0

@@ -216,6 +216,7 @@ async def test_what_does_not_fit_into_a_packet_is_refused_not_sent_for_ever(conn
     assert await session.exists("/brokers") is not None
 
 
+@pytest.mark.slow
 async def test_a_multi_that_does_not_fit_into_a_packet_is_refused_whatever_its_parts(connect: Connect) -> None:
     session = await connect()
     session._refused_size = 8 << 20  # as if nothing were known of any limit
@@ -295,6 +296,7 @@ async def front(zookeeper: ZooKeeperAddress) -> AsyncIterator[tuple[Front, str]]
         await asyncio.gather(*front.serving, return_exceptions=True)
 
 
+@pytest.mark.slow
 async def test_a_server_that_takes_a_connection_and_says_nothing_is_left_before_the_session_is_over(
     front: tuple[Front, str],
 ) -> None:

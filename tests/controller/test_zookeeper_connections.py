@@ -119,6 +119,7 @@ def test_what_tls_sends_for_itself_is_no_answer(authority: Authority, broker_ide
         thread.join()
 
 
+@pytest.mark.slow
 async def test_who_is_not_let_in_again_is_told_of_no_connection_and_the_session_ends(sasl_zookeeper: str) -> None:
     """As when the password is another one on the servers, and not yet here."""
     right = ("kafka", "of-the-brokers")

@@ -68,6 +68,7 @@ def access_for(identity: Identity, authority: Authority, **more: str) -> ZooKeep
     return zookeeper_access(read_broker_config(properties))
 
 
+@pytest.mark.slow
 async def test_a_session_lives_over_tls_and_reads_what_comes_together(
     zookeeper: ZooKeeperAddress, authority: Authority, broker_identity: Identity, client_identity: Identity
 ) -> None:

@@ -125,6 +125,7 @@ def steps(tmp_path: Path) -> tuple[int, dict[str, tuple[int, str | None]], int]:
     return count, expected, end
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_at_any_step_of_a_compaction_leaves_a_whole_log(tmp_path: Path) -> None:
     count, expected, end = steps(tmp_path)
     for number in range(1, count + 1):
@@ -133,6 +134,7 @@ def test_a_process_that_ends_at_any_step_of_a_compaction_leaves_a_whole_log(tmp_
         check(target, expected, end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 1, 2], ids=["all is lost", "some is kept", "other is kept"])
 def test_the_power_may_fail_at_any_step_of_a_compaction(tmp_path: Path, seed: int | None) -> None:
     count, expected, end = steps(tmp_path)

@@ -59,6 +59,7 @@ def test_writes_cut_short_by_the_kernel_are_continued(tmp_path: Path) -> None:
     check(tmp_path, 30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("keep", [0, 40, 100])
 def test_every_call_may_fail_and_nothing_acknowledged_is_lost(tmp_path: Path, code: int, keep: int) -> None:

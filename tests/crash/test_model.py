@@ -4,6 +4,7 @@ import tempfile
 from pathlib import Path
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -140,7 +141,7 @@ class LogMachine(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-TestLogMachine = LogMachine.TestCase
+TestLogMachine = pytest.mark.slow(LogMachine.TestCase)
 TestLogMachine.settings = settings(
     max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )

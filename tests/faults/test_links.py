@@ -163,6 +163,7 @@ def test_who_connects_is_asked_by_its_port(links: Links, echo: Echo) -> None:
         assert peer.hears() == b"X"
 
 
+@pytest.mark.slow
 def test_who_cannot_be_told_is_a_client_and_the_next_is_looked_up_again(links: Links, echo: Echo) -> None:
     looks: list[int] = []
 

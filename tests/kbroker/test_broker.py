@@ -50,6 +50,7 @@ def last_line(result: subprocess.CompletedProcess[str]) -> str:
 # -- what keeps a broker from starting ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_port_in_use_is_named(zookeeper: ZooKeeperAddress, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -98,6 +99,7 @@ def test_an_id_that_a_live_broker_has_is_refused(
     )
 
 
+@pytest.mark.slow
 def test_an_unreachable_zookeeper_is_named_after_the_connection_timeout(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -109,6 +111,7 @@ def test_an_unreachable_zookeeper_is_named_after_the_connection_timeout(tmp_path
     assert "retrying" in result.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("properties", "said"),
     [
@@ -130,6 +133,7 @@ def test_a_bad_configuration_is_one_clear_line(tmp_path: Path, properties: dict[
     assert len(result.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_missing_properties_file_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kbroker.process", str(tmp_path / "none.properties")]
     result = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)

@@ -19,6 +19,7 @@ def told_by(script: str, *launcher: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_events_are_lines_on_standard_error_with_time_level_and_place() -> None:
     script = "set_up_logging(); import logging; logging.getLogger('a.b').info('it began'); logging.debug('hidden')"
     line, end = told_by(script).split("\n")
@@ -27,6 +28,7 @@ def test_events_are_lines_on_standard_error_with_time_level_and_place() -> None:
     assert end == ""
 
 
+@pytest.mark.slow
 def test_a_name_that_a_client_chose_does_not_forge_a_line() -> None:
     script = (
         "set_up_logging(); import logging; log = logging.getLogger('a')\n"
@@ -49,6 +51,7 @@ def test_where_strangers_come_in_without_a_login_a_warning_says_what_to_set(make
     assert "without a login" not in make_broker(2).log_file.read_text()
 
 
+@pytest.mark.slow
 def test_a_process_that_has_its_own_logging_keeps_it() -> None:
     script = (
         "import logging; logging.basicConfig(format='mine: %(message)s'); set_up_logging();"
@@ -63,6 +66,7 @@ def test_a_broker_starts_without_what_few_brokers_need() -> None:
     assert told_by(script) == "[]\n"
 
 
+@pytest.mark.slow
 def test_as_many_files_as_may_be_are_open() -> None:
     script = "import resource; raise_descriptor_limit(); print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
     assert told_by(script, "prlimit", "--nofile=100:200") == "200 200\n"

@@ -59,9 +59,9 @@ class NotTwice(WithoutDirect):
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(on_disk: Path) -> Path:
     """A file that is on the disk."""
-    file = tmp_path / "file"
+    file = on_disk / "file"
     file.write_bytes(DATA)
     Files().sync_path(str(file))
     return file

@@ -61,6 +61,7 @@ def test_logs_are_found_again_with_their_offsets(tmp_path: Path) -> None:
     manager.shutdown()
 
 
+@pytest.mark.slow
 def test_thousands_of_logs_share_a_few_descriptors(tmp_path: Path) -> None:
     manager = start(tmp_path)
     logs = [manager.create("t", partition, TOPIC_ID) for partition in range(300)]

@@ -16,6 +16,7 @@ from tests.segment.batches import NOW, TOPIC_ID, fill
 AT_ONCE = LogConfig(segment_bytes=500, index_interval_bytes=50, retention_ms=-1, file_delete_delay_ms=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [True, False], ids=["truncated fully", "deleted"])
 def test_a_segment_that_goes_under_a_reader_is_no_failure_of_the_disk(tmp_path: Path, restart: bool) -> None:
     pool = FilePool(capacity=1)  # files are opened anew for each use

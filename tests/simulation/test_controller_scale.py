@@ -35,6 +35,7 @@ def test_a_take_over_reads_each_node_once_and_tells_each_broker_in_a_few_request
     cluster.runner.state.check()
 
 
+@pytest.mark.slow
 def test_a_broker_that_dies_and_one_that_comes_cost_each_broker_a_few_requests(cluster: SimulatedCluster) -> None:
     cluster.tell("takes over", cluster.runner.start)
     back = cluster.tell("the dead one comes back", lambda: cluster.register(SHAPE.brokers))

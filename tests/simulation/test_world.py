@@ -32,6 +32,7 @@ def simulate(folder: Path, *arguments: str, hash_seed: str = "random") -> subpro
     )
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_trace_byte_for_byte(tmp_path: Path) -> None:
     for name in ("one", "other"):
         done = simulate(tmp_path / name, "--seconds", "5", "--seed", "17")
@@ -41,6 +42,7 @@ def test_the_same_seed_is_the_same_trace_byte_for_byte(tmp_path: Path) -> None:
     assert (tmp_path / "one/17/trace.txt").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_known_seeds_keep_all_promises(tmp_path: Path) -> None:
     done = simulate(tmp_path, "--seconds", str(SECONDS), "--seed", "1", "--seeds", "20", "--within", str(WITHIN_S))
     assert done.returncode == 0, done.stdout + done.stderr

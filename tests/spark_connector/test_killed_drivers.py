@@ -34,6 +34,7 @@ def kill_drivers_of(bootstrap: str, topic: str, *moments: str) -> Counter[str]:
     return Counter(deaths)
 
 
+@pytest.mark.slow
 def test_rows_come_once_at_whatever_request_a_driver_is_killed(broker: BrokerProcess, topic_name: str) -> None:
     deaths = kill_drivers_of(broker.bootstrap, topic_name, "after")
     assert deaths.keys() == {f"after {each}" for each in CHANGING}

@@ -80,6 +80,7 @@ def test_a_null_is_written_as_its_name_on_request(topic: str) -> None:
     assert succeed("topic", "consume", topic, "-p", "0", "-e", "-Z", "-f", "%k|%v") == "NULL|NULL"
 
 
+@pytest.mark.slow
 def test_ctrl_c_is_the_usual_end(topic: str) -> None:
     command = [sys.executable, "-m", "kbroker", "topic", "consume", topic]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -95,6 +96,7 @@ def test_ctrl_c_is_the_usual_end(topic: str) -> None:
             process.kill()
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_traceback(topic: str) -> None:
     command = f"'{sys.executable}' -m kbroker topic consume {topic} -e | head -1"
     done = subprocess.run(["timeout", "20", "bash", "-c", command], capture_output=True, timeout=60, check=False)
@@ -121,6 +123,7 @@ def test_only_records_with_the_key_the_text_and_the_headers_come(topic: str) -> 
     assert kbroker("topic", "consume", topic, "-e", "--grep", "(").returncode == 2
 
 
+@pytest.mark.slow
 def test_a_filter_holds_for_rows_of_files_too(topic: str, tmp_path: Path) -> None:
     succeed("topic", "consume", topic, "-e", "--grep", "9$", "--to", str(tmp_path / "some.csv"))
     lines = (tmp_path / "some.csv").read_text().splitlines()

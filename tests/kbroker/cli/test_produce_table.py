@@ -112,6 +112,7 @@ def test_wrong_usage_exits_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert kbroker("topic", "produce", "t", *arguments).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("--from", "-", "--format", "ndjson"), ()])
 def test_ctrl_c_sends_what_was_read_and_says_so(topic: str, arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "kbroker", "topic", "produce", topic, *arguments]

@@ -65,6 +65,7 @@ def test_each_rack_gets_a_replica_before_one_gets_two() -> None:
     assert all({racks[each] for each in replicas} == {"a", "b", "c"} for replicas in fresh.values())
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=3, unique=True), max_size=12),

@@ -7,6 +7,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from kbroker.dev.cluster import known_brokers
 from kbroker.dev.free_ports import free_ports
 from tests.fixtures.zookeeper import ZooKeeperAddress
@@ -22,6 +24,7 @@ def write_properties(folder: Path, zookeeper: str, port: int) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_it_serves_until_sigterm_with_settings_of_the_command_line(tmp_path: Path, zookeeper: ZooKeeperAddress) -> None:
     ready, port = tmp_path / "ready.json", free_ports(1)[0]
     file = write_properties(tmp_path, zookeeper.connect_string, port)

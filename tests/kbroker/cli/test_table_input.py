@@ -49,6 +49,7 @@ def test_rows_of_parquet_become_json_with_a_column_as_key_and_one_as_time(tmp_pa
     assert read(path, "parquet", value="carrier")[0] == (None, "UA", None)
 
 
+@pytest.mark.slow
 def test_a_large_file_comes_in_pieces_that_say_how_far_they_are(tmp_path: Path) -> None:
     path = tmp_path / "many.parquet"
     parquet.write_table(pa.table({"n": list(range(200_000)), "text": ["x" * 100] * 200_000}), path)
@@ -165,6 +166,7 @@ def test_bad_csv_is_named(tmp_path: Path, text: str, arguments: dict[str, Any], 
         assert read(path, "csv", **arguments) == [(None, '{"a":1}', 1)]
 
 
+@pytest.mark.slow
 def test_a_value_of_another_type_far_behind_is_named_with_its_row(tmp_path: Path) -> None:
     path = tmp_path / "late.csv"
     with path.open("w") as file:

@@ -4,12 +4,15 @@ import json
 import random
 from pathlib import Path
 
+import pytest
+
 from kbroker.verify.history import write_history
 from tests.kbroker.cli.commands import kbroker
 from tests.kbroker.verify.edits import EDITS
 from tests.kbroker.verify.simulated import healthy
 
 
+@pytest.mark.slow
 def test_a_healthy_history_is_valid_and_its_report_is_written(tmp_path: Path) -> None:
     write_history(tmp_path / "history.jsonl", healthy(1, "append"))
     done = kbroker("verify", "check", str(tmp_path), "--edn")
@@ -21,6 +24,7 @@ def test_a_healthy_history_is_valid_and_its_report_is_written(tmp_path: Path) ->
     assert (tmp_path / "history.edn").read_text().startswith("{:index 0")
 
 
+@pytest.mark.slow
 def test_an_anomaly_and_what_nobody_knows_have_their_own_status(tmp_path: Path) -> None:
     events = healthy(1, "append")
     assert EDITS["lost-write"][0](events, random.Random(1))

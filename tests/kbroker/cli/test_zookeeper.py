@@ -12,6 +12,7 @@ from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 from tests.kbroker.cli.commands import kbroker
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--stand-in",), ("--stand-in", "--sync")])
 def test_it_says_where_it_serves_and_a_signal_ends_it_with_0(tmp_path: Path, options: tuple[str, ...]) -> None:
     if not options:

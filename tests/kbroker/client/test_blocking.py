@@ -255,6 +255,7 @@ if sys.argv[4] == "error":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("compression", "ending", "status"), [("zstd", "plain", 0), ("gzip", "error", 3), ("none", "thread", 0)]
 )
@@ -269,6 +270,7 @@ def test_records_of_a_producer_left_open_are_sent_when_the_interpreter_ends(
         assert consumer.end_offsets([TopicPartition(topic_name, 0)]) == {(topic_name, 0): 41}
 
 
+@pytest.mark.slow
 def test_an_interpreter_whose_broker_is_away_ends_all_the_same() -> None:
     script = "from kbroker import Producer\np = Producer('127.0.0.1:1', max_block_ms=10)\nprint('made')"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)

@@ -298,6 +298,7 @@ def in_child(attempt: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_forked_children_of_every_client_are_told_and_their_parents_go_on(bootstrap: str, topic_name: str) -> None:
     with BlockingAdmin(bootstrap) as admin:

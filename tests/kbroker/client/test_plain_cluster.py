@@ -46,6 +46,7 @@ def test_no_broker_there_names_every_address_tried() -> None:
         cluster.partitions(["t"])
 
 
+@pytest.mark.slow
 def test_a_broker_that_takes_connections_and_is_silent_is_asked_once(broker: BrokerProcess) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         addresses = f"127.0.0.1:{silent.getsockname()[1]},{broker.bootstrap}"

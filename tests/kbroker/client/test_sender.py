@@ -79,6 +79,7 @@ async def test_a_broker_killed_and_back_in_the_middle_costs_neither_order_nor_a_
     assert found == {0: list(range(0, 20_000, 2)), 1: list(range(1, 20_000, 2))}
 
 
+@pytest.mark.slow
 def test_batches_opened_by_one_thread_while_the_sender_takes_others_are_all_sent(
     broker: BrokerProcess, topic_name: str
 ) -> None:

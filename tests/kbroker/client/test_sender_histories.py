@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -96,6 +97,7 @@ def check(network: PlayedNetwork, heard: Heard, deliveries: list[Delivery]) -> N
 S, A, L = Fate.STORED, Fate.ANSWER_LOST, Fate.LOST
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(list(Fate)), max_size=25), st.integers(1, 60), st.integers(1, 4))
 @example([S, S, S, S, Fate.REFUSED, S, S, S], 24, 2)  # those behind a refused one are sent already

@@ -276,6 +276,7 @@ async def test_the_first_transaction_with_an_epoch_of_its_own_shares_none_with_t
         assert transactions.newest_produce == 11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transaction_version", [0, 2])
 @settings(max_examples=100, deadline=None)
 @given(

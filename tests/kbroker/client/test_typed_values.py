@@ -75,6 +75,7 @@ def test_wrong_arguments_are_told_at_the_call(broker: BrokerProcess, arguments: 
         consumer.batches(**arguments)
 
 
+@pytest.mark.slow
 def test_batches_of_a_topic_are_typed_and_a_malformed_value_can_be_skipped(bootstrap: str, topic: str) -> None:
     texts = [json.dumps({"n": number}).encode() for number in range(50)]
     texts[20] = b"poison"

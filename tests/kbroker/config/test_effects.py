@@ -54,6 +54,7 @@ def everything_read() -> set[str]:
     return found
 
 
+@pytest.mark.slow
 def test_a_key_has_an_effect_where_it_is_read_and_nowhere_else() -> None:
     read = everything_read()
     of_topics = {name: key.field for key in TOPIC_KEYS.values() for name in key.broker_keys}

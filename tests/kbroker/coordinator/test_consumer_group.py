@@ -335,7 +335,7 @@ class ConsumerHistory(RuleBasedStateMachine):
         self.group.check()
 
 
-TestHistory = ConsumerHistory.TestCase
+TestHistory = pytest.mark.slow(ConsumerHistory.TestCase)
 TestHistory.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 
 

@@ -321,7 +321,7 @@ class GroupHistory(RuleBasedStateMachine):
         self.play.die()
 
 
-TestHistory = GroupHistory.TestCase
+TestHistory = pytest.mark.slow(GroupHistory.TestCase)
 TestHistory.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )

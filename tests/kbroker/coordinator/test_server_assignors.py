@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,6 +59,7 @@ def test_uniform_makes_up_for_who_can_take_little() -> None:
     assert {member: load(partitions) for member, partitions in assigned.items()} == {"m1": 3, "m2": 3}
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.sampled_from("abcdef"), st.frozensets(st.sampled_from(TOPICS)), max_size=6),
     st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 12), max_size=4),

@@ -457,6 +457,7 @@ def little_garbage() -> Iterator[None]:
     gc.unfreeze()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("little_garbage")
 async def test_many_idle_ids_are_read_looked_at_and_forgotten_without_holding_up_the_loop(
     coordinated: Coordinated,
@@ -471,6 +472,7 @@ async def test_many_idle_ids_are_read_looked_at_and_forgotten_without_holding_up
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("little_garbage")
 @pytest.mark.parametrize("state", [ONGOING, PREPARE_COMMIT])
 async def test_many_transactions_are_ended_without_holding_up_the_loop(
@@ -494,6 +496,7 @@ async def test_many_transactions_are_ended_without_holding_up_the_loop(
     assert partition_log.log_end_offset == number
 
 
+@pytest.mark.slow
 def test_an_idle_id_costs_little_memory() -> None:
     gc.collect()
     tracemalloc.start()

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
+import pytest
+
 from kbroker.handlers.producer_states import describe_producers
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.transactions import DescribeProducersRequest
@@ -70,6 +72,7 @@ async def test_what_is_not_here_has_its_error(played: Played) -> None:
     assert "not a name" in invalid.error_message
 
 
+@pytest.mark.slow
 async def test_many_producers_leave_others_their_turns(played: Played) -> None:
     await played.lead()
     log = played.replicas.hosted[TOPIC, 0].log

@@ -84,6 +84,7 @@ def of(topic: str, name: str) -> Callable[[Scraped], bool]:
     return lambda scraped: bool(scraped.find(name, topic=topic))
 
 
+@pytest.mark.slow
 def test_every_panel_finds_its_metrics_with_their_labels(used: BrokerProcess, topic_name: str) -> None:
     scraped = scrape_until(of(topic_name, "kafka_consumergroup_lag"), used)
     for name, labels in PANELS.items():
@@ -97,6 +98,7 @@ def test_every_panel_finds_its_metrics_with_their_labels(used: BrokerProcess, to
     assert scraped.value("kafka_consumergroup_members", consumergroup=topic_name) == 0
 
 
+@pytest.mark.slow
 def test_all_that_is_served_is_declared_and_of_its_kind(used: BrokerProcess) -> None:
     endings = ("_sum", "_count", "_bucket")
     for name, labels, _ in scrape(used).samples:
@@ -105,6 +107,7 @@ def test_all_that_is_served_is_declared_and_of_its_kind(used: BrokerProcess) -> 
         assert (family.kind == "counter") == family.name.endswith("_total"), name
 
 
+@pytest.mark.slow
 def test_requests_are_told_with_their_times(used: BrokerProcess) -> None:
     scraped = scrape(used)
     times = "kafka_network_requestmetrics_totaltimems"

@@ -2,12 +2,15 @@
 
 import gc
 
+import pytest
+
 from kbroker.metrics import runtime
 from kbroker.metrics.runtime import Collections
 from tests.fixtures.data_path import Played
 from tests.kbroker.metrics.scraping import collected, sources_of
 
 
+@pytest.mark.slow
 async def test_the_process_is_told_under_the_names_that_dashboards_ask_for(played: Played) -> None:
     sources = sources_of(played, cluster_id="the-cluster")
     sources.collections = Collections()
@@ -24,6 +27,7 @@ async def test_the_process_is_told_under_the_names_that_dashboards_ask_for(playe
     assert all(each >= 0 for each in found.find("kafka_server_kafkaserver_linux_disk_write_bytes"))
 
 
+@pytest.mark.slow
 def test_collections_are_counted_only_while_that_is_wanted() -> None:
     before = len(gc.callbacks)
     counting = Collections()

@@ -282,6 +282,7 @@ async def test_large_requests_are_decoded_in_turns_and_small_ones_at_once(
     assert steps["decoding"] >= 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_large_answers_are_encoded_in_turns(handlers: dict[int, Any], steps: Counter[str], is_late: bool) -> None:
     topics = MOST_AT_ONCE

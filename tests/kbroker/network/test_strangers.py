@@ -176,6 +176,7 @@ def handshakes_of(server: Server) -> int:
     return 0 if server._handshakes is None else server._handshakes.count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", FIRSTS)
 async def test_spoiled_frames_and_tokens_let_nobody_in(
     mechanism: str, authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
@@ -231,6 +232,7 @@ async def test_a_login_that_was_overheard_does_not_work_again(
     assert sum("another nonce in the proof of user 'alice'" in line for line in quiet.messages) == 1
 
 
+@pytest.mark.slow
 async def test_hundreds_of_wrong_passwords_leave_few_lines_and_others_are_served_meanwhile(
     authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_loop_that_waits_or_does_little_is_left_alone(caplog: pytest.LogCaptur
     assert "held up" not in caplog.text
 
 
+@pytest.mark.slow
 def test_stalls_one_after_the_other_make_one_line_a_second(caplog: pytest.LogCaptureFixture) -> None:
     chore = in_module("kbroker.made_up", "def chore(): time.sleep(LONG_S)")["chore"]
     watchdog = watched(*[chore] * 6, lambda: asyncio.sleep(1))

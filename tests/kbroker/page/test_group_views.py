@@ -3,6 +3,8 @@ import json
 import re
 from urllib.parse import quote
 
+import pytest
+
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
@@ -21,6 +23,7 @@ def places_of(preview: str) -> str:
     return html.unescape(found[1])
 
 
+@pytest.mark.slow
 async def test_a_group_is_listed_shown_and_moved(broker: BrokerProcess, topic_name: str) -> None:
     await fill(broker.bootstrap, topic_name, (1_234,))
     group = f"{HOSTILE} {topic_name}"

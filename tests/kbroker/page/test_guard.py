@@ -102,6 +102,7 @@ async def test_who_is_not_logged_in_does_not_hear_of_the_cluster() -> None:
         assert NOWHERE in seen.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 async def test_another_site_may_lead_here_and_not_ask(site: str) -> None:
     link = {"sec-fetch-site": site, "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}

@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import parse_qs, quote
 
 import pyarrow.parquet
+import pytest
 
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
@@ -80,6 +81,7 @@ async def test_all_that_matches_is_downloaded_in_three_forms(broker: BrokerProce
         assert (await visitor.get(path + "exe")).status == 400
 
 
+@pytest.mark.slow
 async def test_a_record_is_produced_where_that_is_allowed(broker: BrokerProcess, topic_name: str) -> None:
     async with Admin(broker.bootstrap) as admin:
         await admin.create_topic(topic_name, 3)

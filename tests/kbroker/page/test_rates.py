@@ -80,6 +80,7 @@ async def test_why_there_are_no_rates_is_said(
             await until(lambda path=path: is_said(path))  # type: ignore[misc]
 
 
+@pytest.mark.slow
 async def test_what_a_topic_gets_is_drawn(
     broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

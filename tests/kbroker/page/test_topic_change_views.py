@@ -9,6 +9,7 @@ from kbroker.page.topic_change_views import number_of, settings_of
 from tests.kbroker.page.visiting import until, visiting
 
 
+@pytest.mark.slow
 async def test_a_topic_is_made_grows_is_emptied_and_deleted(broker: BrokerProcess, topic_name: str) -> None:
     path = f"/topics/{topic_name}"
     made = {"name": topic_name, "partitions": "2", "replicas": "", "settings": "retention.ms=123456789\r\n"}

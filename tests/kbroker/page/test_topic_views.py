@@ -1,3 +1,5 @@
+import pytest
+
 from kbroker.client.admin import Admin
 from kbroker.client.producer import Producer
 from kbroker.client.types import NewTopic
@@ -19,6 +21,7 @@ async def test_topics_are_filtered_sorted_and_paged_by_the_server(broker: Broker
         await admin.delete_topics(names)
 
 
+@pytest.mark.slow
 async def test_a_topic_shows_its_partitions_with_their_offsets(broker: BrokerProcess, topic_name: str) -> None:
     async with Admin(broker.bootstrap) as admin, visiting(broker.bootstrap) as visitor:
         await admin.create_topic(topic_name, 3)

@@ -95,6 +95,7 @@ async def test_logs_for_which_no_thread_can_be_started_are_flushed_when_one_can(
     assert "5 logs cannot be flushed now: can't start new thread" in caplog.text
 
 
+@pytest.mark.slow
 async def test_a_flusher_that_ends_waits_for_no_thread_that_cannot_be_started() -> None:
     shared: Any = Flusher(lambda log_dir: NoThreads(1_000_000), lambda hosted: None, lambda hosted, error: None)
     shared.add(Hosted())

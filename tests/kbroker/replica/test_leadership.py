@@ -132,6 +132,7 @@ async def test_what_a_crash_left_unflushed_is_on_disk_before_it_counts_where_tha
     await played.close()
 
 
+@pytest.mark.slow
 async def test_the_loop_goes_on_while_a_thousand_logs_are_made(played: Played) -> None:
     turns = 0
     done = asyncio.Event()

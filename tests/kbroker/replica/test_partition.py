@@ -210,6 +210,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(EVENTS, max_size=40), st.integers(1, 3))
 def test_any_history_keeps_the_invariants(events: list[Any], min_insync_replicas: int) -> None:

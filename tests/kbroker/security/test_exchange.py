@@ -80,6 +80,7 @@ BEGUN: dict[str, tuple[bytes, ...]] = {
 """What a stranger sends first, rightly: the server then waits for the next message."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", BEGUN)
 @settings(max_examples=100, deadline=None)
 @given(st.lists(tokens(), min_size=1, max_size=3))
@@ -94,6 +95,7 @@ def test_whatever_a_stranger_goes_on_with_is_refused(mechanism: str, sent: list[
     assert "secret" not in (refused.value.told or "")
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_of_a_proof_no_byte_may_be_another(data: st.DataObject) -> None:

@@ -48,6 +48,7 @@ def test_a_store_is_read_by_what_it_is_whatever_it_is_called(
         assert TrustStore(kind, str(trusted), password).load() == (der(authority.certificate),)
 
 
+@pytest.mark.slow
 def test_a_store_made_by_javas_keytool_is_read(authority: Authority, tmp_path: Path) -> None:
     keytool = shutil.which("keytool")
     if keytool is None:

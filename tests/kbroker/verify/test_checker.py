@@ -16,6 +16,7 @@ HISTORIES = int(os.environ.get("KBROKER_HISTORIES", "400"))
 EDITED = max(HISTORIES // 20, 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_healthy_histories_yield_no_anomaly(workload: str) -> None:
     for seed in range(HISTORIES // len(WORKLOADS)):

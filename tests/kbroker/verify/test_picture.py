@@ -1,10 +1,13 @@
 """Tests for kbroker.verify.picture: a PNG, and a page that needs nothing else."""
 
+import pytest
+
 from kbroker.verify.checker import Settings, judge
 from kbroker.verify.picture import draw_picture, make_page
 from tests.kbroker.verify.written import Written, sent
 
 
+@pytest.mark.slow
 def test_the_page_holds_the_picture_and_the_report() -> None:
     history = Written()
     history.do(0, "send", sent("<x>", [0, 1]))

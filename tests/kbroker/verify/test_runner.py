@@ -38,6 +38,7 @@ def assert_healthy(folder: Path) -> Judgement:
     return judgement
 
 
+@pytest.mark.slow
 def test_transactions_on_a_healthy_broker_are_valid_and_faults_are_recorded(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -57,6 +58,7 @@ def test_transactions_on_a_healthy_broker_are_valid_and_faults_are_recorded(
     assert any("touch n=" in line for line in said)
 
 
+@pytest.mark.slow
 def test_a_group_of_our_own_clients_is_valid_and_its_offsets_are_asked_for(
     broker: BrokerProcess, tmp_path: Path
 ) -> None:

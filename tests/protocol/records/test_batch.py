@@ -128,6 +128,7 @@ def test_batches_are_split_and_a_cut_tail_left_out(batch):
     assert batch.split_batches(one + one + one[:70]) == [(0, size), (size, size)]
 
 
+@pytest.mark.slow
 @both
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())

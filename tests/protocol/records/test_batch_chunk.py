@@ -84,6 +84,7 @@ def test_a_count_that_lies_is_found_when_the_records_are_read(form: Form, codec:
         mapped(form, bytes(data))
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     batches=st.lists(

@@ -17,6 +17,7 @@ plain = interpreted.load()
 both = pytest.mark.parametrize("module", [columns, plain["columns"]], ids=["compiled", "interpreted"])
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(rows=rows, row_limit=st.integers(1, 60), codec=st.sampled_from([0, 4]))
 def test_columns_hold_what_the_records_hold(rows: list[Row], row_limit: int, codec: int) -> None:

@@ -42,6 +42,7 @@ def summary_of(module: ModuleType, data: bytes) -> Any:
 SUMMARY = ("max_timestamp", "offset_of_max_timestamp", "min_timestamp", "has_null_key")
 
 
+@pytest.mark.slow
 @fuzzed
 @given(data=damaged_batches(), cut=st.integers(-3, 90), before=st.integers(0, 3))
 def test_a_check_answers_or_refuses(data: bytes, cut: int, before: int) -> None:
@@ -59,6 +60,7 @@ def vars_of(summary: Any) -> list[Any]:
     return [getattr(summary, name) for name in SUMMARY]
 
 
+@pytest.mark.slow
 @fuzzed
 @given(data=damaged_batches(), from_offset=around(0, 0, 1, 6, INT64_MAX), as_view=st.booleans())
 def test_records_are_read_or_refused(data: bytes, from_offset: int, as_view: bool) -> None:
@@ -98,6 +100,7 @@ whole_batches = st.builds(lambda held, at, codec: batch_of(held, codec, base_off
 streams = st.lists(damaged_batches(offsets) | whole_batches, min_size=1, max_size=4)
 
 
+@pytest.mark.slow
 @fuzzed
 @given(
     parts=streams,
@@ -132,6 +135,7 @@ def test_columns_are_read_or_refused_as_the_records_are(
 GOOD: list[Row] = [(None, b"one", [("h", b"1")], 5), (b"k", None, [], 6), (b"", b"x" * 90, [("", None)] * 9, 7)]
 
 
+@pytest.mark.slow
 @fuzzed
 @given(held=rows, codec=codecs, row_limit=st.integers(1, 45), first=st.integers(0, 41), last=st.integers(0, 41))
 def test_columns_and_records_agree_wherever_the_limits_fall(
@@ -147,6 +151,7 @@ def test_columns_and_records_agree_wherever_the_limits_fall(
     assert found == expected
 
 
+@pytest.mark.slow
 @fuzzed
 @given(good=st.lists(short_rows, min_size=1, max_size=3), bad=damaged_batches(around(90)), row_limit=st.integers(1, 90))
 def test_a_bad_batch_takes_back_only_its_own_rows(good: list[list[Row]], bad: bytes, row_limit: int) -> None:
@@ -221,6 +226,7 @@ def test_columns_are_written_or_refused(seed: int, count: int, partitions: int, 
         assert len(record.decode_batch(made)) == number
 
 
+@pytest.mark.slow
 @fuzzed
 @given(held=rows, batch_size=around(1, 500, 1 << 20), codec=codecs)
 def test_what_is_written_from_columns_is_read_back(held: list[Row], batch_size: int, codec: int) -> None:

@@ -32,6 +32,7 @@ def test_others_read_our_batches(reader: Any, held: list[Row]) -> None:
         assert found == [(key, value, extra, at, index) for index, (key, value, extra, at) in enumerate(held)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 @settings(max_examples=40, deadline=None)
 @given(held=rows)

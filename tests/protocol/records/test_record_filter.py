@@ -84,6 +84,7 @@ row = st.tuples(keys, values, headers, st.integers(0, 2**45))
 a_batch = st.tuples(st.lists(row, min_size=1, max_size=8), codecs, st.booleans())
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     batches=st.lists(a_batch, max_size=5),

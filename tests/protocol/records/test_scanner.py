@@ -1,5 +1,6 @@
 """The scanner finds what the reader finds, and refuses what it refuses; headers alone it does not look at."""
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -12,6 +13,7 @@ from tests.protocol.records.batches import Row, batch_of, rows
 RecordScanner = interpreted.load()["scanner"].RecordScanner
 
 
+@pytest.mark.slow
 @given(rows)
 def test_it_finds_keys_and_numbers(rows: list[Row]) -> None:
     data = batch_of(rows)

@@ -1,6 +1,8 @@
 import random
 from typing import Any
 
+import pytest
+
 from kbroker.client.group.assignors import ASSIGNORS
 from kbroker.client.group.classic_member import ClassicMember, State
 from kbroker.client.group.events import (
@@ -265,6 +267,7 @@ def test_errors_that_stay_end_the_membership() -> None:
     assert isinstance(end, Fail)
 
 
+@pytest.mark.slow
 def test_whatever_happens_the_invariants_hold() -> None:
     for seed in range(300):
         rng = random.Random(seed)

@@ -60,6 +60,7 @@ def test_it_is_what_the_name_proxy_means() -> None:
     assert isinstance(make_nemesis("proxy", seed=7), ProxyNemesis)
 
 
+@pytest.mark.slow
 def test_links_that_break_find_nothing_wrong_with_a_healthy_broker(broker: BrokerProcess, tmp_path: Path) -> None:
     assert_valid(broker.bootstrap, "queue", 3, tmp_path)
 
