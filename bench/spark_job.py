@@ -245,6 +245,29 @@ class Job:
         self.tell("write: M rows/s", self.rows / took / 1e6)
         self.tell("write: CPU-s per M rows", cpu / self.rows * 1e6)
 
+    def sink(self) -> None:
+        """Write micro-batches, large and small, at least once and exactly once: how long each takes."""
+        for name, rows, batches in (("1M rows", 1_000_000, 5), ("1,000 rows", 1_000, 20)):
+            for promise, options in (("at least once", {}), ("exactly once", {"exactlyOnce": "true"})):
+                frame = (
+                    self.spark.readStream.format("rate-micro-batch")
+                    .option("rowsPerBatch", str(rows))
+                    .option("numPartitions", "4")
+                    .load()
+                    .selectExpr(f"concat('{'x' * 188}', value + 100000000000) AS value")
+                )
+                writer = frame.writeStream.format(self.source).option("kafka.bootstrap.servers", self.bootstrap)
+                writer = writer.option("topic", f"bench-written-{self.source}").options(**options)
+                checkpoint = f"{self.folder}/sink-{rows}-{len(options)}"
+                query = writer.option("checkpointLocation", checkpoint).trigger(processingTime="0 seconds").start()
+                while query.isActive and len(query.recentProgress) <= batches:
+                    time.sleep(0.05)
+                took = [each["durationMs"]["triggerExecution"] for each in query.recentProgress[1:]]
+                query.stop()
+                if len(took) < batches:
+                    raise RuntimeError(f"the query ended: {query.exception()}")
+                self.tell(f"micro-batch of {name} written {promise}: ms", median(took))
+
     def plan(self) -> None:
         """Plan the read of a topic of 1,000 partitions."""
 
@@ -313,7 +336,7 @@ def worker_peaks_mb() -> list[float]:
     return peaks
 
 
-STEPS = ("scan", "parquet", "filter", "stream", "latency", "write", "plan", "memory")
+STEPS = ("scan", "parquet", "filter", "stream", "latency", "write", "sink", "plan", "memory")
 
 
 def main() -> None:

@@ -3,7 +3,9 @@
 - a topic of which half was aborted, transactions of 100 records of 1 KB in turns, read to its end: by a reader of
   what is committed, and by one of everything, which tells what the other's work is;
 - transactions of 1, 100 and 10,000 records of 100 bytes over 1, 10 and 100 partitions, one after the other: how many
-  a second, and how long a commit takes.
+  a second, and how long a commit takes;
+- 10,000 transactional ids that nobody uses: the broker's memory; and 10,000 open ones whose coordinator is killed: how
+  long until another broker knows them all (it hears of the death after two seconds, the session with ZooKeeper).
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from bench.broker import Figures, create_topic
 from bench.systems import System
+from bench.transactional_ids import failover, idle
 
 ONE_REPLICA = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1"}
 SCANNED = "half-aborted"
@@ -28,6 +31,7 @@ PARTITIONS = (1, 10, 100)
 MEASURED_RECORDS = 200_000
 MOST_TRANSACTIONS = 200
 LIMIT_S = 60.0
+IDS = 10_000
 
 
 def transactional(system: System, transactional_id: str) -> Producer:
@@ -122,4 +126,8 @@ def measure(kind: type[System], scale: float) -> dict[str, Figures]:
             for partitions in PARTITIONS:
                 if partitions <= size:
                     rows[f"{size:,} records over {partitions} partitions"] = transact(system, size, partitions, scale)
+    ids = max(100, int(IDS * scale))
+    with kind(settings=ONE_REPLICA) as system:
+        rows[f"{ids:,} idle transactional ids"] = idle(system, ids)
+    rows[f"the coordinator of {ids:,} open ones is killed"] = failover(kind, ids)
     return rows
