@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -154,6 +154,41 @@ def test_what_is_not_in_the_page_cache_is_not_read_at_once(tmp_path: Path) -> No
             file.require_in_memory(1 << 20, 0)
     file.read_ahead(1 << 20, 0)
     file.require_in_memory(1 << 20, 0)
+
+
+@pytest.mark.parametrize("refusal", [errno.ENOTSOCK, errno.EINVAL])
+def test_where_files_cannot_be_sent_to_nowhere_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    class Counting(Files):
+        places: ClassVar[list[tuple[int, int]]] = []
+
+        def pread(self, descriptor: int, size: int, position: int) -> bytes:  # type: ignore[override]
+            self.places.append((position, size))
+            return os.pread(descriptor, size, position)
+
+    def refuse(*_: Any) -> int:
+        raise OSError(refusal, os.strerror(refusal))
+
+    file = make(FilePool(files=Counting()), tmp_path, 1)[0]
+    file.write(bytes(1 << 20), 0)
+    file.read_ahead(1 << 19, 10)
+    assert not Counting.places
+    monkeypatch.setattr(os, "sendfile", refuse)
+    file.read_ahead((1 << 18) + 5, 10)
+    assert Counting.places == [(10, 1 << 18), (10 + (1 << 18), 5)]
+
+
+def test_a_disk_that_fails_while_it_is_read_ahead_is_heard_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> int:
+        raise OSError(errno.EIO, "the disk is broken")
+
+    file = make(FilePool(), tmp_path, 1)[0]
+    file.write(bytes(1000), 0)
+    file.read_ahead(5000, 0)  # it ends where the file ends
+    monkeypatch.setattr(os, "sendfile", fail)
+    with pytest.raises(OSError, match="broken"):
+        file.read_ahead(1000, 0)
 
 
 def cannot_tell(file: PooledFile) -> bool:
