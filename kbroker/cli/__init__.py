@@ -5,6 +5,7 @@ Exit status: 0 done, 1 failed (one line on stderr says why), 2 wrong usage.
 # Each command lives in a module of its own, which is imported only when that command runs: `kbroker --help` must answer
 # at once. So the table below says what each command is for, and the modules' own texts are not asked.
 
+import atexit
 import gc
 import importlib
 import os
@@ -54,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     if arguments is None:  # the process is ours
         gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+        atexit.register(gc.freeze)  # else the interpreter looks through all of it as it ends: a sixth of a list
     words = list(sys.argv[1:] if arguments is None else arguments)
     if os.environ.get("_KBROKER_COMPLETE"):
         from kbroker.cli.completion import propose

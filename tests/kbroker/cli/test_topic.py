@@ -56,7 +56,8 @@ def test_a_topic_that_was_created_is_listed_and_described(topic: str) -> None:
 
 def test_a_list_is_there_soon_because_it_loads_only_what_it_needs(topic: str) -> None:
     program = (
-        "import gc, sys\n"
+        "import atexit, gc, sys\n"
+        "atexit.register(lambda: print(gc.get_freeze_count(), file=sys.stderr))\n"
         "from kbroker.cli import main\n"
         "sys.argv[1:] = ['topic', 'list']\n"
         "try:\n    main()\n"
@@ -68,6 +69,7 @@ def test_a_list_is_there_soon_because_it_loads_only_what_it_needs(topic: str) ->
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert topic in done.stdout.split()
+    assert int(done.stderr.split()[-1]) > 10_000, "at its end the interpreter looks through all that was loaded"
 
 
 def test_a_table_has_a_heading_and_a_line_for_each_row(topic: str) -> None:
