@@ -80,9 +80,10 @@ mutants: setup  ## break each line that keeps a promise, one at a time: some tes
 simulate: setup  ## a whole cluster in one process, SECONDS (60) of virtual time of bad luck from SEED (a new one)
 	@$(BIN)/python -m tests.simulation --seconds $(SECONDS) --seeds $(SEEDS) --jobs 2 $(if $(SEED),--seed $(SEED))
 
-lies: setup  ## a proxy that lies, with 20 seeds each, and brokers that break a promise: kbroker verify must find them (half an hour)
+lies: setup  ## a proxy that lies, with 20 seeds each, and brokers that break a promise: kbroker verify and simulations must find them (an hour)
 	@KBROKER_LIES=20 $(BIN)/python -m pytest -n $(JOBS) tests/kbroker/verify/test_lies_are_found.py
 	@$(BIN)/python -m tests.promises --judged
+	@$(BIN)/python -m tests.promises --simulated
 
 compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams and Connect under kills, Spark 4.1 (needs mvn; half an hour)
 	@KBROKER_SKIPS=fail $(BIN)/python -m pytest -m compat

@@ -2,6 +2,7 @@
 
     python -m tests.promises [WORD…]              only the mutants whose name or promise has one of the words
     python -m tests.promises --judged [WORD…]     does `kbroker verify` find those that clients can see?
+    python -m tests.promises --simulated [WORD…]  does the simulated world find them, within so many seeds?
 
 A mutant that no test notices, or that the judge does not find, is a promise that nobody holds: exit status 1.
 """
@@ -21,6 +22,9 @@ COPIED = ("protocol", "segment", "controller", "kbroker", "spark_connector", "te
 FILES = ("setup.cfg", "pyproject.toml", "pyspark_kbroker.py", "Makefile", "README.md")
 LIMIT_S = 240
 TRIAL_S = 25
+PLAYED_S = 5
+"""Of virtual time, each seed."""
+PLAYED_LIMIT_S = 1200
 SEEDS = (1, 2, 3)
 """A mutant that shows itself by chance has so many chances."""
 
@@ -67,10 +71,21 @@ def is_noticed(promise: Promise) -> bool | None:
 def is_judged(mutant: Mutant) -> bool | None:
     """Run `kbroker verify` on three brokers of the copy, until it finds something; None when it cannot tell."""
     assert mutant.seen_by is not None
-    workload, nemesis = mutant.seen_by
+    workload, nemesis, client = mutant.seen_by
     found: bool | None = None
     for seed in SEEDS:
-        arguments = ("--workload", workload, "--nemesis", nemesis, "--seconds", str(TRIAL_S), "--seed", str(seed))
+        arguments = (
+            "--workload",
+            workload,
+            "--nemesis",
+            nemesis,
+            "--client",
+            client,
+            "--seconds",
+            str(TRIAL_S),
+            "--seed",
+            str(seed),
+        )
         done = subprocess.run(
             [sys.executable, "-m", "tests.promises.trial", *arguments],
             cwd=COPY,
@@ -86,21 +101,43 @@ def is_judged(mutant: Mutant) -> bool | None:
     return found
 
 
+def is_found_in_simulations(mutant: Mutant) -> bool | None:
+    """Play seeds on the copy until one fails; None when they could not be played."""
+    seeds = ("--seconds", str(PLAYED_S), "--seed", "1", "--seeds", str(mutant.seeds), "--until-found")
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", *seeds, "--folder", str(COPY / "simulation")],
+            cwd=COPY,
+            env={**os.environ, "PYTHONPATH": str(COPY)},
+            capture_output=True,
+            text=True,
+            timeout=PLAYED_LIMIT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    told = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
+    print(f"    {told[-1] if told else done.stderr[-500:]}", flush=True)
+    return done.returncode == 1 if told else None
+
+
 def main(words: list[str]) -> int:
     """Plant each mutant and print what became of it; returns the exit status."""
-    judged = "--judged" in words
-    words = [word for word in words if word != "--judged"]
+    judged, simulated = "--judged" in words, "--simulated" in words
+    words = [word for word in words if word not in ("--judged", "--simulated")]
     unnoticed = 0
     copy()
     for promise in PROMISES:
         for mutant in promise.mutants:
             if words and not any(word in mutant.name or word in promise.text for word in words):
                 continue
-            if judged and mutant.seen_by is None:
+            if (judged and mutant.seen_by is None) or (simulated and not mutant.seeds):
                 continue
             began = time.monotonic()
             before = plant(mutant)
-            noticed = is_judged(mutant) if judged else is_noticed(promise)
+            if simulated:
+                noticed = is_found_in_simulations(mutant)
+            else:
+                noticed = is_judged(mutant) if judged else is_noticed(promise)
             (COPY / mutant.file).write_text(before)
             unnoticed += noticed is not True
             verdict = {True: "noticed", False: "NOT NOTICED", None: "COULD NOT BE RUN"}[noticed]

@@ -10,7 +10,7 @@ import pytest
 
 from kbroker.verify.runner import WORKLOADS
 from tests.promises.table import PROMISES, ROOT, Promise
-from tests.promises.trial import NEMESES
+from tests.promises.trial import CLIENTS, NEMESES
 
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 
@@ -37,8 +37,9 @@ def test_every_line_that_a_mutant_breaks_is_there_once(promise: Promise) -> None
 def test_what_clients_can_see_is_judged_under_a_workload_and_a_nemesis_that_there_are() -> None:
     seen = [mutant.seen_by for promise in PROMISES for mutant in promise.mutants if mutant.seen_by is not None]
     assert len(seen) > 5
-    assert {workload for workload, _ in seen} <= set(WORKLOADS)
-    assert {nemesis for _, nemesis in seen} <= set(NEMESES)
+    assert {workload for workload, _, _ in seen} <= set(WORKLOADS)
+    assert {nemesis for _, nemesis, _ in seen} <= set(NEMESES)
+    assert {client for _, _, client in seen} <= set(CLIENTS)
 
 
 def test_mutants_have_names_of_their_own() -> None:

@@ -33,6 +33,8 @@ class Promises:
         """(topic's id, partition) -> (leader's life, its epoch, whether enough were in sync), high watermark, end."""
         self._obeyed: dict[int, tuple[Machine, int]] = {}
         """Broker -> its life, and the latest controller's epoch that it has heard."""
+        self._epochs: dict[tuple[int, bytes, int], tuple[Machine, int]] = {}
+        """(broker, topic's id, partition) -> its life, and the leader epoch it knows."""
         self.acknowledged: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the highest offset of which a producer was told that it is safe."""
         self._ends: dict[tuple[str, int], dict[int, int]] = {}
@@ -83,6 +85,7 @@ class Promises:
         for hosted in broker.hosted():
             state = hosted.state
             state.check()
+            self._learns_no_older_epoch(broker, life, hosted)
             self._ends.setdefault((hosted.topic, hosted.partition), {})[broker.broker_id] = hosted.log.log_end_offset
             if state.role is Role.LEADER:
                 key, epoch = (hosted.topic_id, hosted.partition), state.leader_epoch
@@ -99,6 +102,14 @@ class Promises:
         if before[0] is life and now < before[1]:
             raise PromiseBroken(f"{broker.host} obeyed controller epoch {before[1]}, then {now}")
         self._obeyed[broker.broker_id] = life, now
+
+    def _learns_no_older_epoch(self, broker: SimulatedBroker, life: Machine, hosted: Any) -> None:
+        """Whom a replica follows, or that it leads, is never what an earlier election said."""
+        key, epoch = (broker.broker_id, hosted.topic_id, hosted.partition), hosted.state.leader_epoch
+        before = self._epochs.get(key)
+        if before is not None and before[0] is life and epoch < before[1]:
+            raise PromiseBroken(f"{hosted!r}: {broker.host} went from leader epoch {before[1]} back to {epoch}")
+        self._epochs[key] = life, epoch
 
     def _stands_still_with_too_few(self, hosted: Any, life: Machine) -> None:
         """Nothing new is shown while fewer are in sync than the topic asks for."""

@@ -325,7 +325,7 @@ class World:
         end = self.simulation.now + seconds
         while self.simulation.now < end:
             await asyncio.sleep(self.rng.expovariate(1 / HEALTHY_S))
-            for _ in range(self.rng.choice((1, 1, 2))):
+            for _ in range(self.rng.choice((1, 2, 2, 3))):
                 (event,) = self.rng.choices(list(EVENTS), list(EVENTS.values()))
                 text, undo = event(self)
                 self.is_calm = False
@@ -363,6 +363,9 @@ class World:
         self.simulation.run(SETTLED_S)
         if not self.simulation.run(READY_S, self._all_serve):
             raise PromiseBroken(f"not every broker serves {READY_S:g} s after all was healed")
+        if not self.simulation.run(READY_S, lambda: not self.zookeeper.not_in_sync(TOPIC)):
+            late = ", ".join(self.zookeeper.not_in_sync(TOPIC))
+            raise PromiseBroken(f"replicas of {late} are not in sync {READY_S:g} s after all was healed")
         reader = clients.FinalReading(self.trial, self.bootstrap, self.rng)
         task = clients.begin(self.simulation.machine("final-reader"), reader)
         self.simulation.run(FINAL_S, task.done)

@@ -75,6 +75,14 @@ class ZooKeeperServer:
         """Its leader, -1 when there is none."""
         return int(self._state(topic, partition).get("leader", -1))
 
+    def not_in_sync(self, topic: str) -> list[str]:
+        """Partitions of which a replica is out of the ISR."""
+        node = self.tree.nodes.get(f"/brokers/topics/{topic}")
+        wanted = {} if node is None else json.loads(node.data or b"{}")["partitions"]
+        return [
+            f"{topic}-{each}" for each, replicas in wanted.items() if set(self.isr(topic, int(each))) != set(replicas)
+        ]
+
     def _state(self, topic: str, partition: int) -> dict[str, Any]:
         node = self.tree.nodes.get(f"/brokers/topics/{topic}/partitions/{partition}/state")
         return {} if node is None else dict(json.loads(node.data or b"{}"))
