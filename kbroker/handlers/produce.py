@@ -57,9 +57,9 @@ TopicProduceResponse = ProduceResponse.TopicProduceResponse
 
 
 def _is_transactional(asked: Asked) -> bool:
-    """Whether there are records of a transaction whose id is told."""
+    """Whether there are records that say they are of a transaction, whoever's, and its id is told."""
     return asked.request.transactional_id is not None and any(
-        data.records and is_transactional(data.records)
+        data.records and says_transactional(data.records)
         for topic in asked.request.topic_data
         for data in topic.partition_data
     )
@@ -157,14 +157,18 @@ def _append(
         append(name, data.index, records, acks, now_ms, answer)
 
 
-def is_transactional(records: Any) -> bool:
-    """Whether it is a producer's batch that is part of a transaction."""
+def says_transactional(records: Any) -> bool:
+    """Whether a batch has the mark of a transaction."""
     return (
         len(records) >= HEADER_SIZE
         and records[MAGIC_POSITION] == MAGIC
         and bool(records[ATTRIBUTES_POSITION] & TRANSACTIONAL_BIT)
-        and PRODUCER.unpack_from(records, PRODUCER_POSITION)[0] >= 0
     )
+
+
+def is_transactional(records: Any) -> bool:
+    """Whether it is a producer's batch that is part of a transaction."""
+    return says_transactional(records) and PRODUCER.unpack_from(records, PRODUCER_POSITION)[0] >= 0
 
 
 def _transaction(

@@ -4,11 +4,12 @@ import asyncio
 import errno
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kbroker.handlers.produce import produce
+from kbroker.handlers.produce import _is_transactional, produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
@@ -97,6 +98,21 @@ async def test_a_transactional_batch_needs_its_transactional_id(played: Played) 
     batch = one_batch()
     batch[22] |= 0x10
     assert [each.error_code for each in await send(played, request_for((0, batch)))] == [53]
+
+
+def test_the_mark_of_a_transaction_demands_its_id_whoever_the_producer_is() -> None:
+    def asked(request: ProduceRequest) -> Any:
+        return SimpleNamespace(request=request)
+
+    marked, plain = one_batch(), one_batch()
+    marked[22] |= 0x10  # and no producer id
+    request = request_for((0, marked))
+    assert not _is_transactional(asked(request))
+    request.transactional_id = "mine"
+    assert _is_transactional(asked(request))
+    request = request_for((0, plain))
+    request.transactional_id = "mine"
+    assert not _is_transactional(asked(request))
 
 
 async def test_acks_0_is_not_answered_and_an_error_closes_the_connection(played: Played) -> None:
