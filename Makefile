@@ -97,7 +97,7 @@ $(OLDEST_SPARK)/.installed: setup.cfg
 	$(call fill_environment,$(OLDEST_SPARK),'pyspark[connect]==4.1.*')
 
 test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as without a C compiler
-	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg pyspark_kbroker.py README.md Makefile build/pure/ && find build/pure -name '*.so' -delete
+	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg mkdocs.yml pyspark_kbroker.py *.md Makefile build/pure/ && find build/pure -name '*.so' -delete
 	@cd build/pure && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not compat'
 
 lint: setup  ## ruff, strict mypy, import rules, generated pages

@@ -160,6 +160,22 @@ def test_the_pictures_that_pages_show_are_there() -> None:
         assert (folder / "".join(names)).exists(), (page, names)
 
 
+def test_the_pictures_are_those_that_are_photographed() -> None:
+    pytest.importorskip("pyarrow")
+    from examples.pictures import AWAY, SCHEMES, VIEWS
+
+    photographed = {f"{view.name}-{scheme}.png" for view in (*VIEWS, AWAY) for scheme in SCHEMES}
+    assert {picture.name for picture in (DOCS / "pictures").iterdir()} == photographed
+
+
+def test_the_files_that_pages_lead_to_are_there_and_on_the_site() -> None:
+    for page, text in pages().items():
+        folder = ROOT if (ROOT / page).exists() else DOCS
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+            assert link.startswith(("http://", "https://")) or (folder / link).exists(), (page, link)
+    assert "exclude_docs" not in (ROOT / "mkdocs.yml").read_text()
+
+
 def test_the_reference_of_commands_is_up_to_date() -> None:
     assert main(["--check", str(DOCS / "commands.md")]) == 0
 
