@@ -74,7 +74,10 @@ class ConfluentSender:
                 outcomes[number] = Outcome(error=str(error), is_definite=True)
         deadline = time.monotonic() + DELIVERY_SECONDS + REQUEST_SECONDS
         while None in outcomes and time.monotonic() < deadline:
-            self._producer.poll(0.05)
+            try:
+                self._producer.poll(0.05)
+            except KafkaException as error:  # it has given up, and says nothing more of the others
+                return [each or Outcome(error=str(error)) for each in outcomes]
         return [each or Outcome(error="no word about it") for each in outcomes]
 
     def begin(self) -> None:

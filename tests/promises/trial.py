@@ -27,7 +27,7 @@ from kbroker.verify.runner import WORKLOADS, Plan, run_test
 
 BROKERS = 3
 NEMESES = ("none", "proxy", "kills", "tails", "retries")
-CLIENTS = ("confluent", "own")
+CLIENTS = ("confluent", "kbroker")
 IN_SYNC_S = 60.0
 """So long after all is healed every replica is in sync again."""
 NOT_IN_SYNC = "replicas-stay-behind"

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.verify.clients import Incoming, Library, Outgoing, Reader, make_library
+from kbroker.verify.confluent_client import ConfluentSender
 
 LIBRARIES = ("confluent", "kbroker")
 PATIENCE_S = 30.0
@@ -91,3 +93,29 @@ def test_a_member_tells_what_it_was_given(library: Library, topic_name: str) -> 
         changed.update(reader.rebalances())
     assert changed == {each.key for each in found} == set(keys)
     reader.crash()
+
+
+class GaveUp:
+    """A producer of librdkafka's after a fatal error, as of a sequence number that was lost."""
+
+    def produce(self, *record: object, **more: object) -> None:
+        """Take it."""
+
+    def poll(self, timeout: float) -> int:
+        """Give up."""
+        raise KafkaException(
+            KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence desynchronization", fatal=True)
+        )
+
+    def purge(self, blocking: bool) -> None:
+        """Nothing is left."""
+
+
+def test_a_producer_that_gives_up_for_good_leaves_its_records_unknown_and_its_worker_alive() -> None:
+    sender = ConfluentSender({"bootstrap.servers": "127.0.0.1:1"}, None)
+    sender._producer = GaveUp()  # type: ignore[assignment]
+    (outcome,) = sender.send([Outgoing("orders:0", 1)])
+    assert outcome.offset is None
+    assert not outcome.is_definite
+    assert "sequence desynchronization" in str(outcome.error)
+    sender.crash()
