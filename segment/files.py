@@ -377,8 +377,8 @@ class PooledFile:
     def read_ahead(self, size: int, position: int) -> None:
         """Bring these bytes into the page cache. The kernel sees a file that is read, and goes on by itself.
 
-        It must not be told what will be wanted (POSIX_FADV_WILLNEED): what it fetches then lies in the smallest of
-        pages, and to read and send those takes twice the time.
+        It is not told what will be wanted (POSIX_FADV_WILLNEED): reading and sending what it fetched by that took
+        twice the time where it was measured.
         """
         descriptor = self.pool.pin(self)
         try:

@@ -246,7 +246,7 @@ PROMISES = (
                 "kbroker/replica/leadership.py",
                 "        if controller_epoch < self.controller_epoch:",
                 "        if False:",
-                seeds=50,
+                seeds=260,
             ),
             Mutant(
                 "orders for an earlier life of the broker are obeyed",
