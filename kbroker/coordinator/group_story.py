@@ -113,7 +113,8 @@ class GroupStory:
         parts = [how if is_cooperative else f"the group stood still for {seconds(took_ms)}"]
         if self._last is not None and self._last[1] - rebalance.began_at >= WORTH_TELLING_MS:
             waited_ms = self._last[1] - rebalance.began_at
-            parts.append(f"{seconds(waited_ms)} of it until {self._last[0]} was there")
+            share = "all" if seconds(waited_ms) == seconds(took_ms) else seconds(waited_ms)
+            parts.append(f"{share} of it until {self._last[0]} was there")
             if waited_ms >= LONG_MS:
                 advice = f"{self._last[0]} came last: members answer at their next poll, so lower max.poll.records."
                 self._tell_advice(rebalance, advice)

@@ -49,8 +49,9 @@ def test_a_member_that_leaves_is_told_with_its_reason_and_who_held_up_the_others
     told = last(play)
     assert told.reasons == ["c-1 (host) left: the consumer is being closed"]
     assert told.advice == []
-    assert told.outcome == (
-        "generation 3 of 2 members; the group stood still for 4.3 s, 4.3 s of it until b-1 (host) was there"
+    assert (
+        told.outcome
+        == "generation 3 of 2 members; the group stood still for 4.3 s, all of it until b-1 (host) was there"
     )
     assert (told.generation_id, told.members) == (3, 2)
     assert told.ended_at is not None
