@@ -15,7 +15,7 @@ from kbroker.segment.files import Buffer
 from kbroker.segment.log import Log
 from kbroker.segment.recovery import KnownOffsets
 from tests.crash.power import PowerFailing
-from tests.segment.batches import reopen
+from tests.segment.batches import close_all, reopen
 from tests.segment.compaction import COMPACTED, clean, compacted_log, end_transaction, headers, put, roll, values
 
 CONFIG = replace(COMPACTED, segment_bytes=1_500, delete_retention_ms=10**9)
@@ -98,6 +98,7 @@ def stop_at(number: int, path: Path, snapshot: Callable[[StoppingFiles, Path], N
         clean(log)
     files.before_stop = None
     log.discard()
+    close_all(log)
     return files.calls
 
 
@@ -113,6 +114,7 @@ def check(target: Path, expected: dict[str, tuple[int, str | None]], end: int) -
         assert latest(again) == expected
         assert len(headers(again)) <= 12
         again.close()
+        close_all(again)
 
 
 def steps(tmp_path: Path) -> tuple[int, dict[str, tuple[int, str | None]], int]:

@@ -48,6 +48,14 @@ def reopen(path: Path, config: LogConfig | None = None, files: Files | None = No
     return open_log(setup(files), str(path / "orders-0"), "orders", 0, config or LogConfig(), offsets)
 
 
+def close_all(log: Log) -> None:
+    """Close also what was deleted, or was being made, as the end of a process does."""
+    pool = log.disk.pool
+    for file in list(pool._open):
+        pool.close(file)
+    assert len(pool) == 0
+
+
 def fill(log: Log, batches: int, count: int = 1, size: int = 50, epoch: int = 0, timestamp: int = NOW) -> None:
     for number in range(batches):
         log.append_as_leader(batch(count, size, timestamp + number), epoch, NOW)
