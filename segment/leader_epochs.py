@@ -62,10 +62,6 @@ class LeaderEpochs:
         if dropped:
             self._replace(((self.entries[dropped - 1][0], offset), *self.entries[dropped:]))
 
-    def restore(self, entries: Entries) -> None:
-        """Back to what was known before."""
-        self._replace(entries)
-
     def clear(self) -> None:
         """Forget all."""
         self._replace(())

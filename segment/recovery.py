@@ -20,7 +20,6 @@ from kbroker.protocol.primitives import ZERO_UUID
 from kbroker.protocol.records.batch import HEADER_SIZE, BatchHeader, verify_crc
 from kbroker.protocol.records.message_set import has_header, messages, read_any_header
 from kbroker.segment import checkpoints, names
-from kbroker.segment.epoch_order import EpochOrder
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.leader_epochs import LeaderEpochs
 from kbroker.segment.log import Log
@@ -133,7 +132,6 @@ class _Opening:
         self.segments: list[LogSegment] = []
         self.state = ProducerState()
         self.epochs = LeaderEpochs()
-        self._order = EpochOrder(self.epochs, ())
         self.snapshots = ProducerSnapshots(self.files, self.folder)
         self.end = 0
         self._sure_up_to = MAX_LONG if known.clean else known.recovery_point
@@ -251,7 +249,6 @@ class _Opening:
             self.epochs = LeaderEpochs(tuple(checkpoints.read_leader_epochs(self.files, path)))
         except checkpoints.MalformedCheckpoint as error:
             log.warning("%s; rebuilding it from the batches", error)
-        self._order = EpochOrder(self.epochs, self.epochs.entries)
         if self.epochs.entries or not any(segment.size for segment in self.segments):
             return
         for segment in self.segments:
@@ -296,7 +293,7 @@ class _Opening:
             if before is None or number == 0 or segments[number - 1] is not before:
                 self._rebuild_producers(start, segment.base_offset)
             following = segments[number + 1] if number + 1 < len(segments) else None
-            recovered = recover_segment(segment, self._order, self.state, following, self._sure_up_to)
+            recovered = recover_segment(segment, self.epochs, self.state, following, self._sure_up_to)
             if recovered.overflow is not None:
                 rest = self._split(number, recovered.overflow)
                 if rest not in pending:
@@ -309,13 +306,7 @@ class _Opening:
 
     def _is_left_over(self, following: LogSegment) -> bool:
         """Whether a truncation had dropped the segment, and its name is back: what lies before it is newer."""
-        if following.base_offset < self._sure_up_to or not following.size:
-            return False
-        try:
-            first = following.header_at(0)
-        except KafkaError:
-            return False  # its recovery says what is wrong
-        return self._order.is_left_over(following, 0, first, None)
+        return following.base_offset >= self._sure_up_to and 0 <= _first_epoch(following) < self.epochs.latest_epoch
 
     def _drop_behind(self, number: int) -> None:
         """The log ends with the segment of that number."""
@@ -418,7 +409,7 @@ class Recovered(NamedTuple):
 
 def recover_segment(
     segment: LogSegment,
-    order: EpochOrder,
+    epochs: LeaderEpochs,
     state: ProducerState,
     following: LogSegment | None = None,
     sure_up_to: int = MAX_LONG,
@@ -431,8 +422,8 @@ def recover_segment(
     segment.reset_indexes()
     limits = _Limits(sure_up_to=sure_up_to)
     if following is not None:
-        limits = _Limits(following.base_offset, _first_epoch(following), sure_up_to, following)
-    position, why, overflows = _scan(segment, order, state, limits)
+        limits = _Limits(following.base_offset, _first_epoch(following), sure_up_to)
+    position, why, overflows = _scan(segment, epochs, state, limits)
     if overflows:
         return Recovered(overflow=position)
     cut = segment.size - position
@@ -452,8 +443,6 @@ class _Limits(NamedTuple):
     following_epoch: int = -1
     """Leader epoch of its first batch, -1 when not known."""
     sure_up_to: int = MAX_LONG
-    behind: LogSegment | None = None
-    """The next segment."""
 
     def belongs_behind(self, header: BatchHeader) -> bool:
         """Whether a batch is what a truncation has left, that did not reach the disk: the next segment is newer."""
@@ -462,6 +451,10 @@ class _Limits(NamedTuple):
         last_offset = header.last_offset if header.magic == 2 else header.base_offset
         is_newer = 0 <= self.following_epoch < header.partition_leader_epoch and self.following >= self.sure_up_to
         return last_offset >= self.following and not is_newer
+
+    def is_left_over(self, header: BatchHeader, latest_epoch: int) -> bool:
+        """Whether it lies behind what was written over it: leader epochs never fall."""
+        return header.base_offset >= self.sure_up_to and 0 <= header.partition_leader_epoch < latest_epoch
 
 
 def _first_epoch(segment: LogSegment) -> int:
@@ -477,7 +470,7 @@ def _seal(segment: LogSegment) -> None:
     segment.trust_all()
 
 
-def _scan(segment: LogSegment, order: EpochOrder, state: ProducerState, limits: _Limits) -> tuple[int, str, bool]:
+def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limits: _Limits) -> tuple[int, str, bool]:
     """Note every good batch; the position of the first bad byte, what is wrong there, and whether it is too far.
 
     Checksums do not cover base offsets. Where a good batch's offset does not follow the one before, the wrong one is
@@ -501,7 +494,7 @@ def _scan(segment: LogSegment, order: EpochOrder, state: ProducerState, limits: 
             break
         if limits.belongs_behind(header):
             break
-        if header.base_offset >= limits.sure_up_to and order.is_left_over(segment, position, header, limits.behind):
+        if limits.is_left_over(header, epochs.latest_epoch):
             why = (
                 f"the batch at offset {header.base_offset} is of the older leader epoch {header.partition_leader_epoch}"
             )
@@ -514,12 +507,12 @@ def _scan(segment: LogSegment, order: EpochOrder, state: ProducerState, limits: 
         if waiting is not None:
             if _is_too_far(segment, waiting[0]):
                 return waiting[1], "", True
-            _note(segment, order, state, *waiting)
+            _note(segment, epochs, state, *waiting)
             waiting = None
         if header.base_offset > floor or _is_too_far(segment, header):
             waiting = header, position
         else:
-            _note(segment, order, state, header, position)
+            _note(segment, epochs, state, header, position)
         floor = header.next_offset
         position += header.size
     if waiting is not None:
@@ -529,7 +522,7 @@ def _scan(segment: LogSegment, order: EpochOrder, state: ProducerState, limits: 
                 waiting[0].last_offset < following or _first_offset_at(segment, waiting[1]) == following
             )  # the latter: a split that did not come to its end
             return waiting[1], why or f"offset {waiting[0].base_offset} lies too far behind", is_confirmed
-        _note(segment, order, state, *waiting)
+        _note(segment, epochs, state, *waiting)
     return position, why, False
 
 
@@ -557,9 +550,10 @@ def _good_header(segment: LogSegment, chunk: bytes, place: int, position: int) -
     return header, ""
 
 
-def _note(segment: LogSegment, order: EpochOrder, state: ProducerState, header: BatchHeader, position: int) -> None:
+def _note(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, header: BatchHeader, position: int) -> None:
     segment.note_batch(header, position)
-    order.note(segment, position, header)
+    if header.partition_leader_epoch > epochs.latest_epoch:
+        epochs.assign(header.partition_leader_epoch, header.base_offset)
     if header.producer_id >= 0:
         aborted = replay(state, header, segment, position)
         if aborted is not None:
