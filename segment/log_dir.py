@@ -41,7 +41,10 @@ class LogDir:
         self.was_clean = False
         """Whether the last stop was orderly."""
         self.has_lost_power = False
-        """Whether the machine was started anew since, and the last stop was none: what was not synced may be gone."""
+        """Whether the machine was started anew since, and the last stop was none: what was not synced may be gone.
+
+        Until `note_boot`: who stops before has to wait again at the next start.
+        """
         self.loaded = False
         self._lock_descriptor = -1
         self._written: dict[str, OffsetTable] = {}
@@ -110,22 +113,28 @@ class LogDir:
         self.was_clean = self.files.read_file(path) is not None
         if self.was_clean:
             self.files.unlink(path)
-        known = self.files.read_file(self._file(checkpoints.BOOT))
-        self.has_lost_power = not self.was_clean and known is not None and known != self.boot_id()
+        known, now = self.files.read_file(self._file(checkpoints.BOOT)), self.boot_id()
+        self.has_lost_power = not self.was_clean and known is not None and now != b"" and known != now
         return self.was_clean
 
     def boot_id(self) -> bytes:
         """What the machine is called from its start to its end; empty where nobody knows."""
-        return self.files.read_file("/proc/sys/kernel/random/boot_id") or b""
+        try:
+            return self.files.read_file("/proc/sys/kernel/random/boot_id") or b""
+        except OSError:
+            return b""
 
     def note_boot(self) -> None:
         """Whatever was lost with an earlier life of the machine, this broker is taken for what it is now."""
         path, now = self._file(checkpoints.BOOT), self.boot_id()
         if now and self.files.read_file(path) != now:
             self.files.replace_file(path, now, sync=True)
+        self.has_lost_power = False
 
     def write_clean_marker(self) -> None:
-        """The last write of an orderly stop."""
+        """The last write of an orderly stop. None after a loss of power that `note_boot` has not yet settled."""
+        if self.has_lost_power:
+            return
         self.files.replace_file(self._file(checkpoints.CLEAN_SHUTDOWN), b'{"version":0,"brokerEpoch":-1}', sync=True)
 
     def read_offsets(self, name: str) -> OffsetTable:
