@@ -5,13 +5,15 @@
                                                             too many, too long +-->  CONCURRENT_TRANSACTIONS
 
 To tell a client to come again would cost it 20 to 100 ms, where an end is written within a few; and there are clients
-that do not come again. They are called in in the order in which they came. What a waiting request holds up are the
-answers behind it on its connection: so nobody waits for long.
+that do not come again. They are called in in the order in which they came, however long their first answers took: of
+two producers with one id the later is to shut the earlier out. What a waiting request holds up are the answers behind
+it on its connection: so nobody waits for long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 
 from kbroker.coordinator.transaction import CONCURRENT, Answer
@@ -31,7 +33,9 @@ class WaitingRoom:
         self._is_busy = is_busy
         self._longest_s = longest_s
         self._most = most
-        self._waiting: dict[str, dict[asyncio.Future[bool], None]] = {}
+        self._waiting: dict[str, dict[int, asyncio.Future[bool]]] = {}
+        """By name and number, as they came."""
+        self._numbers = itertools.count()
         self._count = 0
 
     def ask(self, name: str, question: Question) -> Awaitable[Answer]:
@@ -39,16 +43,16 @@ class WaitingRoom:
         first = question()
         if isinstance(first, asyncio.Future) and first.done() and first.result().error is not CONCURRENT:
             return first
-        return self._ask_on(name, question, first)
+        return self._ask_on(name, question, first, next(self._numbers))
 
-    async def _ask_on(self, name: str, question: Question, first: Awaitable[Answer]) -> Answer:
+    async def _ask_on(self, name: str, question: Question, first: Awaitable[Answer], number: int) -> Answer:
         answer = await first
         ends = asyncio.get_running_loop().time() + self._longest_s
-        while answer.error is CONCURRENT and await self._is_called_in(name, ends):
+        while answer.error is CONCURRENT and await self._is_called_in(name, number, ends):
             answer = await question()
         return answer
 
-    async def _is_called_in(self, name: str, ends: float) -> bool:
+    async def _is_called_in(self, name: str, number: int, ends: float) -> bool:
         """Wait until it makes sense to ask again; False: it will not."""
         loop = asyncio.get_running_loop()
         if loop.time() >= ends or self._count >= self._most:
@@ -59,20 +63,20 @@ class WaitingRoom:
         called = loop.create_future()
         timer = loop.call_at(ends, _answer, called, False)
         waiting = self._waiting.setdefault(name, {})
-        waiting[called] = None
+        waiting[number] = called
         self._count += 1
         try:
             return bool(await called)
         finally:
             self._count -= 1
             timer.cancel()
-            waiting.pop(called, None)
+            waiting.pop(number, None)
             if not waiting and self._waiting.get(name) is waiting:
                 del self._waiting[name]
 
     def call_in(self, name: str) -> None:
         """It is not busy any more."""
-        for called in self._waiting.pop(name, ()):
+        for _, called in sorted(self._waiting.pop(name, {}).items()):
             _answer(called, True)
 
     def call_all_in(self) -> None:

@@ -4,6 +4,8 @@ controller.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import (
     CLUSTER,
@@ -38,10 +40,20 @@ def _may_write_idempotently(asked: Asked) -> None:
 
 
 @handles(InitProducerIdRequest, when(_has_transactional_id, on_transactional_id(WRITE), _may_write_idempotently))
-async def init_producer_id(
+def init_producer_id(
+    services: Services, ctx: RequestContext, request: InitProducerIdRequest
+) -> Awaitable[InitProducerIdResponse]:
+    """Give an idempotent producer a fresh id with epoch 0, a transactional one the id and next epoch of its name.
+
+    One that waits does so no longer than its connection: its sender asks again, and must not be shut out by itself.
+    """
+    ctx.ends_with_connection = request.transactional_id is not None
+    return _init_producer_id(services, ctx, request)
+
+
+async def _init_producer_id(
     services: Services, ctx: RequestContext, request: InitProducerIdRequest
 ) -> InitProducerIdResponse:
-    """Give an idempotent producer a fresh id with epoch 0, a transactional one the id and next epoch of its name."""
     if (request.producer_id < 0) != (request.producer_epoch < 0):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:

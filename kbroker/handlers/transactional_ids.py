@@ -89,15 +89,21 @@ def _may_add(asked: Asked) -> None:
 
 
 @handles(AddPartitionsToTxnRequest, when(since_version(FIRST_BATCHED_VERSION), on_cluster(CLUSTER_ACTION), _may_add))
-async def add_partitions_to_txn(
+def add_partitions_to_txn(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
-) -> AddPartitionsToTxnResponse:
+) -> Awaitable[AddPartitionsToTxnResponse]:
     """Let partitions take part in a transaction; or only tell whether they do (KIP-890).
 
     What waits for the end of the transaction before does so no longer than its connection: nobody is left to end the
     one that it would begin. What brokers ask for many at once does not wait: one would hold up the others.
     """
     ctx.ends_with_connection = True
+    return _add_partitions_to_txn(services, ctx, request)
+
+
+async def _add_partitions_to_txn(
+    services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
+) -> AddPartitionsToTxnResponse:
     if ctx.api_version >= FIRST_BATCHED_VERSION:
         results = [_add_or_verify(services, each) for each in request.transactions]
         return AddPartitionsToTxnResponse(results_by_transaction=await asyncio.gather(*results))
@@ -177,11 +183,17 @@ def _topic_results(topics: Topics, errors: dict[Key, ErrorCode]) -> list[TopicRe
 
 
 @handles(AddOffsetsToTxnRequest, on_transactional_id(WRITE), on_group(READ))
-async def add_offsets_to_txn(
+def add_offsets_to_txn(
     services: Services, ctx: RequestContext, request: AddOffsetsToTxnRequest
-) -> AddOffsetsToTxnResponse:
+) -> Awaitable[AddOffsetsToTxnResponse]:
     """Let the partition of __consumer_offsets that holds a group take part in a transaction."""
     ctx.ends_with_connection = True
+    return _add_offsets_to_txn(services, ctx, request)
+
+
+async def _add_offsets_to_txn(
+    services: Services, ctx: RequestContext, request: AddOffsetsToTxnRequest
+) -> AddOffsetsToTxnResponse:
     key = (OFFSETS_TOPIC, services.groups.partition_for(request.group_id))
     error = await _add(services, request.transactional_id, request.producer_id, request.producer_epoch, [key])
     return AddOffsetsToTxnResponse(error_code=known_error(error, ctx.api_version))

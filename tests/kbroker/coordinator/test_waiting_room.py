@@ -128,3 +128,21 @@ async def test_an_answer_that_is_there_at_once_is_given_without_a_turn_of_the_lo
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     answer.set_result(Answer("r", NONE))
     assert Ends().room.ask("a", lambda: answer) is answer
+
+
+async def test_whose_first_answer_took_longer_is_asked_again_in_its_turn_all_the_same() -> None:
+    ends = Ends()
+    answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def slow() -> Answer:
+        await answered
+        return await ends._question("a", "first")
+
+    first = asyncio.ensure_future(ends.room.ask("a", slow))
+    second = await ends.asking("a", "second")
+    answered.set_result(None)
+    await several_turns()
+    ends.end("a")
+    assert ((await first).error, await second) == (NONE, NONE)
+    assert ends.asked == ["first", "second"]
+    ends.check_is_empty()

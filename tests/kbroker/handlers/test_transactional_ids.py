@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kbroker.handlers import load_all
+from kbroker.handlers.registry import HANDLERS
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.topics import CreateTopicsRequest
@@ -21,6 +24,7 @@ from kbroker.protocol.messages.transactions import (
     ListTransactionsRequest,
 )
 from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.protocol.schema import schema_of
 from tests.kbroker.asking import Ask, coordinator_of
 
 NONE = ErrorCode.NONE
@@ -324,3 +328,22 @@ async def test_a_producer_whose_epoch_another_has_raised_is_fenced_also_where_it
     assert await each.produce(1, 12, old) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert await each.produce(0, 12, old, 1) is ErrorCode.INVALID_PRODUCER_EPOCH
     assert (await each.end_each(epoch=old)).error_code is ErrorCode.PRODUCER_FENCED
+
+
+@pytest.mark.parametrize(
+    ("request_", "ends"),
+    [
+        (AddPartitionsToTxnRequest(), True),
+        (AddOffsetsToTxnRequest(transactional_id="id", producer_id=1, producer_epoch=0, group_id="g"), True),
+        (InitProducerIdRequest(transactional_id="id", transaction_timeout_ms=1), True),
+        (InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1), False),
+        (EndTxnRequest(transactional_id="id", producer_id=1, producer_epoch=0, committed=True), False),
+    ],
+)
+def test_what_begins_something_ends_with_its_connection_from_the_first_moment(request_: Any, ends: bool) -> None:
+    """Nobody would be left to end what it begins; a decision, however, is carried out whoever hears of it."""
+    load_all()
+    context = SimpleNamespace(ends_with_connection=False)
+    waiting = HANDLERS[schema_of(type(request_)).api_key].handler(None, context, request_)
+    assert context.ends_with_connection is ends
+    waiting.close()
