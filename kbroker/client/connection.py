@@ -265,6 +265,8 @@ class Connection(asyncio.BufferedProtocol):
         sock = None if self._transport is None else self._transport.get_extra_info("socket")
         if size > 0 and sock is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+            if self._woken_at > 1:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
             self._woken_at = 0  # there may be no room for so many bytes
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 USERS, CLIENTS, IPS = "users", "clients", "ips"
 LONGEST_LOOKUP_S = 5.0
 """Of a host's addresses: what is not known then holds for nobody."""
+MOST_LOOKUPS = 16
+"""At a time: limits are for as many hosts as anybody likes, each look-up takes a thread."""
 
 
 class Place(NamedTuple):
@@ -70,7 +72,10 @@ def _decoded(name: str) -> str:
 
 
 async def addresses_of(name: str) -> list[str]:
-    """Return the addresses of a host, of an address itself, as connections have them; none of an unknown host."""
+    """Return the addresses of a host, of an address itself, as connections have them; none of an unknown host.
+
+    Raises RuntimeError where no thread can be started.
+    """
     known = _literal(name)
     if known is not None:
         return known
@@ -130,6 +135,8 @@ class QuotaKeeper:
         """The same by addresses as connections have them."""
         self._addresses: dict[str, list[str]] = {}
         self._look_ups: dict[str, asyncio.Task[None]] = {}
+        """Host -> the latest, as long as it goes on; what an earlier one finds is out of date."""
+        self._may_look_up = asyncio.Semaphore(MOST_LOOKUPS)
         self._zookeeper = zookeeper
         self._refreshing: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
@@ -173,6 +180,7 @@ class QuotaKeeper:
         if limit is None:
             self.ips.pop(name, None)
             self._addresses.pop(name, None)
+            self._look_ups.pop(name, None)
         else:
             self.ips[name] = limit
             known = _literal(name)
@@ -182,15 +190,25 @@ class QuotaKeeper:
         self._apply()
 
     async def _find(self, name: str) -> None:
-        addresses = await addresses_of(name)
-        if self._look_ups.get(name) is asyncio.current_task():
-            del self._look_ups[name]
-        if name not in self.ips:
-            return
-        if not addresses:
-            log.warning("the limit of connections per second of %s holds for nobody: no address is known", name)
-        self._addresses[name] = addresses
-        self._apply()
+        """Look a host up, unless another look-up takes this one's place meanwhile, or the limit is removed."""
+        this = asyncio.current_task()
+        try:
+            async with self._may_look_up:
+                if self._look_ups.get(name) is not this:
+                    return
+                addresses = await addresses_of(name)
+            if self._look_ups.get(name) is not this:
+                return
+            if not addresses:
+                log.warning("the limit of connections per second of %s holds for nobody: no address is known", name)
+            self._addresses[name] = addresses
+            self._apply()
+        except RuntimeError as error:
+            known = ", ".join(self._addresses.get(name, ())) or "nobody"
+            log.error("%s is not looked up: %s; its limit holds for %s until it is set again", name, error, known)
+        finally:
+            if self._look_ups.get(name) is this:
+                del self._look_ups[name]
 
     def _apply(self) -> None:
         rates = {address: limit for name, limit in self.ips.items() for address in self._addresses[name]}
@@ -212,4 +230,4 @@ class QuotaKeeper:
         await self.refresh(place)
         look_up = self._look_ups.get(_decoded(place.entity)) if place.kind == IPS else None
         if look_up is not None:
-            await asyncio.shield(look_up)
+            await asyncio.wait([look_up], timeout=2 * LONGEST_LOOKUP_S)  # it may stand in line

@@ -151,7 +151,11 @@ async def _place(entry: AlterClientQuotasRequest.EntryData) -> tuple[Place, Mapp
         return place_of(Entity(named.get(USER), named.get(CLIENT))), CLIENT_KEYS
     if len(named) > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Invalid quota entity combination: an ip stands alone")
-    if not await addresses_of(named[IP]):
+    try:
+        addresses = await addresses_of(named[IP])
+    except RuntimeError as error:
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{named[IP]} is not looked up: {error}") from error
+    if not addresses:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"{named[IP]} is not a valid IP or resolvable host.")
     return ip_place(named[IP]), IP_KEYS
 

@@ -112,14 +112,42 @@ async def test_the_receive_buffer_may_be_set_or_left_to_the_system() -> None:
         await connection.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how much to wait for")
-async def test_of_a_large_answer_much_is_waited_for_at_once_and_never_more_than_is_to_come() -> None:
-    size = 3 * WAKE_BYTES
+def large_answer(size: int) -> bytes:
+    """To a first request, a Fetch of version 4, of so many bytes of records."""
     item = FetchResponse.PartitionData(
         partition_index=0, error_code=ErrorCode.NONE, high_watermark=0, aborted_transactions=None, records=bytes(size)
     )
     topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[item])
-    answer = b"".join(encode_response(FetchResponse(responses=[topic]), 4, 1))
+    return b"".join(encode_response(FetchResponse(responses=[topic]), 4, 1))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how much to wait for")
+async def test_a_receive_buffer_set_in_the_middle_of_a_large_answer_leaves_nobody_asleep() -> None:
+    size = 3 * WAKE_BYTES
+    answer = large_answer(size)
+
+    async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.write(answer[:100_000])
+        await until(lambda: sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == WAKE_BYTES)
+        connection.set_receive_buffer(20_000)
+        writer.write(answer[100_000:])
+        await reader.read()
+
+    async with peer(in_pieces) as address:
+        connection = await Connection.open(*address)
+        assert connection._transport is not None
+        sock = connection._transport.get_extra_info("socket")
+        found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
+        assert bytes(found.responses[0].partitions[0].records) == bytes(size)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+        await connection.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how much to wait for")
+async def test_of_a_large_answer_much_is_waited_for_at_once_and_never_more_than_is_to_come() -> None:
+    size = 3 * WAKE_BYTES
+    answer = large_answer(size)
 
     async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4)

@@ -12,12 +12,21 @@ from typing import Any
 import pytest
 
 from kbroker.cluster import client_quotas
-from kbroker.cluster.client_quotas import Place, QuotaKeeper, addresses_of, entity_at, ip_place, place_of
+from kbroker.cluster.client_quotas import (
+    MOST_LOOKUPS,
+    Place,
+    QuotaKeeper,
+    addresses_of,
+    entity_at,
+    ip_place,
+    place_of,
+)
 from kbroker.config.broker_config import read_broker_config
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.security.quotas import ANY, PRODUCED, Entity
 from tests.fixtures.zookeeper import ZooKeeperAddress
+from tests.kbroker.network.serving import until
 
 
 @pytest.mark.parametrize(
@@ -144,3 +153,140 @@ async def test_a_resolver_that_hangs_holds_up_no_other_limit_and_no_other_work(
     finally:
         let_go.set()
     await asyncio.gather(*slow)
+
+
+class Resolver:
+    """Answers as it is told, each look-up by itself, in the order in which they come."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.asked: list[tuple[str, asyncio.Future[list[str]]]] = []
+        patched.setattr(client_quotas, "addresses_of", self._addresses_of)
+
+    async def _addresses_of(self, name: str) -> list[str]:
+        answer: asyncio.Future[list[str]] = asyncio.get_running_loop().create_future()
+        self.asked.append((name, answer))
+        return await answer
+
+    def answer(self, number: int, addresses: list[str]) -> None:
+        self.asked[number][1].set_result(addresses)
+
+    async def is_asked(self, times: int) -> None:
+        await until(lambda: len(self.asked) >= times)
+
+
+LIMITED = {"connection_creation_rate": "5"}
+
+
+@pytest.fixture
+def unread() -> QuotaKeeper:
+    """It is told its limits, and reads none."""
+    return QuotaKeeper(read_broker_config({"broker.id": "1", "zookeeper.connect": "none:1"}), None)  # type: ignore[arg-type]
+
+
+async def test_what_a_newer_look_up_has_found_is_not_lost_by_an_older_one_that_ends_later(
+    unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver = Resolver(monkeypatch)
+    unread._take(ip_place("host"), LIMITED)
+    await resolver.is_asked(1)
+    older = unread._look_ups["host"]
+    unread._take(ip_place("host"), {"connection_creation_rate": "7"})
+    await resolver.is_asked(2)
+    resolver.answer(1, ["10.0.0.1"])
+    await until(lambda: unread.ip_rates == {"10.0.0.1": 7.0})
+    resolver.answer(0, [])
+    await older
+    assert unread.ip_rates == {"10.0.0.1": 7.0}
+    assert not unread._look_ups
+
+
+async def test_what_an_older_look_up_finds_first_does_not_count_and_the_newer_one_goes_on(
+    unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver = Resolver(monkeypatch)
+    unread._take(ip_place("host"), LIMITED)
+    await resolver.is_asked(1)
+    older = unread._look_ups["host"]
+    unread._take(ip_place("host"), LIMITED)
+    await resolver.is_asked(2)
+    resolver.answer(0, ["10.0.0.9"])
+    await older
+    assert not unread.ip_rates
+    resolver.answer(1, ["10.0.0.1"])
+    await until(lambda: unread.ip_rates == {"10.0.0.1": 5.0})
+
+
+async def test_a_look_up_for_a_limit_that_was_removed_meanwhile_says_nothing_about_the_next_one(
+    unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver = Resolver(monkeypatch)
+    unread._take(ip_place("host"), LIMITED)
+    await resolver.is_asked(1)
+    older = unread._look_ups["host"]
+    unread._take(ip_place("host"), {})
+    assert not unread._look_ups
+    resolver.answer(0, ["10.0.0.9"])
+    await older
+    assert not unread.ip_rates
+    unread._take(ip_place("host"), LIMITED)
+    await resolver.is_asked(2)
+    resolver.answer(1, ["10.0.0.1"])
+    await until(lambda: unread.ip_rates == {"10.0.0.1": 5.0})
+
+
+async def test_so_many_hosts_are_looked_up_at_a_time_and_what_is_out_of_date_by_then_not_at_all(
+    unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolver = Resolver(monkeypatch)
+    hosts = [f"host-{number}" for number in range(MOST_LOOKUPS + 2)]
+    for host in hosts:
+        unread._take(ip_place(host), LIMITED)
+    await resolver.is_asked(MOST_LOOKUPS)
+    for _ in range(10):  # whoever were to ask would have by now
+        await asyncio.sleep(0)
+    assert [name for name, _ in resolver.asked] == hosts[:MOST_LOOKUPS]
+    unread._take(ip_place(hosts[-2]), {})
+    resolver.answer(0, ["10.0.0.1"])
+    await resolver.is_asked(MOST_LOOKUPS + 1)
+    assert resolver.asked[-1][0] == hosts[-1]
+    for number in range(1, MOST_LOOKUPS + 1):
+        resolver.answer(number, ["10.0.0.1"])
+    await until(lambda: not unread._look_ups)
+    assert len(resolver.asked) == MOST_LOOKUPS + 1
+
+
+async def test_where_no_thread_can_be_started_the_addresses_known_before_count_and_a_line_tells_it(
+    unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    unread._addresses["host"] = ["10.0.0.1"]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        unread._take(ip_place("host"), LIMITED)
+        await unread._look_ups["host"]
+    assert "host is not looked up: can't start new thread" in caplog.text
+    assert unread.ip_rates == {"10.0.0.1": 5.0}
+    assert not unread._look_ups
+
+
+async def test_a_change_is_answered_though_its_look_up_is_far_back_in_the_line(
+    zookeeper: ZooKeeperAddress, session: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await session.elect_controller(1, 5)
+    config = read_broker_config({"broker.id": "1", "zookeeper.connect": zookeeper.connect_string})
+    keeper = QuotaKeeper(config, session)
+    resolver = Resolver(monkeypatch)
+    monkeypatch.setattr(client_quotas, "LONGEST_LOOKUP_S", 0.01)
+    for number in range(MOST_LOOKUPS):
+        keeper._take(ip_place(f"host-{number}"), LIMITED)
+    await resolver.is_asked(MOST_LOOKUPS)
+    async with asyncio.timeout(30):
+        await keeper.change(ip_place("last"), {"connection_creation_rate": "7"})
+    assert keeper.ips["last"] == 7.0
+    for number in range(MOST_LOOKUPS):
+        resolver.answer(number, ["10.0.0.1"])
+    await resolver.is_asked(MOST_LOOKUPS + 1)
+    resolver.answer(MOST_LOOKUPS, ["10.0.0.2"])
+    await until(lambda: keeper.ip_rates == {"10.0.0.1": 5.0, "10.0.0.2": 7.0})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import selectors
 import socket
+import threading
 import time
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from kbroker.client.connection import Connection
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.protocol.errors import ErrorCode
+from kbroker.handlers.client_quotas import _place
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.groups import ListGroupsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -226,3 +228,14 @@ async def test_an_address_that_connects_too_often_is_not_served(limited: Any, ow
             each.close()
     assert await alter(ask, entry(ip, connection_creation_rate=None)) == [NONE]
     assert await (await limited("later"))(ListGroupsRequest()) is not None
+
+
+async def test_where_no_thread_can_be_started_a_host_is_refused_saying_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(KafkaError, match="localhost is not looked up: can't start new thread"):
+        await _place(entry({"ip": "localhost"}, connection_creation_rate=1))
