@@ -34,7 +34,7 @@ from kbroker.coordinator.group_events import (
     Leaving,
     SyncAnswer,
 )
-from kbroker.coordinator.group_keeper import GroupKeeper
+from kbroker.coordinator.group_keeper import GroupKeeper, GroupsPartition
 from kbroker.coordinator.group_offsets import CommittedOffset, Key
 from kbroker.coordinator.group_sentences import MIGRATED
 from kbroker.coordinator.mixed_group import MixedGroup
@@ -442,20 +442,29 @@ class GroupCoordinator(GroupKeeper):
             else:
                 written[group_id] = self._bury(group, group.offsets.all_keys())
         for group_id, future in written.items():
-            errors[group_id] = commit_error(await future)
+            errors[group_id] = commit_error(await asyncio.shield(future))
         return {group_id: errors[group_id] for group_id in group_ids}
 
     def _bury(self, group: AnyGroup, keys: Iterable[Key]) -> asyncio.Future[ErrorCode]:
-        """Remove an Empty group and these offsets of it, with tombstones."""
+        """Remove an Empty group and these offsets of it, with tombstones; it is back when they cannot be written."""
         removed = group.offsets.remove(keys)
         records: list[Record] = [(commit_key(group.group_id, topic, partition), None) for topic, partition in removed]
-        written = self._append_tombstones(group, records + group.tombstones())
-        self._end(group, self._clock())
         self._groups.pop(group.group_id, None)
         owned = self._owned.by_number.get(group.partition)
         if owned is not None:
             owned.groups.pop(group.group_id, None)
+        written = self._append_tombstones(group, records + group.tombstones(), removed)
+        written.add_done_callback(partial(self._buried, group, owned))
         return written
+
+    def _buried(self, group: AnyGroup, owned: GroupsPartition | None, written: asyncio.Future[ErrorCode]) -> None:
+        if written.result() is not ErrorCode.NONE and owned is not None and self._owned.is_current(owned):
+            present = self._groups.get(group.group_id)
+            if present is None:
+                self._keep(group)
+                return
+            present.offsets.take_over_removals(group.offsets)
+        self._end(group, self._clock())
 
     # --- expiry -----------------------------------------------------------------------------------------------
 
@@ -468,20 +477,24 @@ class GroupCoordinator(GroupKeeper):
                 log.exception("expiring offsets failed; it is tried again later")
 
     async def expire_offsets(self) -> None:
-        """Forget the offsets whose retention is over by both clocks, and Empty groups that have none left."""
+        """Forget the offsets whose retention is over by both clocks, and Empty groups that have none left.
+
+        Removals that could not be written are written again.
+        """
         async for group in self._each_group():
             self._expire_group(group, min(self._clock(), self._replicas.clock()))
 
     def _expire_group(self, group: AnyGroup, now: int) -> None:
         expired = group.expired_offsets(now, self.config.offsets_retention_minutes * MS_PER_MINUTE)
         left = len(group.offsets.committed) - len(expired)
+        removed = expired + group.offsets.owed_removals()
         is_over = group.is_empty and not group.is_expected and left == 0
         if is_over and not group.offsets.is_waiting:
-            self._bury(group, expired)
+            self._bury(group, removed)
             log.info("group %s is forgotten: nobody is in it and it has no offsets", group.group_id)
-        elif expired:
-            self._remove_offsets(group, expired)
-            log.info("group %s: %d offsets have expired", group.group_id, len(expired))
+        elif removed:
+            self._remove_offsets(group, removed)
+            log.info("group %s: %d offsets have expired or were removed before", group.group_id, len(removed))
 
 
 def new_member_id(client_id: str, group_instance_id: str | None) -> str:

@@ -4,7 +4,8 @@ A commit is `begin`-ned when its record is about to be appended and ends as `sto
 when it is acknowledged. Should two commits of a partition be acknowledged out of order, the later record wins.
 Offsets of a transaction wait, by producer id, for the marker that decides it. A removal is a record like any other:
 what came into the log before it is gone, also what waits for its marker, whenever that is written or heard of. (It is
-what compaction leaves, too.)
+what compaction leaves, too.) What is removed is not read any more, but the removal is owed until its record, or that of
+a later commit, is acknowledged: should it fail, the log still has the offset, and a next coordinator would find it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class CommittedOffset(NamedTuple):
 class GroupOffsets:
     """The offsets of one group."""
 
-    __slots__ = ("_pending", "_records", "committed", "transactional")
+    __slots__ = ("_owed", "_pending", "_records", "committed", "transactional")
 
     def __init__(self) -> None:
         self.committed: dict[Key, CommittedOffset] = {}
@@ -42,6 +43,8 @@ class GroupOffsets:
         """Offsets of the records that `committed` comes from."""
         self._pending: dict[Key, int] = {}
         """How many commits are on their way."""
+        self._owed: dict[Key, None] = {}
+        """Whose removal is not known to be in the log."""
 
     @property
     def is_waiting(self) -> bool:
@@ -71,6 +74,7 @@ class GroupOffsets:
         if self._records.get(key, -1) <= record_offset:
             self._records[key] = record_offset
             self.committed[key] = committed
+            self._owed.pop(key, None)
 
     def load_all(self, committed: dict[Key, CommittedOffset], records: dict[Key, int]) -> None:
         """Take over commits that are in the log, with the offsets of their records; the dicts are ours from then on."""
@@ -121,21 +125,23 @@ class GroupOffsets:
     # --- the end of offsets -----------------------------------------------------------------------------------
 
     def remove(self, keys: Iterable[Key]) -> list[Key]:
-        """Forget offsets, those in transactions, too; return those that were there: their removal is to be written."""
+        """Forget offsets, those in transactions, too; return those whose removal is to be written, or written again."""
         removed = []
         for key in keys:
             # What is on its way comes into the log before the removal, and goes with it: see `removal_stored`.
-            known = self.committed.pop(key, None) is not None or key in self._pending
+            known = self.committed.pop(key, None) is not None or key in self._pending or key in self._owed
             self._records.pop(key, None)
             for offsets in self.transactional.values():
                 known = offsets.pop(key, None) is not None or known
             if known:
                 removed.append(key)
+                self._owed[key] = None
         self.transactional = {producer: offsets for producer, offsets in self.transactional.items() if offsets}
         return removed
 
     def removal_stored(self, key: Key, record_offset: int) -> None:
         """A removal is acknowledged, its record has this offset: what came into the log before it is gone, too."""
+        self._owed.pop(key, None)
         if self._records.get(key, record_offset) < record_offset:
             del self.committed[key], self._records[key]
         for producer_id, offsets in list(self.transactional.items()):
@@ -144,14 +150,22 @@ class GroupOffsets:
                 if not offsets:
                     del self.transactional[producer_id]
 
+    def owed_removals(self) -> list[Key]:
+        """Return the partitions whose removal may be written again: nothing has been committed for them since."""
+        return [key for key in self._owed if not self.is_unstable(key)]
+
+    def take_over_removals(self, former: GroupOffsets) -> None:
+        """Owe what the group that had this one's id owes."""
+        self._owed.update((key, None) for key in former._owed if key not in self.committed)
+
     def pending_keys(self) -> list[Key]:
         """Return the partitions whose commits are on their way."""
         return list(self._pending)
 
     def all_keys(self) -> dict[Key, None]:
-        """Return the partitions with offsets that are committed, on their way, or in transactions."""
+        """Return the partitions with offsets that are committed, on their way, in transactions, or still in the log."""
         waiting = (key for offsets in self.transactional.values() for key in offsets)
-        return dict.fromkeys((*self.committed, *waiting, *self._pending))
+        return dict.fromkeys((*self.committed, *waiting, *self._pending, *self._owed))
 
     def expired(
         self,
@@ -178,3 +192,4 @@ class GroupOffsets:
         assert self.committed.keys() == self._records.keys()
         assert all(count > 0 for count in self._pending.values())
         assert all(self.transactional.values())
+        assert not self._owed.keys() & self.committed.keys()

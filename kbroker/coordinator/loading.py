@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
 
@@ -141,8 +141,7 @@ def _load_commit(
         return
     if loaded.pending:
         loaded.removals[group_id, key] = record_offset
-    if offsets.record_offset(key) < record_offset:
-        offsets.remove([key])
+    offsets.removal_stored(key, record_offset)
 
 
 def _load_batch(loaded: LoadedOffsets, data: bytes, position: int, header: BatchHeader, partition_log: Log) -> None:
@@ -221,20 +220,27 @@ def make_groups(loaded: LoadedOffsets, maker: GroupMaker, now: int, partition: i
         consumer_group = made[group_id] = maker.consumer(group_id, partition)
         consumer_group.restore(stored)
     committed = {group_id for group_id, offsets in loaded.offsets.items() if offsets.committed}
-    pending = {group_id for groups in loaded.pending.values() for group_id in groups}
-    for group_id in (loaded.groups.keys() | committed | pending) - made.keys():
+    waiting = list(_waiting(loaded))
+    named = loaded.groups.keys() | committed | {group_id for _, group_id, *_ in waiting}
+    for group_id in named - made.keys():
         group = made[group_id] = maker.classic(group_id, now, partition)
         value = loaded.groups.get(group_id)
         if value is not None:
             restore(group, value)
     for group_id in committed:
         made[group_id].offsets = loaded.offsets[group_id]
+    for producer_id, group_id, key, offset, record_offset in waiting:
+        made[group_id].offsets.add_transactional(producer_id, key, offset, record_offset)
+    return made
+
+
+def _waiting(loaded: LoadedOffsets) -> Iterator[tuple[int, str, Key, CommittedOffset, int]]:
+    """Yield the offsets that wait for their marker: producer id, group, partition, offset, offset of its record."""
     for producer_id, groups in loaded.pending.items():
         for group_id, offsets in groups.items():
             for key, (maybe, record_offset) in offsets.items():
                 if maybe is not None and not loaded.is_removed(group_id, key, record_offset):
-                    made[group_id].offsets.add_transactional(producer_id, key, maybe, record_offset)
-    return made
+                    yield producer_id, group_id, key, maybe, record_offset
 
 
 def restore(group: Group, value: GroupMetadataValue) -> None:

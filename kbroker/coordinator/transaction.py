@@ -308,17 +308,18 @@ class Transaction:
         """Abort the transaction under a higher epoch, so that its producer cannot go on.
 
         Where each transaction has its epoch, that is what its end does anyhow: the producer may ask how it ended. Not
-        where another producer begins: one epoch more, and whoever has the old one is told that it is fenced.
+        where another producer begins: one epoch more, and whoever has the old one is told that it is fenced; also
+        after a fence that failed, which has raised it no further than such an end would.
         """
         record = self.record
         epoch = record.producer_epoch + (not self._has_fence_failed)
         assert epoch <= LAST_EPOCH
         last_epoch = NO_EPOCH
-        if version >= EPOCH_EACH and epoch < LAST_EPOCH and not self._has_fence_failed:
+        if version >= EPOCH_EACH and epoch < LAST_EPOCH:
             if is_for_another:
                 epoch += 1
             else:
-                last_epoch = record.producer_epoch
+                last_epoch = epoch - 1
         else:
             self.record = record._replace(producer_epoch=epoch, last_producer_epoch=NO_EPOCH)
         aborted = record._replace(

@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.coordinator.append_errors import transaction_error
@@ -57,6 +57,8 @@ if TYPE_CHECKING:
     from kbroker.replica.replica_manager import ReplicaManager
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 ALL_IN_SYNC = -1
 UNCOMPRESSED = 0
@@ -101,7 +103,7 @@ class TransactionCoordinator:
         self._markers = markers
         self._clock = clock
         self._features = features
-        self._chores: set[asyncio.Task[None]] = set()
+        self._chores: set[asyncio.Future[Any]] = set()
         self._waiting = WaitingRoom(self._is_busy)
         self._owned = OwnedPartitions(
             TRANSACTIONS_TOPIC,
@@ -148,10 +150,11 @@ class TransactionCoordinator:
         await self._markers.close()
         await self._owned.finish()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(coroutine)
+    def _spawn(self, work: Awaitable[T]) -> asyncio.Future[T]:
+        task = asyncio.ensure_future(work)
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
+        return task
 
     # --- leadership -------------------------------------------------------------------------------------------
 
@@ -280,7 +283,8 @@ class TransactionCoordinator:
         if isinstance(answer, asyncio.Future) and answer.done():
             done(answer.result().error)
         else:
-            self._spawn(_tell(answer, done))
+            # Not by a task that awaits it: one that is cancelled before its first step would tell nobody.
+            self._spawn(answer).add_done_callback(lambda answered: done(_error_of(answered)))
 
     def end(self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool) -> Awaitable[Answer]:
         """EndTxn: answered when the decision is in the log. Raises KafkaError."""
@@ -441,14 +445,16 @@ class TransactionCoordinator:
         self._markers.send(ending)
 
 
-async def _tell(answer: Awaitable[Answer], done: Callable[[ErrorCode], None]) -> None:
-    error = ErrorCode.COORDINATOR_NOT_AVAILABLE  # should nobody wait for the answer any more
-    try:
-        error = (await answer).error
-    except KafkaError as refusal:
-        error = refusal.code
-    finally:
-        done(error)
+def _error_of(answered: asyncio.Future[Answer]) -> ErrorCode:
+    if answered.cancelled():  # this coordinator stops
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    failure = answered.exception()
+    if failure is None:
+        return answered.result().error
+    if isinstance(failure, KafkaError):
+        return failure.code
+    log.error("a request to a transaction failed", exc_info=failure)
+    return ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def _regularly(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:

@@ -62,7 +62,7 @@ class Coordinated:
         self.played.replicas.on_partitions_removed = groups.partitions_removed
         return groups
 
-    async def lead(self, replicas: tuple[int, ...] = (1,), leader: int = 1) -> None:
+    async def lead(self, replicas: tuple[int, ...] = (1,), leader: int = 1, isr: tuple[int, ...] | None = None) -> None:
         """Become leader (or follower) of all partitions, and wait until they are read."""
         self.leader_epoch += 1
         await self.played.lead(
@@ -73,6 +73,7 @@ class Coordinated:
             leader_epoch=self.leader_epoch,
             partition_epoch=self.leader_epoch,
             replicas=replicas,
+            isr=isr,
         )
         await asyncio.wait_for(self.groups._owned.finish(), 10)
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.group_coordinator import new_member_id
@@ -150,6 +153,91 @@ async def test_an_empty_group_is_deleted_with_its_offsets(coordinated: Coordinat
     assert [read_key(key or b"") for key in tombstones] == [("g", "t", 0), "g"]
     await coordinated.restart()
     assert coordinated.groups.groups() == ([], ErrorCode.NONE)
+
+
+async def lead_alone(coordinated: Coordinated) -> None:
+    """Of two replicas only this one is in sync."""
+    await coordinated.lead(replicas=(1, 2), isr=(1,))
+
+
+def need_replicas(coordinated: Coordinated, number: int) -> None:
+    """From now on the log takes records only when so many replicas are in sync."""
+    config = replace(coordinated.played.log_config, min_insync_replicas=number)
+    coordinated.played.replicas.apply_topic_config(OFFSETS_TOPIC, config)
+
+
+async def test_offsets_whose_removal_was_not_written_are_removed_when_it_is_asked_for_again(
+    coordinated: Coordinated,
+) -> None:
+    await lead_alone(coordinated)
+    await coordinated.commit("g", (KEY, OFFSET), (("u", 1), OFFSET))
+    need_replicas(coordinated, 2)
+    for _ in range(2):
+        _, errors = await coordinated.groups.delete_offsets("g", [KEY])
+        assert errors == {KEY: ErrorCode.COORDINATOR_NOT_AVAILABLE}
+    need_replicas(coordinated, 1)
+    assert await coordinated.groups.delete_offsets("g", [KEY]) == (ErrorCode.NONE, {KEY: ErrorCode.NONE})
+    await coordinated.restart()
+    assert committed(coordinated, "g") == {("u", 1): 42}
+
+
+async def test_a_removal_that_was_not_written_is_written_by_the_next_look_at_what_expires(
+    coordinated: Coordinated,
+) -> None:
+    await lead_alone(coordinated)
+    await coordinated.commit("g", (KEY, OFFSET), (("u", 1), CommittedOffset(1, commit_timestamp=coordinated.now)))
+    need_replicas(coordinated, 2)
+    await coordinated.groups.delete_offsets("g", [KEY])
+    need_replicas(coordinated, 1)
+    await coordinated.groups.expire_offsets()
+    await until(lambda: [record.value is None for record in coordinated.records("g")] == [False, False, True])
+    await coordinated.restart()
+    assert committed(coordinated, "g") == {("u", 1): 1}
+
+
+@pytest.mark.parametrize("has_had_members", [False, True])
+async def test_a_group_whose_removal_was_not_written_is_there_to_be_removed_again(
+    coordinated: Coordinated, has_had_members: bool
+) -> None:
+    await lead_alone(coordinated)
+    if has_had_members:
+        joined = await coordinated.stable("g")
+        await coordinated.commit("g", (KEY, OFFSET), member=joined)
+        coordinated.groups.leave("g", [Leaving(joined.member_id, None)])
+        await until(lambda: len(coordinated.records("g")) == 3)
+    else:
+        await coordinated.commit("g", (KEY, OFFSET))
+    group = coordinated.groups.describe("g")[0]
+    need_replicas(coordinated, 2)
+    for _ in range(2):
+        assert await coordinated.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
+        assert coordinated.groups.describe("g")[0] is group
+    assert group is not None
+    assert not group.is_dead
+    need_replicas(coordinated, 1)
+    assert await coordinated.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
+    assert group.is_dead
+    await coordinated.restart()
+    assert coordinated.groups.groups() == ([], ErrorCode.NONE)
+
+
+async def test_a_group_that_began_while_the_removal_of_the_one_before_failed_owes_that(
+    coordinated: Coordinated,
+) -> None:
+    await lead_alone(coordinated)
+    await coordinated.commit("g", (KEY, OFFSET), (("u", 1), OFFSET))
+    need_replicas(coordinated, 2)
+    deleting = asyncio.ensure_future(coordinated.groups.delete_groups(["g"]))
+    await asyncio.sleep(0)  # the records are on their way
+    coordinated.groups._create("g")
+    former = (await deleting)["g"]
+    need_replicas(coordinated, 1)
+    assert await coordinated.commit("g", (KEY, OFFSET)) is ErrorCode.NONE
+    await coordinated.groups.expire_offsets()
+    await until(lambda: ("u", 1) not in coordinated.groups._groups["g"].offsets.all_keys())
+    await coordinated.restart()
+    assert former is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert committed(coordinated, "g") == {KEY: 42}
 
 
 async def test_offsets_of_topics_that_are_read_are_not_deleted(coordinated: Coordinated) -> None:

@@ -109,6 +109,26 @@ def test_a_commit_that_is_acknowledged_after_its_removal_goes_with_the_removals_
     offsets.check()
 
 
+def test_a_removal_is_owed_until_its_record_or_that_of_a_later_commit_is_stored() -> None:
+    offsets, later = GroupOffsets(), GroupOffsets()
+    offsets.load(KEY, CommittedOffset(1), 3)
+    offsets.add_transactional(7, ("u", 1), CommittedOffset(2), 4)
+    for _ in range(2):  # nobody said that it was stored
+        assert offsets.remove([KEY, ("u", 1), ("unknown", 0)]) == [KEY, ("u", 1)]
+        assert list(offsets.all_keys()) == offsets.owed_removals() == [KEY, ("u", 1)]
+    later.load(("u", 1), CommittedOffset(2), 9)
+    later.take_over_removals(offsets)
+    assert later.owed_removals() == [KEY]
+    offsets.removal_stored(("u", 1), 5)
+    assert offsets.remove([("u", 1)]) == []
+    offsets.begin([KEY])
+    assert offsets.owed_removals() == [], "its record would come behind that of the commit"
+    offsets.stored(KEY, CommittedOffset(5), 6)
+    assert offsets.owed_removals() == []
+    for each in (offsets, later):
+        each.check()
+
+
 def test_a_removal_goes_for_offsets_of_transactions_that_came_before_it_whenever_their_marker_is_heard_of() -> None:
     offsets = GroupOffsets()
     offsets.load(KEY, CommittedOffset(1), 3)

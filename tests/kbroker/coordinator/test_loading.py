@@ -139,6 +139,16 @@ def test_a_removal_goes_for_what_came_before_it_whenever_that_is_decided(written
     assert written.offsets() == {KEY: 2, ("t", 1): 1}
 
 
+def test_a_group_of_which_only_removed_offsets_wait_for_a_marker_is_not_there(written: Written) -> None:
+    for group_id in ("gone", "left"):
+        written.add((commit_key(group_id, "t", 0), value(1)), (commit_key(group_id, "t", 1), value(2)), producer_id=7)
+    written.add((commit_key("never", "t", 0), None), producer_id=7)
+    written.add((commit_key("gone", "t", 0), None), (commit_key("gone", "t", 1), None))
+    written.add((commit_key("left", "t", 0), None))
+    groups = make_groups(load(written.log, 1 << 20), MAKER, 0, 0)
+    assert {group_id: list(group.offsets.all_keys()) for group_id, group in groups.items()} == {"left": [("t", 1)]}
+
+
 def test_groups_with_members_go_on_stable_and_without_empty(written: Written) -> None:
     member = GroupMetadataValue.MemberMetadata(
         member_id="m",

@@ -101,6 +101,36 @@ async def test_who_waits_for_an_end_is_told_that_another_carries_it_out(coordina
     assert told[0] in COORDINATOR_MOVED
 
 
+async def test_a_produce_that_comes_in_the_turn_in_which_the_coordinator_stops_is_told(
+    coordinated: Coordinated,
+) -> None:
+    producer = await coordinated.began()
+    without_leader(coordinated)
+    await coordinated.end(producer)
+    told: list[ErrorCode] = []
+    asked = "id", producer.producer_id, producer.producer_epoch, [(TOPIC, 1)]
+    coordinated.transactions.add_by_produce(*asked, told.append)
+    await coordinated.transactions.stop()
+    assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+@pytest.mark.parametrize("failure", [KafkaError(ErrorCode.NOT_COORDINATOR), ArithmeticError("of the test")])
+async def test_a_produce_is_told_of_what_goes_wrong_while_it_waits(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    async def fails() -> Answer:
+        raise failure
+
+    monkeypatch.setattr(coordinated.transactions, "add_partitions", lambda *asked: fails())
+    told: list[ErrorCode] = []
+    coordinated.transactions.add_by_produce("id", 1, 0, [(TOPIC, 1)], told.append)
+    async with asyncio.timeout(TIMEOUT):
+        while not told:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.002)
+    known = isinstance(failure, KafkaError)
+    assert told == [ErrorCode.NOT_COORDINATOR if known else ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
 async def test_an_end_that_does_not_come_is_waited_for_no_longer_than_a_moment(
     coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
 ) -> None:
