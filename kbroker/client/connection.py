@@ -314,7 +314,10 @@ class Connection(asyncio.BufferedProtocol):
         wanted = max(1, min(self.session.missing, WAKE_BYTES))
         if wanted != self._woken_at:
             self._woken_at = wanted
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            try:
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wanted)
+            except OSError:  # what only looks like Linux: woken for each piece, as elsewhere
+                self._woken_at = 0
 
 
 class MalformedAnswer(NotConnected):

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import socket
 import sys
 import threading
@@ -165,6 +166,28 @@ async def test_of_a_large_answer_much_is_waited_for_at_once_and_never_more_than_
         found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
         assert bytes(found.responses[0].partitions[0].records) == bytes(size)
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+        await connection.close()
+
+
+async def test_where_nobody_can_wait_for_much_at_once_a_large_answer_is_read_all_the_same() -> None:
+    class Refusing:
+        """The socket of a system that has the option's number and not the option."""
+
+        def setsockopt(self, *option: object) -> None:
+            raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    answer = large_answer(3 * WAKE_BYTES)
+
+    async def at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(4)
+        writer.write(answer)
+        await reader.read()
+
+    async with peer(at_once) as address:
+        connection = await Connection.open(*address)
+        connection._socket = Refusing()  # type: ignore[assignment]
+        found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
+        assert bytes(found.responses[0].partitions[0].records) == bytes(3 * WAKE_BYTES)
         await connection.close()
 
 
