@@ -278,18 +278,25 @@ class FilePool:
 
     def move_folder(self, folder: Folder, path: str) -> None:
         """Rename a folder with all its files, which may stay open."""
-        with self.lock:
+        with self.lock, folder.moving:
             self.files.rename(folder.path, path)
             folder.path = path
 
 
 class Folder:
-    """Where a log's files lie; renamed as a whole when the log is deleted."""
+    """Where a log's files lie; renamed as a whole when the log is deleted, or takes the place of another."""
 
-    __slots__ = ("path",)
+    __slots__ = ("moving", "path")
 
     def __init__(self, path: str) -> None:
         self.path = path
+        self.moving = threading.Lock()
+        """Held from before it has another name until `path` tells it."""
+
+    def was_moved(self, path: str) -> bool:
+        """Whether it lies elsewhere by now: then it is no fault of the disk that nothing was found there."""
+        with self.moving:
+            return self.path != path
 
 
 class PooledFile:

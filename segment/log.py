@@ -475,8 +475,10 @@ class Log:
                 begun.disk.sync(begun)
             except OSError as error:
                 with self._lock:
-                    if not isinstance(error, FileNotFoundError) or begun.truncations == self._truncations:
+                    is_overtaken = begun.truncations != self._truncations or begun.disk.folder.was_moved(begun.folder)
+                    if not (is_overtaken and isinstance(error, FileNotFoundError)):
                         self.fail(error, "flush")
+                continue
             if self.end_flush(begun):
                 return
 

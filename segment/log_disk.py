@@ -38,7 +38,8 @@ class Flush(NamedTuple):
     names: Mapping[int, int]
     """Both as LogDisk has them, unsynced when it began."""
     truncations: int
-    """Of the log when it began."""
+    folder: str
+    """Both of the log when it began."""
 
 
 class LogDisk:
@@ -226,7 +227,8 @@ class LogDisk:
         for segment in dirty:
             if segment is not segments[-1]:
                 segment.write_out()
-        return Flush(self, target, dirty, segments[-1], self._unsynced.copy(), self._unsynced_names.copy(), truncations)
+        unsynced = self._unsynced.copy(), self._unsynced_names.copy()
+        return Flush(self, target, dirty, segments[-1], *unsynced, truncations, self.folder.path)
 
     def sync(self, begun: Flush) -> None:
         """Let it reach the disk. Raises OSError; a FileNotFoundError may mean that files went meanwhile, by right."""

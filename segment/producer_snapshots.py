@@ -122,13 +122,23 @@ class ProducerSnapshots:
                 if offset >= 0 and self._write(offset, entries, sync):
                     written.append(file_name(offset, SNAPSHOT))
             if written and sync:
-                self._files.sync_folder(self._folder.path)
+                self._sync_folder()
         return written
+
+    def _sync_folder(self) -> None:
+        while True:
+            folder = self._folder.path
+            try:
+                return self._files.sync_folder(folder)
+            except FileNotFoundError:
+                if not self._folder.was_moved(folder):
+                    raise
 
     def _write(self, offset: int, entries: list[ProducerEntry], sync: bool) -> bool:
         """Write one snapshot; False when it was removed meanwhile, or its folder got another name."""
         data = snapshot_bytes(entries)
-        path = self._path(offset)
+        folder = self._folder.path
+        path = f"{folder}/{file_name(offset, SNAPSHOT)}"
         try:
             self._files.write_file(f"{path}.tmp", data, sync)
             with self._lock:
@@ -137,7 +147,7 @@ class ProducerSnapshots:
                     del self._waiting[offset]
                     return True
         except FileNotFoundError:
-            if path == self._path(offset):
+            if not self._folder.was_moved(folder):
                 raise
         self._files.unlink(f"{self._path(offset)}.tmp")
         return False

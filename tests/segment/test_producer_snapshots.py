@@ -1,13 +1,20 @@
 """Snapshot files of a log."""
 
 import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from kbroker.protocol.records.batch import BatchHeader, read_header
-from kbroker.segment.files import Files, Folder
+from kbroker.segment.files import FilePool, Files, Folder
+from kbroker.segment.log_config import LogConfig
 from kbroker.segment.producer_snapshots import ProducerSnapshots, snapshot_offsets
 from kbroker.segment.producer_state import ProducerState, read_snapshot
-from tests.segment.batches import NOW, batch
+from tests.segment.batches import NOW, batch, fill, new_log
+
+LIMIT_S = 30
 
 
 def test_a_snapshot_is_not_taken_twice_and_goes_when_it_shows_too_much(tmp_path: Path) -> None:
@@ -98,3 +105,69 @@ def test_a_snapshot_is_written_where_its_log_went_meanwhile(tmp_path: Path) -> N
     snapshots.take(ProducerState(), 10)
     assert snapshots.write_waiting() == [f"{10:020d}.snapshot"]
     assert [each.name for each in (tmp_path / "b").iterdir()] == [f"{10:020d}.snapshot"]
+
+
+class Moving(Files):
+    """Whoever renames a folder waits, before it says so, until another has found nothing where it was."""
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self.begin = begin
+        self.missed = threading.Event()
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if os.path.isdir(target):
+            self.begin()
+            assert self.missed.wait(LIMIT_S)
+
+    def write_file(self, path: str, data: bytes, sync: bool) -> None:
+        with self._missing():
+            super().write_file(path, data, sync)
+
+    def sync_folder(self, path: str) -> None:
+        with self._missing():
+            super().sync_folder(path)
+
+    @contextmanager
+    def _missing(self) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            self.missed.set()
+            raise
+
+
+def test_a_snapshot_is_written_though_its_folder_is_being_renamed(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    folder = Folder(str(tmp_path / "a"))
+    with ThreadPoolExecutor(1) as background:
+        written: list[Future[list[str]]] = []
+        files = Moving(lambda: written.append(background.submit(snapshots.write_waiting)))
+        snapshots = ProducerSnapshots(files, folder)
+        snapshots.take(ProducerState(), 10)
+        FilePool(files).move_folder(folder, str(tmp_path / "b"))
+        assert written[0].result(LIMIT_S) == [f"{10:020d}.snapshot"]
+    assert [each.name for each in (tmp_path / "b").iterdir()] == [f"{10:020d}.snapshot"]
+
+
+def test_a_flush_while_the_log_is_being_deleted_is_no_fault_of_the_disk(tmp_path: Path) -> None:
+    renamed = threading.Event()
+
+    class Flushing(Moving):
+        def sync_folder(self, path: str) -> None:
+            if path == former and not renamed.is_set():
+                flushing.set()
+                assert renamed.wait(LIMIT_S)
+            super().sync_folder(path)
+
+    flushing = threading.Event()
+    log = new_log(tmp_path, LogConfig(segment_bytes=200), Flushing(renamed.set))
+    former = str(log.directory)
+    fill(log, 10)
+    with ThreadPoolExecutor(1) as background:
+        flushed = background.submit(log.flush)
+        assert flushing.wait(LIMIT_S)
+        log.rename_folder(f"{former}-delete")
+        flushed.result(LIMIT_S)
+    assert log.recovery_point == log.log_end_offset == 10
+    log.close()
