@@ -1,6 +1,7 @@
 """Groups of kafka-python and aiokafka, of all clients together, and over a restart of their coordinator."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -28,8 +29,8 @@ def create_topic(broker: BrokerProcess, name: str) -> None:
 
 
 def python_member(broker: BrokerProcess, topic: str) -> Any:
-    return kafka.KafkaConsumer(
-        topic,
+    """One that knows the topic before it joins: who leads may otherwise share out nothing, and never look again."""
+    member = kafka.KafkaConsumer(
         bootstrap_servers=broker.bootstrap,
         group_id=topic,
         enable_auto_commit=False,
@@ -39,6 +40,12 @@ def python_member(broker: BrokerProcess, topic: str) -> Any:
         metadata_max_age_ms=1000,  # whoever leads shares out what it has heard of
         partition_assignment_strategy=[kafka.coordinator.assignors.range.RangePartitionAssignor],
     )
+    deadline = time.monotonic() + TIMEOUT
+    while len(member.partitions_for_topic(topic) or ()) < PARTITIONS:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    member.subscribe([topic])
+    return member
 
 
 def wait_for(condition: Callable[[], bool], *consumers: Any) -> None:
@@ -51,7 +58,11 @@ def wait_for(condition: Callable[[], bool], *consumers: Any) -> None:
 
 def test_two_members_of_kafka_python_share_commit_and_take_over(broker: BrokerProcess, topic_name: str) -> None:
     create_topic(broker, topic_name)
-    first = python_member(broker, topic_name)
+    with contextlib.closing(python_member(broker, topic_name)) as first:
+        share_commit_and_take_over(broker, topic_name, first)
+
+
+def share_commit_and_take_over(broker: BrokerProcess, topic_name: str, first: Any) -> None:
     wait_for(lambda: len(first.assignment()) == PARTITIONS, first)
     second = python_member(broker, topic_name)
     try:
@@ -77,7 +88,6 @@ def test_two_members_of_kafka_python_share_commit_and_take_over(broker: BrokerPr
         second.close()
     wait_for(lambda: len(first.assignment()) == PARTITIONS, first)
     assert first.committed(partition) == 17
-    first.close()
 
 
 async def test_two_members_of_aiokafka_share_and_commit(broker: BrokerProcess, topic_name: str) -> None:
