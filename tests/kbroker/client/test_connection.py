@@ -122,6 +122,19 @@ def large_answer(size: int) -> bytes:
     return b"".join(encode_response(FetchResponse(responses=[topic]), 4, 1))
 
 
+async def fetch_large_answer(connection: Connection, size: int) -> None:
+    """Ask for it, and find all of it."""
+    found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
+    assert bytes(found.responses[0].partitions[0].records) == bytes(size)
+
+
+def woken_at(connection: Connection) -> int:
+    """How many bytes the system waits for."""
+    assert connection._transport is not None
+    sock = connection._transport.get_extra_info("socket")
+    return int(sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT))
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux is told how much to wait for")
 async def test_a_receive_buffer_set_in_the_middle_of_a_large_answer_leaves_nobody_asleep() -> None:
     size = 3 * WAKE_BYTES
@@ -130,18 +143,15 @@ async def test_a_receive_buffer_set_in_the_middle_of_a_large_answer_leaves_nobod
     async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4)
         writer.write(answer[:100_000])
-        await until(lambda: sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == WAKE_BYTES)
+        await until(lambda: woken_at(connection) == WAKE_BYTES)
         connection.set_receive_buffer(20_000)
         writer.write(answer[100_000:])
         await reader.read()
 
     async with peer(in_pieces) as address:
         connection = await Connection.open(*address)
-        assert connection._transport is not None
-        sock = connection._transport.get_extra_info("socket")
-        found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
-        assert bytes(found.responses[0].partitions[0].records) == bytes(size)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+        await fetch_large_answer(connection, size)
+        assert woken_at(connection) == 1
         await connection.close()
 
 
@@ -153,7 +163,7 @@ async def test_of_a_large_answer_much_is_waited_for_at_once_and_never_more_than_
     async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(4)
         writer.write(answer[:100_000])
-        await until(lambda: sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == WAKE_BYTES)
+        await until(lambda: woken_at(connection) == WAKE_BYTES)
         writer.write(answer[100_000:-1])
         await until(lambda: connection.session.missing <= WAKE_BYTES)
         writer.write(answer[-1:])
@@ -161,11 +171,8 @@ async def test_of_a_large_answer_much_is_waited_for_at_once_and_never_more_than_
 
     async with peer(in_pieces) as address:
         connection = await Connection.open(*address)
-        assert connection._transport is not None
-        sock = connection._transport.get_extra_info("socket")
-        found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
-        assert bytes(found.responses[0].partitions[0].records) == bytes(size)
-        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT) == 1
+        await fetch_large_answer(connection, size)
+        assert woken_at(connection) == 1
         await connection.close()
 
 
@@ -186,8 +193,7 @@ async def test_where_nobody_can_wait_for_much_at_once_a_large_answer_is_read_all
     async with peer(at_once) as address:
         connection = await Connection.open(*address)
         connection._socket = Refusing()  # type: ignore[assignment]
-        found = await connection.request(FetchRequest(max_wait_ms=0, min_bytes=1, topics=[]), 4)
-        assert bytes(found.responses[0].partitions[0].records) == bytes(3 * WAKE_BYTES)
+        await fetch_large_answer(connection, 3 * WAKE_BYTES)
         await connection.close()
 
 

@@ -183,13 +183,18 @@ def unread() -> QuotaKeeper:
     return QuotaKeeper(read_broker_config({"broker.id": "1", "zookeeper.connect": "none:1"}), None)  # type: ignore[arg-type]
 
 
+async def first_look_up(unread: QuotaKeeper, resolver: Resolver) -> asyncio.Task[None]:
+    """Of a host that has a limit; it waits for the resolver."""
+    unread._take(ip_place("host"), LIMITED)
+    await resolver.is_asked(1)
+    return unread._look_ups["host"]
+
+
 async def test_what_a_newer_look_up_has_found_is_not_lost_by_an_older_one_that_ends_later(
     unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolver = Resolver(monkeypatch)
-    unread._take(ip_place("host"), LIMITED)
-    await resolver.is_asked(1)
-    older = unread._look_ups["host"]
+    older = await first_look_up(unread, resolver)
     unread._take(ip_place("host"), {"connection_creation_rate": "7"})
     await resolver.is_asked(2)
     resolver.answer(1, ["10.0.0.1"])
@@ -204,9 +209,7 @@ async def test_what_an_older_look_up_finds_first_does_not_count_and_the_newer_on
     unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolver = Resolver(monkeypatch)
-    unread._take(ip_place("host"), LIMITED)
-    await resolver.is_asked(1)
-    older = unread._look_ups["host"]
+    older = await first_look_up(unread, resolver)
     unread._take(ip_place("host"), LIMITED)
     await resolver.is_asked(2)
     resolver.answer(0, ["10.0.0.9"])
@@ -220,9 +223,7 @@ async def test_a_look_up_for_a_limit_that_was_removed_meanwhile_says_nothing_abo
     unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolver = Resolver(monkeypatch)
-    unread._take(ip_place("host"), LIMITED)
-    await resolver.is_asked(1)
-    older = unread._look_ups["host"]
+    older = await first_look_up(unread, resolver)
     unread._take(ip_place("host"), {})
     assert not unread._look_ups
     resolver.answer(0, ["10.0.0.9"])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -136,3 +138,14 @@ class Coordinated:
         partition_log = self.played.logs.get(TOPIC, partition)
         assert partition_log is not None
         return [read_marker(partition_log.read(offset, 1).read()) for offset in range(partition_log.log_end_offset)]
+
+
+@asynccontextmanager
+async def leading(folder: Path) -> AsyncIterator[Coordinated]:
+    """It leads all partitions of its topic, and three of a topic that producers write to."""
+    made = Coordinated(folder)
+    made.transactions.start()
+    await made.lead()
+    await made.played.lead(range(3))
+    yield made
+    await made.close()

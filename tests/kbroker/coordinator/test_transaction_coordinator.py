@@ -34,7 +34,7 @@ from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.control import ControlType
 from kbroker.segment.log import AppendOrigin
 from tests.fixtures.data_path import TOPIC
-from tests.kbroker.coordinator.coordinated import NONE, PARTITIONS, TIMEOUT, Coordinated
+from tests.kbroker.coordinator.coordinated import NONE, PARTITIONS, TIMEOUT, Coordinated, leading
 
 
 def refused(expected: ErrorCode) -> Any:
@@ -44,12 +44,8 @@ def refused(expected: ErrorCode) -> Any:
 
 @pytest.fixture
 async def coordinated(tmp_path: Path) -> AsyncIterator[Coordinated]:
-    made = Coordinated(tmp_path)
-    made.transactions.start()
-    await made.lead()
-    await made.played.lead(range(3))
-    yield made
-    await made.close()
+    async with leading(tmp_path) as made:
+        yield made
 
 
 # --- a transaction's life -----------------------------------------------------------------------------------------

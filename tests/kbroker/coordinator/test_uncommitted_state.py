@@ -12,18 +12,15 @@ from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.coordinator.transaction import COMPLETE_COMMIT, Answer
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.records.control import ControlType
-from tests.kbroker.coordinator.test_transaction_coordinator import TIMEOUT, Coordinated, refused
+from tests.kbroker.coordinator.coordinated import TIMEOUT, Coordinated, leading
+from tests.kbroker.coordinator.test_transaction_coordinator import refused
 
 
 @pytest.fixture
 async def coordinated(tmp_path: Path) -> AsyncIterator[Coordinated]:
     """A producer's transaction is under way; then there is a follower, who does not ask for anything."""
-    made = Coordinated(tmp_path)
-    made.transactions.start()
-    await made.lead()
-    await made.played.lead(range(3))
-    yield made
-    await made.close()
+    async with leading(tmp_path) as made:
+        yield made
 
 
 async def until_loading(coordinated: Coordinated) -> None:

@@ -12,17 +12,13 @@ from kbroker.coordinator.transaction import COMPLETE_COMMIT, Answer
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.protocol.records.control import ControlType
 from tests.fixtures.data_path import TOPIC
-from tests.kbroker.coordinator.coordinated import NONE, TIMEOUT, Coordinated
+from tests.kbroker.coordinator.coordinated import NONE, TIMEOUT, Coordinated, leading
 
 
 @pytest.fixture
 async def coordinated(tmp_path: Path) -> AsyncIterator[Coordinated]:
-    made = Coordinated(tmp_path)
-    made.transactions.start()
-    await made.lead()
-    await made.played.lead(range(3))
-    yield made
-    await made.close()
+    async with leading(tmp_path) as made:
+        yield made
 
 
 def without_leader(coordinated: Coordinated) -> None:
@@ -32,6 +28,20 @@ def without_leader(coordinated: Coordinated) -> None:
 
 def with_leader(coordinated: Coordinated) -> None:
     coordinated.played.tell(TOPIC, bytes(range(16)), [0], leader=1)
+
+
+def add_by_produce(coordinated: Coordinated, producer: Answer, partition: int) -> list[ErrorCode]:
+    """Let a partition take part as a Produce does; returns where its outcome will be."""
+    told: list[ErrorCode] = []
+    asked = "id", producer.producer_id, producer.producer_epoch, [(TOPIC, partition)]
+    coordinated.transactions.add_by_produce(*asked, told.append)
+    return told
+
+
+async def until_told(told: list[ErrorCode]) -> None:
+    async with asyncio.timeout(TIMEOUT):
+        while not told:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.002)
 
 
 @pytest.mark.parametrize("version", [0, 2])
@@ -87,17 +97,13 @@ async def test_who_waits_for_an_end_is_told_that_another_carries_it_out(coordina
     producer = await coordinated.began()
     without_leader(coordinated)
     await coordinated.end(producer)
-    told: list[ErrorCode] = []
-    asked = "id", producer.producer_id, producer.producer_epoch, [(TOPIC, 1)]
-    coordinated.transactions.add_by_produce(*asked, told.append)
+    told = add_by_produce(coordinated, producer, 1)
     waiting = asyncio.ensure_future(coordinated.add(producer, 1))
     await asyncio.sleep(0)
     await (coordinated.transactions.stop() if stops else coordinated.lead(leader=2, replicas=(1, 2)))
     with pytest.raises(KafkaError, check=lambda error: error.code in COORDINATOR_MOVED):
         await waiting
-    async with asyncio.timeout(TIMEOUT):
-        while not told:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.002)
+    await until_told(told)
     assert told[0] in COORDINATOR_MOVED
 
 
@@ -107,9 +113,7 @@ async def test_a_produce_that_comes_in_the_turn_in_which_the_coordinator_stops_i
     producer = await coordinated.began()
     without_leader(coordinated)
     await coordinated.end(producer)
-    told: list[ErrorCode] = []
-    asked = "id", producer.producer_id, producer.producer_epoch, [(TOPIC, 1)]
-    coordinated.transactions.add_by_produce(*asked, told.append)
+    told = add_by_produce(coordinated, producer, 1)
     await coordinated.transactions.stop()
     assert told == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
@@ -124,9 +128,7 @@ async def test_a_produce_is_told_of_what_goes_wrong_while_it_waits(
     monkeypatch.setattr(coordinated.transactions, "add_partitions", lambda *asked: fails())
     told: list[ErrorCode] = []
     coordinated.transactions.add_by_produce("id", 1, 0, [(TOPIC, 1)], told.append)
-    async with asyncio.timeout(TIMEOUT):
-        while not told:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.002)
+    await until_told(told)
     known = isinstance(failure, KafkaError)
     assert told == [ErrorCode.NOT_COORDINATOR if known else ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
@@ -138,9 +140,7 @@ async def test_an_end_that_does_not_come_is_waited_for_no_longer_than_a_moment(
     producer = await coordinated.began("id", 0)
     without_leader(coordinated)
     await coordinated.end(producer)
-    told: list[ErrorCode] = []
-    asked = "id", producer.producer_id, producer.producer_epoch
-    coordinated.transactions.add_by_produce(*asked, [(TOPIC, 2)], told.append)
+    told = add_by_produce(coordinated, producer, 2)
     assert await coordinated.add(producer, 1) is ErrorCode.CONCURRENT_TRANSACTIONS
     assert (await coordinated.init()).error is ErrorCode.CONCURRENT_TRANSACTIONS
     assert told == [ErrorCode.CONCURRENT_TRANSACTIONS]
