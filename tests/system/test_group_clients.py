@@ -75,19 +75,32 @@ def share_commit_and_take_over(broker: BrokerProcess, topic_name: str, first: An
 
         thread = threading.Thread(target=run)
         thread.start()
-        wait_for(lambda: len(first.assignment()) == 2 and len(second.assignment()) == 2, first)
-        done.set()
-        thread.join(TIMEOUT)
-        assert first.assignment() | second.assignment() == {
-            kafka.TopicPartition(topic_name, partition) for partition in range(PARTITIONS)
-        }
-        partition = next(iter(first.assignment()))
-        first.commit({partition: kafka.structs.OffsetAndMetadata(17, "note", -1)})
+        try:
+            wait_for(lambda: len(first.assignment()) == 2 and len(second.assignment()) == 2, first)
+            assert {each.partition for each in first.assignment() | second.assignment()} == set(range(PARTITIONS))
+            partition = commit_once_stable(first)
+        finally:
+            done.set()
+            thread.join(TIMEOUT)
         assert first.committed(partition) == 17
     finally:
         second.close()
     wait_for(lambda: len(first.assignment()) == PARTITIONS, first)
     assert first.committed(partition) == 17
+
+
+def commit_once_stable(member: Any) -> Any:
+    """Commit offset 17 of a partition that it holds: after another rebalance, where it joins once more just then."""
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        for partition in member.assignment():
+            try:
+                member.commit({partition: kafka.structs.OffsetAndMetadata(17, "note", -1)})
+            except (kafka.errors.RebalanceInProgressError, kafka.errors.CommitFailedError):
+                assert time.monotonic() < deadline
+                break
+            return partition
+        member.poll(timeout_ms=100)
 
 
 async def test_two_members_of_aiokafka_share_and_commit(broker: BrokerProcess, topic_name: str) -> None:
