@@ -1,8 +1,11 @@
 """`kbroker verify`: run a workload against any Kafka cluster under faults, and judge what it did."""
 
+import contextlib
 import logging
 import random
 import sys
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -54,12 +57,10 @@ def run(
         return
     import time
 
-    _need_numpy()
+    with _unknown_when_it_fails():
+        _need_numpy()
     _mute_clients()
-    from kbroker.cli.errors import CommandFailed
-    from kbroker.verify.clients import ClientProblem, LibraryMissing
-    from kbroker.verify.hooks import HookFailed
-    from kbroker.verify.runner import Plan, TrialFailed, run_test
+    from kbroker.verify.runner import Plan, run_test
 
     chosen = random.randrange(1_000_000) if seed is None else seed
     plan = Plan(
@@ -79,14 +80,9 @@ def run(
         client_settings(),
     )
     folder = out or Path(f"verify-{workload}-{time.strftime('%Y%m%d-%H%M%S')}")
-    try:
+    with _unknown_when_it_fails():
         run_test(plan, folder, lambda text: print(text, file=sys.stderr, flush=True))
-    except (ClientProblem, HookFailed, LibraryMissing, TrialFailed) as error:
-        print(f"kbroker: {error}", file=sys.stderr)
-        raise typer.Exit(UNKNOWN_STATUS) from error
-    except OSError as error:
-        raise CommandFailed(f"{folder}: {error.strerror}") from error
-    _judge(folder, edn)
+        _judge(folder, edn)
 
 
 @app.command()
@@ -98,8 +94,32 @@ def check(
     \b
     kbroker verify check verify-output
     """
-    _need_numpy()
-    _judge(folder, edn)
+    with _unknown_when_it_fails():
+        _need_numpy()
+        _judge(folder, edn)
+
+
+@contextlib.contextmanager
+def _unknown_when_it_fails() -> Iterator[None]:
+    """What goes wrong with the test says nothing of the cluster: nobody knows, and 1 would be an anomaly."""
+    from kbroker.cli.errors import one_line
+    from kbroker.verify.clients import ClientProblem, LibraryMissing
+    from kbroker.verify.history import DamagedHistory
+    from kbroker.verify.hooks import HookFailed
+    from kbroker.verify.runner import TrialFailed
+
+    try:
+        yield
+    except (typer.Exit, BrokenPipeError):
+        raise
+    except Exception as error:
+        is_known = isinstance(error, (ClientProblem, DamagedHistory, HookFailed, LibraryMissing, TrialFailed))
+        line = str(error) if is_known else one_line(error)
+        if line is None:
+            traceback.print_exc()
+            line = f"the test itself failed: {type(error).__name__}: {error}"
+        print(f"kbroker: {line}", file=sys.stderr)
+        raise typer.Exit(UNKNOWN_STATUS) from error
 
 
 def _mute_clients() -> None:
@@ -118,14 +138,9 @@ def _need_numpy() -> None:
 
 def _judge(folder: Path, edn: bool) -> None:
     from kbroker.verify.checker import EXIT_STATUS, judge_folder
-    from kbroker.verify.history import DamagedHistory
     from kbroker.verify.report import report_text
 
-    try:
-        judgement = judge_folder(folder)
-    except (DamagedHistory, OSError) as error:
-        print(f"kbroker: {folder}: {error}", file=sys.stderr)
-        raise typer.Exit(UNKNOWN_STATUS) from error
+    judgement = judge_folder(folder)
     text = report_text(judgement)
     (folder / "report.txt").write_text(text)
     _write_page(folder, judgement)

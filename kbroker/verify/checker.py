@@ -33,6 +33,8 @@ class Settings:
     isolation: str = "read_committed"
     final_phase: str = COMPLETE
     """`complete`: each partition was read to its end; else why it was not."""
+    failure: str = ""
+    """What ended the test before its time: a mistake of the test's own, not of the cluster."""
 
     @property
     def is_read_to_the_end(self) -> bool:
@@ -46,6 +48,7 @@ class Settings:
             workload=str(known.get("workload", "append")),
             isolation=str(known.get("isolation", "read_committed")),
             final_phase=str(known.get("final_phase", COMPLETE)),
+            failure=str(known.get("failure", "")),
         )
 
 
@@ -92,6 +95,8 @@ def judge(columns: Columns, settings: Settings) -> Judgement:
 def _verdict(columns: Columns, versions: Versions, settings: Settings, anomalies: list[Finding]) -> tuple[str, str]:
     if anomalies:
         return ANOMALY, ", ".join(f"{each.name} ({each.count})" for each in anomalies)
+    if settings.failure:
+        return UNKNOWN, f"the test itself failed: {settings.failure}"
     if not versions.must_hold.any():
         return UNKNOWN, "nothing was acknowledged"
     if not len(columns.reads):

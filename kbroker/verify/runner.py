@@ -102,16 +102,17 @@ def run_test(plan: Plan, folder: Path, say: Callable[[str], None], nemesis: Neme
             _work(plan, trial, nemesis, say)
             say("all is healed; reading every partition to its end")
             ended = FinalPhase(plan, trial).run()
-        _write_settings(folder, plan, ended, trial.problems)
+        _write_settings(folder, plan, ended, trial)
         _tidy_up(plan, trial)
     finally:
         nemesis.stop()
 
 
-def _write_settings(folder: Path, plan: Plan, final_phase: str, problems: list[str] | None = None) -> None:
+def _write_settings(folder: Path, plan: Plan, final_phase: str, trial: Trial | None = None) -> None:
     # Passwords may be among the clients' settings.
     known = {name: value for name, value in asdict(plan).items() if name != "settings"}
-    document = {**known, "isolation": "read_committed", "final_phase": final_phase, "last_problems": problems or []}
+    document = {**known, "isolation": "read_committed", "final_phase": final_phase}
+    document |= {"last_problems": trial.problems if trial else [], "failure": trial.failure if trial else ""}
     (folder / SETTINGS_FILE).write_text(json.dumps(document, indent=2) + "\n")
 
 
@@ -166,7 +167,7 @@ def _break_and_heal(plan: Plan, trial: Trial, nemesis: Nemesis, say: Callable[[s
     try:
         while (left := end - time.monotonic()) > 0:
             trial.stop.wait(min(left, rng.uniform(0.5, 1.5) * plan.fault_seconds))
-            if time.monotonic() >= end:
+            if trial.stop.is_set() or time.monotonic() >= end:
                 break
             fault = nemesis.inject(rng)
             if fault is None:
@@ -186,6 +187,13 @@ def _words(details: Mapping[str, object]) -> str:
 
 def _change_topics(trial: Trial, seed: int) -> None:
     """Create topics and delete some of them again; what is acknowledged must hold at the end."""
+    try:
+        _create_and_delete(trial, seed)
+    except Exception as error:
+        trial.fail("the admin", error)
+
+
+def _create_and_delete(trial: Trial, seed: int) -> None:
     rng = random.Random(f"{seed}-admin")
     for number in range(MOST_EXTRA_TOPICS):
         if trial.stop.wait(rng.uniform(0.5, 1.5) * EXTRA_TOPICS_EVERY):

@@ -6,8 +6,10 @@ A process whose operation ended as nobody knows is over: a new one with a new nu
 from __future__ import annotations
 
 import itertools
+import logging
 import random
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +27,8 @@ RECORD_KEYS = 20
 LEFT_OPEN_SECONDS = 0.3
 """For so long a transaction may lie open, so that readers come by."""
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(slots=True)
 class Trial:
@@ -41,6 +45,8 @@ class Trial:
     processes: Callable[[], int] = field(default_factory=lambda: itertools.count(0).__next__)
     problems: list[str] = field(default_factory=list)
     """The last errors of clients, for the report."""
+    failure: str = ""
+    """What ended the test before its time, of ours: nobody knows what it would have found."""
 
     @property
     def group(self) -> str:
@@ -51,6 +57,14 @@ class Trial:
         """Remember an error."""
         self.problems.append(str(problem))
         del self.problems[:-20]
+
+    def fail(self, who: str, error: Exception) -> None:
+        """End the test: somebody failed whom no client's problem explains. The first is told."""
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        text = f"{who} failed: {type(error).__name__}: {error} ({where.name}, line {where.lineno} of {where.filename})"
+        log.error("%s", text, exc_info=error)
+        self.failure = self.failure or text
+        self.stop.set()
 
 
 class Worker:
@@ -67,7 +81,13 @@ class Worker:
         self._draw_crash()
 
     def run(self) -> None:
-        """Work until the test stops."""
+        """Work until the test stops. What goes wrong in a way that nobody expects ends the test, and is told."""
+        try:
+            self._live()
+        except Exception as error:
+            self.trial.fail(f"{type(self).__name__} {self.number}", error)
+
+    def _live(self) -> None:
         try:
             while not self.trial.stop.is_set():
                 try:

@@ -3,6 +3,7 @@
 import json
 import random
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -40,6 +41,26 @@ def test_an_anomaly_and_what_nobody_knows_have_their_own_status(tmp_path: Path) 
         2,
         "UNKNOWN: partitions were not read to their ends: a broker was away",
     )
+
+
+@pytest.mark.slow
+def test_what_goes_wrong_with_the_test_itself_is_never_an_anomaly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_history(tmp_path / "history.jsonl", healthy(1, "append"))
+    (tmp_path / "test.json").write_text(json.dumps({"failure": "SendingWorker 3 failed: KeyError: 5"}))
+    done = kbroker("verify", "check", str(tmp_path))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        2,
+        "UNKNOWN: the test itself failed: SendingWorker 3 failed: KeyError: 5",
+    )
+    for error, line in (
+        (ZeroDivisionError("no such number"), "the test itself failed: ZeroDivisionError: no such number"),
+        (OSError(28, "No space left on device"), "No space left on device"),
+    ):
+        monkeypatch.setattr("kbroker.verify.checker.judge_folder", Mock(side_effect=error))
+        done = kbroker("verify", "check", str(tmp_path))
+        assert (done.returncode, done.stderr.splitlines()[-1]) == (2, f"kbroker: {line}")
 
 
 def test_what_is_no_history_is_named_and_its_status_is_that_nobody_knows(tmp_path: Path) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.verify.checker import VALID, Judgement, judge_folder
+from kbroker.verify import runner
+from kbroker.verify.checker import UNKNOWN, VALID, Judgement, judge_folder
+from kbroker.verify.confluent_client import ConfluentLibrary
 from kbroker.verify.history import read_history
 from kbroker.verify.runner import WORKLOADS, Plan, TrialFailed, run_test
 from tests.fixtures.kafka import JavaBroker
@@ -64,6 +67,26 @@ def test_a_group_of_our_own_clients_is_valid_and_its_offsets_are_asked_for(
 ) -> None:
     run_test(quick(broker.bootstrap, "group", "kbroker"), tmp_path / "out", lambda _: None)
     assert len(assert_healthy(tmp_path / "out").columns.fetches) == 2
+
+
+@pytest.mark.slow
+def test_a_test_that_fails_by_itself_ends_soon_and_nobody_knows_what_it_would_have_found(
+    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Odd(ConfluentLibrary):
+        def create_topic(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
+            if "-extra-" in name:
+                raise ZeroDivisionError("no such number")
+            super().create_topic(name, partitions, replicas, config)
+
+    monkeypatch.setattr(runner, "make_library", lambda name, bootstrap, settings: Odd(bootstrap, settings))
+    monkeypatch.setattr(runner, "EXTRA_TOPICS_EVERY", 1.0)
+    run_test(quick(broker.bootstrap, "append", seconds=600), tmp_path / "out", lambda _: None)
+    judgement = judge_folder(tmp_path / "out")
+    assert judgement.verdict == UNKNOWN
+    assert judgement.reason.startswith(
+        "the test itself failed: the admin failed: ZeroDivisionError: no such number (create_topic, line "
+    )
 
 
 def test_a_folder_with_a_history_is_not_written_over(tmp_path: Path) -> None:

@@ -1,8 +1,25 @@
 """Tests for kbroker.verify.workers: what a history says of what clients said."""
 
-from kbroker.verify.clients import Incoming, Outcome, Outgoing
-from kbroker.verify.history import FAIL, INFO, OK
-from kbroker.verify.workers import by_key, told, type_of
+import io
+
+from kbroker.verify.clients import Incoming, Outcome, Outgoing, make_library
+from kbroker.verify.history import FAIL, INFO, OK, Recorder
+from kbroker.verify.workers import Trial, Worker, by_key, told, type_of
+
+
+class Surprised(Worker):
+    """Its client fails as no client should."""
+
+    def step(self) -> None:
+        raise KeyError("offset")
+
+
+def test_what_nobody_expects_of_a_worker_ends_the_test_and_is_told() -> None:
+    trial = Trial(make_library("kbroker", "127.0.0.1:1", {}), Recorder(io.StringIO()), "test", ["t:0"], ["t"])
+    Surprised(trial, 3, 1).run()
+    Surprised(trial, 4, 1).run()
+    assert trial.stop.is_set()
+    assert trial.failure.startswith("Surprised 3 failed: KeyError: 'offset' (step, line ")
 
 
 def test_only_what_certainly_did_not_happen_has_failed() -> None:
