@@ -11,15 +11,13 @@ Names are percent-encoded; <default> is whoever has no limit of their own. Each 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ipaddress
 import logging
-import socket
-import threading
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
+from kbroker.cluster.host_addresses import LONGEST_LOOKUP_S, look_up
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.znodes import desanitize, sanitize
@@ -29,8 +27,6 @@ from kbroker.security.quotas import ANY, CLIENT_KEYS, CONNECTED, IP_KEYS, Client
 log = logging.getLogger(__name__)
 
 USERS, CLIENTS, IPS = "users", "clients", "ips"
-LONGEST_LOOKUP_S = 5.0
-"""Of a host's addresses: what is not known then holds for nobody."""
 MOST_LOOKUPS = 16
 """At a time: limits are for as many hosts as anybody likes, each look-up takes a thread."""
 
@@ -72,7 +68,8 @@ def _decoded(name: str) -> str:
 
 
 async def addresses_of(name: str) -> list[str]:
-    """Return the addresses of a host, of an address itself, as connections have them; none of an unknown host.
+    """Return the addresses of a host, of an address itself, as connections have them; none of an unknown host: its
+    limit holds for nobody.
 
     Raises RuntimeError where no thread can be started.
     """
@@ -80,10 +77,9 @@ async def addresses_of(name: str) -> list[str]:
     if known is not None:
         return known
     try:
-        answers = await asyncio.wait_for(_look_up(name), LONGEST_LOOKUP_S)
-    except (OSError, ValueError):  # TimeoutError is an OSError, UnicodeError a ValueError
+        return await look_up(name)
+    except OSError:
         return []
-    return list(dict.fromkeys(str(address[0]) for *_, address in answers))
 
 
 def _literal(name: str) -> list[str] | None:
@@ -95,32 +91,6 @@ def _literal(name: str) -> list[str] | None:
     except ValueError:
         return None
     return [str(getattr(address, "ipv4_mapped", None) or address)]
-
-
-def _look_up(name: str) -> asyncio.Future[Any]:
-    """Ask the resolver in a thread of its own: it may take half a minute, and no pool of others' work waits for it."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[Any] = loop.create_future()
-
-    def tell(answer: Any, problem: Exception | None) -> None:
-        if future.done():  # nobody waits any more
-            return
-        if problem is None:
-            future.set_result(answer)
-        else:
-            future.set_exception(problem)
-
-    def ask() -> None:
-        answer, problem = None, None
-        try:
-            answer = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        except (OSError, ValueError) as error:
-            problem = error
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(tell, answer, problem)
-
-    threading.Thread(target=ask, name=f"look-up of {name}", daemon=True).start()
-    return future
 
 
 class QuotaKeeper:
@@ -228,6 +198,6 @@ class QuotaKeeper:
 
         await self._zookeeper.change_config(*place, change)
         await self.refresh(place)
-        look_up = self._look_ups.get(_decoded(place.entity)) if place.kind == IPS else None
-        if look_up is not None:
-            await asyncio.wait([look_up], timeout=2 * LONGEST_LOOKUP_S)  # it may stand in line
+        finding = self._look_ups.get(_decoded(place.entity)) if place.kind == IPS else None
+        if finding is not None:
+            await asyncio.wait([finding], timeout=2 * LONGEST_LOOKUP_S)  # it may stand in line

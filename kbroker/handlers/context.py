@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,7 @@ class RequestContext:
         "received_at",
         "request_bytes",
         "timing",
+        "withheld",
     )
 
     def __init__(
@@ -93,6 +95,8 @@ class RequestContext:
         """A `Connection` (network/connection.py), or anything with its attributes."""
         self.timing: Any = None
         """A `Timing` (network/request_times.py), of the requests that are timed."""
+        self.withheld: Callable[[Any], None] | None = None
+        """Set by a handler that remembers what it tells: called with an answer that goes out without its contents."""
         self.may_be_overtaken = False
         """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
         self.is_large = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Generator
+from functools import partial
 
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import CLUSTER, CLUSTER_ACTION, READ, TOPIC, inside
@@ -48,6 +49,8 @@ def _fetch(
         context = services.replicas.open_session(request, version, now, wanted)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
+    if context.session is not None:
+        ctx.withheld = partial(services.replicas.sessions.withheld, context)
     parameters = FetchParameters(request, version, ctx.listener, now, services.config.fetch_max_bytes)
     if ctx.authority.is_limited:
         _limit(ctx, context, parameters)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from kbroker.cluster.host_addresses import look_up
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.protocol.apis import API_BY_KEY
 
@@ -170,12 +169,12 @@ async def addresses_of(overrides: Mapping[str, int]) -> dict[str, int]:
     found = {}
     for host, limit in overrides.items():
         try:
-            answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        except OSError as error:
-            text = f"max.connections.per.ip.overrides: the host {host} is not known: {error.strerror or error}"
-            raise OSError(error.errno, text) from error
-        for *_, address in answers:
-            found[str(address[0])] = limit
+            addresses = await look_up(host)
+        except (OSError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OSError(f"max.connections.per.ip.overrides: the host {host} is not known: {reason}") from error
+        for address in addresses:
+            found[address] = limit
     return found
 
 

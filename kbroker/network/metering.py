@@ -60,6 +60,8 @@ class Meter:
             used = ctx.busy_ms / 10  # in percent of a second
             delay_ms = max(delay_ms, self.quotas.record(REQUESTED, user, client, used, now_ms))
         if is_fetch and delay_ms:
+            if ctx.withheld is not None:
+                ctx.withheld(answer)
             answer = emptied(request, answer)
         return self._slowed_down(ctx, answer, delay_ms)
 

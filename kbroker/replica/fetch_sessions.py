@@ -108,6 +108,10 @@ class FetchTarget:
         if answer.high_watermark != self.sent_high_watermark or answer.log_start_offset != self.sent_log_start_offset:
             self.seen_changes = NEVER_SEEN
 
+    def was_not_told(self) -> None:
+        """What was noted as sent was not: all that there is is news."""
+        self.sent_high_watermark = self.sent_log_start_offset = self.seen_changes = NEVER_SEEN
+
     def note_sent(self, answer: FetchResponse.PartitionData) -> bool:
         """Remember what an answer tells the client; False when it tells nothing new and may be left out."""
         news = (
@@ -269,6 +273,20 @@ class FetchSessions:
         session.last_used_ms = now_ms
         session.epoch = 1 if session.epoch == MAX_EPOCH else session.epoch + 1
         return FetchContext(session.targets.values(), session, incremental=True)
+
+    def withheld(self, context: FetchContext, answer: FetchResponse) -> None:
+        """An answer goes out without its partitions: the client does not learn what they hold, nor of a new session."""
+        session = context.session
+        if session is None:
+            return
+        if not context.incremental and self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
+        for topic in answer.responses:
+            for partition in topic.partitions:
+                key = topic.topic_id if topic.topic_id != ZERO_UUID else topic.topic
+                target = session.targets.get((key, partition.partition_index))
+                if target is not None:
+                    target.was_not_told()
 
     def _make_room(self, privileged: bool, size: int, now_ms: int) -> bool:
         """Evict at most one session; False when there is no room for a new one."""

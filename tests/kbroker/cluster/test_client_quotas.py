@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.cluster import client_quotas
+from kbroker.cluster import client_quotas, host_addresses
 from kbroker.cluster.client_quotas import (
     MOST_LOOKUPS,
     Place,
@@ -133,8 +133,8 @@ async def test_a_resolver_that_hangs_holds_up_no_other_limit_and_no_other_work(
         raise OSError(name)
 
     resolver = SimpleNamespace(getaddrinfo=hang, SOCK_STREAM=socket.SOCK_STREAM)
-    monkeypatch.setattr(client_quotas, "socket", resolver)
-    monkeypatch.setattr(client_quotas, "LONGEST_LOOKUP_S", 60.0)
+    monkeypatch.setattr(host_addresses, "socket", resolver)
+    monkeypatch.setattr(host_addresses, "LONGEST_LOOKUP_S", 60.0)
     try:
         slow = [
             asyncio.ensure_future(keeper.change(ip_place(f"host-{number}"), {"connection_creation_rate": "1"}))

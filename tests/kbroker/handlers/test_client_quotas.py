@@ -14,8 +14,9 @@ import pytest
 from kbroker.client.connection import Connection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.handlers.client_quotas import _place
+from kbroker.handlers.refusals import blank
 from kbroker.protocol.errors import ErrorCode, KafkaError
-from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.protocol.messages.groups import ListGroupsRequest
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.produce import ProduceRequest
@@ -179,6 +180,33 @@ async def test_what_is_fetched_too_fast_is_not_sent_and_comes_later(limited: Any
     assert not second.responses
     third = await ask(request, 12)
     assert third.throttle_time_ms < 30_000, "what was not sent is not counted"
+
+
+async def test_what_a_session_was_not_sent_is_told_when_it_may_be(limited: Any) -> None:
+    ask = await limited("reader")
+    await ask(MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")]), 8)
+    await produced(ask, "t")
+
+    async def read(session: int, epoch: int, offset: int) -> FetchResponse:
+        wanted = FetchRequest.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=20_000)
+        topic = FetchRequest.FetchTopic(topic="t", partitions=[wanted])
+        asked = blank(FetchRequest, max_bytes=1 << 20, session_id=session, session_epoch=epoch, topics=[topic])
+        answer: FetchResponse = await ask(asked, 12)
+        return answer
+
+    session = (await read(0, 0, 0)).session_id
+    assert session
+    assert await alter(ask, entry({"user": "ANONYMOUS"}, consumer_byte_rate=3_600)) == [NONE]
+    for epoch in range(1, 50):
+        await produced(ask, "t")
+        withheld = await read(session, epoch, 0)
+        if not withheld.responses:
+            break
+    assert withheld.throttle_time_ms > 0
+    assert withheld.session_id == session
+    assert await alter(ask, entry({"user": "ANONYMOUS"}, consumer_byte_rate=None)) == [NONE]
+    told = await read(session, epoch + 1, epoch + 1)
+    assert told.responses[0].partitions[0].high_watermark == epoch + 1
 
 
 async def test_partitions_are_made_and_deleted_as_fast_as_allowed(limited: Any) -> None:

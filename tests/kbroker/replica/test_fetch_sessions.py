@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from kbroker.handlers.refusals import blank
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
-from kbroker.replica.fetch_sessions import EVICTION_MS, MAX_EPOCH, MOST_UNKNOWN, FetchSessions
+from kbroker.replica.fetch_sessions import EVICTION_MS, MAX_EPOCH, MOST_UNKNOWN, NEVER_SEEN, FetchSessions
 
 IDS = {b"a" * 16: "orders", b"b" * 16: "bills"}
 
@@ -84,6 +85,28 @@ def test_an_incremental_answer_holds_only_news() -> None:
     assert sent(opened(cache, request(1, 3)), high_watermark=3) == []
     assert sent(opened(cache, request(1, 4)), high_watermark=-1, error=6) == [0, 1]
     assert sent(opened(cache, request(1, 5)), high_watermark=3) == [0, 1]
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_what_was_withheld_is_news_still(version: int) -> None:
+    cache = sessions()
+    sent(opened(cache, request(0, 0, (0, 5), (1, 6)), version))
+    context = opened(cache, request(1, 1), version)
+    response = blank(FetchResponse, responses=[])
+    for target, told in context.select([(context.targets[1], answer(context.targets[1], high_watermark=3))]):
+        topic = FetchResponse.FetchableTopicResponse(topic="orders", topic_id=target.topic_id, partitions=[told])
+        response.responses.append(topic)
+        target.seen_changes = 7
+    cache.withheld(context, response)
+    assert context.targets[1].seen_changes == NEVER_SEEN, "it is looked at again"
+    assert sent(opened(cache, request(1, 2), version), high_watermark=3) == [0, 1]
+    assert sent(opened(cache, request(1, 3), version), high_watermark=3) == []
+
+
+def test_a_session_whose_first_answer_is_withheld_has_not_begun() -> None:
+    cache = sessions()
+    cache.withheld(opened(cache, request(0, 0, (0, 5))), blank(FetchResponse, responses=[]))
+    assert not cache.sessions
 
 
 def test_partitions_are_changed_added_and_forgotten() -> None:
