@@ -17,7 +17,7 @@ Instances have slots, a keyword constructor, equality and a repr. By convention 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, TypeAlias, TypeVar, dataclass_transform
 
 from kbroker.protocol import primitives
 
@@ -30,6 +30,11 @@ REQUIRED: Any = type("Required", (), {"__repr__": lambda self: "REQUIRED"})()
 DEFAULTS: Any = type("Defaults", (), {"__repr__": lambda self: "DEFAULTS"})()
 """The default of a struct that has all its defaults; replaced by that struct once its message is complete."""
 
+Secret: TypeAlias = primitives.Bytes
+"""Never shown: a message that is printed leaves it out."""
+NullableSecretStr: TypeAlias = primitives.NullableStr
+"""May be a password, and is never shown."""
+
 KIND_BY_ANNOTATION = {
     "Bool": primitives.BOOL,
     "Int8": primitives.INT8,
@@ -40,6 +45,8 @@ KIND_BY_ANNOTATION = {
     "Str": primitives.STRING,
     "NullableStr": primitives.STRING,
     "Bytes": primitives.BYTES,
+    "Secret": primitives.BYTES,
+    "NullableSecretStr": primitives.STRING,
     "NullableBytes": primitives.BYTES,
     "Records": primitives.RECORDS,
     "Uuid": primitives.UUID,
@@ -91,6 +98,8 @@ class Field:
     tag: int | None
     ignorable: bool
     struct: "type[Struct] | None" = None
+    is_secret: bool = False
+    """Never shown."""
 
 
 @dataclass(slots=True)
@@ -198,9 +207,11 @@ def _field(name: str, annotation: str, declared: Any) -> Field:
     struct_name = element.rpartition(".")[2] if kind == primitives.STRUCT else None
     may_be_null = text.startswith("Nullable") or text == "Records" or annotation.endswith(" | None")
     nullable = declared.nullable or (declared.versions if may_be_null else NEVER)
-    return Field(
+    found = Field(
         name, kind, array, struct_name, declared.default, declared.versions, nullable, declared.tag, declared.ignorable
     )
+    found.is_secret = "Secret" in element
+    return found
 
 
 def _constructor(cls: SchemaType) -> Callable[..., None]:
@@ -242,7 +253,10 @@ class Struct(metaclass=SchemaType):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{name}={getattr(self, name)!r}" for name, _ in type(self).__layout__)
+        values = ", ".join(
+            f"{each.name}={'…' if each.is_secret else repr(getattr(self, each.name))}"
+            for each in type(self).__schema__.fields
+        )
         return f"{type(self).__qualname__}({values})"
 
 

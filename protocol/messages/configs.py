@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kbroker.protocol.primitives import Array, Bool, Error, Int8, Int32, NullableArray, NullableStr, Str
-from kbroker.protocol.schema import Message, Struct, request, response, since
+from kbroker.protocol.schema import Message, NullableSecretStr, Struct, request, response, since
 
 
 @request(key=32, versions="1-4", flexible="4+")
@@ -64,7 +64,7 @@ class AlterConfigsRequest(Message):
 
     class AlterableConfig(Struct):
         name: Str
-        value: NullableStr
+        value: NullableSecretStr
 
 
 @response(to=AlterConfigsRequest)
@@ -96,7 +96,7 @@ class IncrementalAlterConfigsRequest(Message):
     class AlterableConfig(Struct):
         name: Str
         config_operation: Int8
-        value: NullableStr
+        value: NullableSecretStr
 
 
 @response(to=IncrementalAlterConfigsRequest)

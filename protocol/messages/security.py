@@ -14,7 +14,7 @@ from kbroker.protocol.primitives import (
     NullableStr,
     Str,
 )
-from kbroker.protocol.schema import Message, Struct, request, response, since
+from kbroker.protocol.schema import Message, Secret, Struct, request, response, since
 
 
 @request(key=17, versions="0-1", flexible="none")
@@ -36,7 +36,7 @@ class SaslHandshakeResponse(Message):
 class SaslAuthenticateRequest(Message):
     """One token of the client's side of the SASL exchange."""
 
-    auth_bytes: Bytes
+    auth_bytes: Secret
 
 
 @response(to=SaslAuthenticateRequest)
@@ -45,7 +45,7 @@ class SaslAuthenticateResponse(Message):
 
     error_code: Error
     error_message: NullableStr = None
-    auth_bytes: Bytes
+    auth_bytes: Secret
     session_lifetime_ms: Int64 = since(1, default=0, ignorable=True)
 
 
@@ -179,7 +179,7 @@ class CreateDelegationTokenResponse(Message):
     expiry_timestamp_ms: Int64
     max_timestamp_ms: Int64
     token_id: Str
-    hmac: Bytes
+    hmac: Secret
     throttle_time_ms: Int32 = 0
 
 
@@ -187,7 +187,7 @@ class CreateDelegationTokenResponse(Message):
 class RenewDelegationTokenRequest(Message):
     """Move a token's expiry into the future."""
 
-    hmac: Bytes
+    hmac: Secret
     renew_period_ms: Int64
 
 
@@ -204,7 +204,7 @@ class RenewDelegationTokenResponse(Message):
 class ExpireDelegationTokenRequest(Message):
     """Change a token's expiry; a negative period ends it at once."""
 
-    hmac: Bytes
+    hmac: Secret
     expiry_time_period_ms: Int64
 
 
@@ -245,7 +245,7 @@ class DescribeDelegationTokenResponse(Message):
         expiry_timestamp: Int64
         max_timestamp: Int64
         token_id: Str
-        hmac: Bytes
+        hmac: Secret
         renewers: Array[DescribeDelegationTokenResponse.DescribedDelegationTokenRenewer]
 
     class DescribedDelegationTokenRenewer(Struct):
@@ -298,8 +298,8 @@ class AlterUserScramCredentialsRequest(Message):
         name: Str
         mechanism: Int8
         iterations: Int32
-        salt: Bytes
-        salted_password: Bytes
+        salt: Secret
+        salted_password: Secret
 
 
 @response(to=AlterUserScramCredentialsRequest)

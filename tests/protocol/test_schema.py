@@ -10,9 +10,23 @@ import pytest
 
 from kbroker.protocol import apis, primitives, schema
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.groups import HeartbeatRequest
-from kbroker.protocol.schema import ALWAYS, NEVER, REQUIRED, Field, Message, VersionRange, parse_versions, schema_of
+from kbroker.protocol.messages.security import SaslAuthenticateRequest
+from kbroker.protocol.schema import (
+    ALWAYS,
+    NEVER,
+    REQUESTS,
+    REQUIRED,
+    RESPONSES,
+    Field,
+    Message,
+    SchemaType,
+    VersionRange,
+    parse_versions,
+    schema_of,
+)
 from tests.protocol import definitions
 
 DEFINITIONS = Path(__file__).parents[3] / "shared" / "kafka-messages"
@@ -192,6 +206,17 @@ def test_a_message_is_built_by_keywords_and_compared_by_value() -> None:
     assert one == HeartbeatRequest(group_id="orders", generation_id=3, member_id="m1", group_instance_id=None)
     assert one != HeartbeatRequest(group_id="orders", generation_id=4, member_id="m1")
     assert repr(one).startswith("HeartbeatRequest(group_id='orders', generation_id=3,")
+
+
+def test_what_is_secret_is_not_shown() -> None:
+    token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0wonderland")
+    assert repr(token) == "SaslAuthenticateRequest(auth_bytes=…)"
+    set_to = IncrementalAlterConfigsRequest.AlterableConfig(name="a.password", config_operation=0, value="wonderland")
+    assert "wonderland" not in repr(set_to)
+    kinds = [*REQUESTS.values(), *RESPONSES.values()]
+    messages = [kind for each in kinds for kind in (each, *vars(each).values()) if isinstance(kind, SchemaType)]
+    secret = {field.name for each in messages for field in schema_of(each).fields if field.is_secret}
+    assert secret == {"auth_bytes", "hmac", "salt", "salted_password", "value"}
 
 
 def test_a_missing_or_unknown_argument_is_named() -> None:

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import socket
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-
 import pytest
 
-from kbroker.cluster import host_addresses
 from kbroker.config.broker_config import read_broker_config
 from kbroker.network.limits import LARGE_REQUESTS, PRODUCE, addresses_of, most_elements, server_limits
 from kbroker.protocol.apis import API_BY_KEY
@@ -52,22 +45,6 @@ async def test_limits_of_host_names_hold_for_their_addresses() -> None:
         await addresses_of({"no.such.host.invalid": 1})
     with pytest.raises(OSError, match=r"the host a\.\.b is not known"):
         await addresses_of({"a..b": 1})
-
-
-async def test_a_host_whose_resolver_hangs_is_told_and_nobody_elses_thread_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    let_go = threading.Event()
-    resolver = SimpleNamespace(getaddrinfo=lambda *_, **__: let_go.wait(60), SOCK_STREAM=socket.SOCK_STREAM)
-    monkeypatch.setattr(host_addresses, "socket", resolver)
-    monkeypatch.setattr(host_addresses, "LONGEST_LOOKUP_S", 0.05)
-    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    try:
-        with pytest.raises(OSError, match=r"the host slow is not known: no answer within 0\.05 s"):
-            await addresses_of({"slow": 1})
-        assert await asyncio.to_thread(lambda: "a password") == "a password"
-    finally:
-        let_go.set()
 
 
 def test_small_requests_are_never_larger_than_any_request() -> None:
