@@ -15,7 +15,9 @@ from kbroker.protocol.distribution import Distribution
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PAUSE_S = 0.0001
-LINES_AT_ONCE = 2_000
+TURN_S = 0.002
+"""How long to work between two pauses."""
+LINES_AT_ONCE = 10_000
 
 
 class Exposition:
@@ -25,6 +27,7 @@ class Exposition:
         self.now = time.monotonic() if now is None else now
         """In seconds, for rates and windows."""
         self._lines: dict[str, list[str]] = {}
+        self._turn_ends = time.perf_counter() + TURN_S
 
     def lines(self, family: Family) -> list[str]:
         """Return the list that its samples' lines are put into."""
@@ -47,10 +50,11 @@ class Exposition:
         lines.append(f"{family.name}_sum{own} {number(float(total))}")
         lines.append(f"{family.name}_count{own} {number(counted if count is None else count)}")
 
-    @staticmethod
-    def let_others_in() -> None:
-        """Give up the interpreter for a moment; to be called after each millisecond of work or so."""
-        time.sleep(PAUSE_S)
+    def let_others_in(self) -> None:
+        """Give up the interpreter for a moment where a turn is over; to be called several times in each."""
+        if time.perf_counter() >= self._turn_ends:
+            time.sleep(PAUSE_S)
+            self._turn_ends = time.perf_counter() + TURN_S
 
     def chunks(self) -> Iterator[bytes]:
         """Return the text in pieces: families in the order of their declaration."""
@@ -58,8 +62,13 @@ class Exposition:
             lines = self._lines.get(name)
             if not lines:
                 continue
-            yield family.header.encode()
-            for start in range(0, len(lines), LINES_AT_ONCE):
-                yield ("\n".join(lines[start : start + LINES_AT_ONCE]) + "\n").encode()
-                if len(lines) > LINES_AT_ONCE:
-                    self.let_others_in()
+            yield from self._pieces(family.header(name), lines)
+            if family.also:
+                renamed = [family.also + line[len(name) :] for line in lines]
+                yield from self._pieces(family.header(family.also), renamed)
+
+    def _pieces(self, header: str, lines: list[str]) -> Iterator[bytes]:
+        yield header.encode()
+        for start in range(0, len(lines), LINES_AT_ONCE):
+            yield ("\n".join(lines[start : start + LINES_AT_ONCE]) + "\n").encode()
+            self.let_others_in()

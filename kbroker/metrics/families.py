@@ -3,7 +3,8 @@
     BYTES_IN = counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes …", "topic")
 
 Names that Kafka's JMX metrics have are spelled as the usual exporters do: `kafka.server:type=BrokerTopicMetrics,
-name=BytesInPerSec` is kafka_server_brokertopicmetrics_bytesin_total.
+name=BytesInPerSec` is kafka_server_brokertopicmetrics_bytesin_total. Newer exporters keep the whole of Kafka's name
+(…_bytesinpersec_total): `also` has the same samples served under such a second name.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ class Family:
     labels: tuple[str, ...]
     section: str
     """Of the page."""
+    also: str = ""
+    """The second name."""
 
-    @property
-    def header(self) -> str:
-        """The lines before its samples."""
-        return f"# HELP {self.name} {self.help}\n# TYPE {self.name} {self.kind}\n"
+    def header(self, name: str) -> str:
+        """Return the lines before its samples, under one of its names."""
+        return f"# HELP {name} {self.help}\n# TYPE {name} {self.kind}\n"
 
     def sample(self, value: float, *values: str) -> str:
         """Return the line of one sample; a value for each label, those that are "" left out."""
@@ -45,13 +47,13 @@ class Section:
     def __init__(self, title: str) -> None:
         self._title = title
 
-    def counter(self, name: str, help: str, *labels: str) -> Family:
+    def counter(self, name: str, help: str, *labels: str, also: str = "") -> Family:
         """Grows from 0 as long as the broker lives."""
-        return self._declare(name, "counter", help, labels)
+        return self._declare(name, "counter", help, labels, also)
 
-    def gauge(self, name: str, help: str, *labels: str) -> Family:
+    def gauge(self, name: str, help: str, *labels: str, also: str = "") -> Family:
         """As it is now."""
-        return self._declare(name, "gauge", help, labels)
+        return self._declare(name, "gauge", help, labels, also)
 
     def summary(self, name: str, help: str, *labels: str) -> Family:
         """Quantiles of the last five minutes, with _count and _sum since the start."""
@@ -65,9 +67,10 @@ class Section:
         """How many there were up to each of some bounds."""
         return self._declare(name, "histogram", help, labels)
 
-    def _declare(self, name: str, kind: str, help: str, labels: tuple[str, ...]) -> Family:
+    def _declare(self, name: str, kind: str, help: str, labels: tuple[str, ...], also: str = "") -> Family:
         assert name not in FAMILIES, name
-        family = FAMILIES[name] = Family(name, kind, help, labels, self._title)
+        assert also not in {each.also for each in FAMILIES.values() if each.also}, also
+        family = FAMILIES[name] = Family(name, kind, help, labels, self._title, also)
         return family
 
 

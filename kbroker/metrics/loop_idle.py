@@ -1,4 +1,4 @@
-"""How much of the last minute the event loop had nothing to do."""
+"""How long the event loop had nothing to do: since somebody first asked, and its share of the last minute."""
 
 from __future__ import annotations
 
@@ -14,6 +14,16 @@ class LoopIdle:
 
     def __init__(self) -> None:
         self._notes: deque[tuple[float, float]] = deque()
+        self._first: tuple[float, float] | None = None
+        self._idle_s = 0.0
+
+    def idle_s(self, now: float, busy_s: float) -> float:
+        """Return the seconds since the first question in which it was not busy; never less than was told before."""
+        if self._first is None:
+            self._first = now, busy_s
+        then, busy_then = self._first
+        self._idle_s = max(self._idle_s, (now - then) - (busy_s - busy_then))
+        return self._idle_s
 
     def share(self, now: float, busy_s: float) -> float:
         """Return the idle share since a minute ago, or since the first question; `busy_s`: of the loop's whole life."""

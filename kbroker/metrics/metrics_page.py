@@ -32,6 +32,20 @@ made for these draw a cluster of ours. Panels that ask for the labels of a scrap
             labels: {namespace: default, strimzi_io_cluster: mine, strimzi_io_name: mine-kafka, strimzi_io_kind: Kafka,
                      container: kafka, kubernetes_pod_name: mine-kafka-0}
 
+Names that end in `persec_total`, `requesthandleravgidlepercent_total` or `networkprocessoravgidlepercent` are those of
+Strimzi's newer reporter, for the dashboards that come with it: the same samples under a second name. Where nobody asks
+for them a rule of the job leaves them out (`action: drop`, `regex: kafka_.*persec_total`).
+
+What dashboards ask Kubernetes for (`container_…`, `kubelet_…`) is not here: `process_resident_memory_bytes`,
+`process_cpu_seconds_total` and `kbroker_log_dir_free_bytes` say the same of a broker. Dashboards of kafka_exporter
+choose one `instance`, as one exporter tells of a whole cluster; what it would tell has one with this in the job:
+
+    metric_relabel_configs:
+      - source_labels: [__name__]
+        regex: kafka_(brokers|broker_info|topic_.*|consumergroup_.*)
+        target_label: instance
+        replacement: mine
+
 Summaries hold the quantiles of about the last five minutes; where many requests come, one in some is timed and counts
 for the others. Of a replica there are some twenty lines: `metrics.partitions.enable=false` leaves them out.
 `kafka_topic_…` and `kafka_consumergroup_…` are told once in a cluster: by a partition's leader, a group's coordinator.
@@ -52,7 +66,8 @@ def _table(title: str, families: Iterable[Family]) -> str:
     lines = [f"## {title}\n", "| name | type | labels | meaning |", "| --- " * 4 + "|"]
     for each in families:
         labels = ", ".join(f"`{label}`" for label in each.labels)
-        lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.help} |")
+        names = f"`{each.name}`, `{each.also}`" if each.also else f"`{each.name}`"
+        lines.append(f"| {names} | {each.kind} | {labels} | {each.help} |")
     return "\n".join(lines) + "\n"
 
 

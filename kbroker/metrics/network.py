@@ -33,9 +33,14 @@ _loop = Section("Event loop and threads")
 NETWORK_IDLE = _loop.gauge(
     "kafka_network_socketserver_networkprocessoravgidle_percent",
     "Share of the last minute in which the event loop had nothing to do, 0 to 1.",
+    also="kafka_network_socketserver_networkprocessoravgidlepercent",
 )
 HANDLER_IDLE = _loop.gauge(
     "kafka_server_kafkarequesthandlerpool_requesthandleravgidle_percent", "The same: one loop does both."
+)
+HANDLER_IDLE_NS = _loop.counter(
+    "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
+    "Nanoseconds in which it had nothing to do, since the first question.",
 )
 BUSY = _loop.counter("kbroker_loop_busy_seconds_total", "Seconds in which the event loop was at work.")
 TURNS = _loop.histogram(
@@ -107,6 +112,7 @@ def _event_loop(sources: Sources, out: Exposition) -> None:
     idle = round(sources.loop_idle.share(out.now, busy_s), 4)
     out.add(NETWORK_IDLE, idle)
     out.add(HANDLER_IDLE, idle)
+    out.add(HANDLER_IDLE_NS, int(sources.loop_idle.idle_s(out.now, busy_s) * 1e9))
     out.add(BUSY, busy_s)
     _turns(selector, busy_s, out)
     for name, count in list(watchdog.by_name.items()):

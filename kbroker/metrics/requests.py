@@ -15,12 +15,14 @@ REQUESTS = _declare.counter(
     "Requests; those of Fetch also as FetchConsumer or FetchFollower.",
     "request",
     "version",
+    also="kafka_network_requestmetrics_requestspersec_total",
 )
 ERRORS = _declare.counter(
     "kafka_network_requestmetrics_errors_total",
     "Refused requests, and single partitions that Produce or Fetch refused.",
     "request",
     "error",
+    also="kafka_network_requestmetrics_errorspersec_total",
 )
 REQUEST_BYTES = _declare.summary("kafka_network_requestmetrics_requestbytes", "Size of the requests.", "request")
 QUEUE = _declare.summary(

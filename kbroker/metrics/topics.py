@@ -16,7 +16,8 @@ PREFIX = "kafka_server_brokertopicmetrics_"
 
 
 def _topic_counter(name: str, help: str) -> Family:
-    return _declare.counter(f"{PREFIX}{name}_total", f"{help} The series without a topic is the broker's sum.", "topic")
+    meaning = f"{help} The series without a topic is the broker's sum."
+    return _declare.counter(f"{PREFIX}{name}_total", meaning, "topic", also=f"{PREFIX}{name}persec_total")
 
 
 MESSAGES_IN = _topic_counter("messagesin", "Records that leaders here appended; not what was replicated.")
@@ -31,17 +32,28 @@ FETCHES = _topic_counter("totalfetchrequests", "Partitions that Fetch requests r
 FAILED_FETCHES = _topic_counter(
     "failedfetchrequests", "Those of them that failed for other reasons than a stale view of the cluster."
 )
-REPLICATED_IN = _declare.counter(f"{PREFIX}replicationbytesin_total", "Bytes appended as a follower.")
-REPLICATED_OUT = _declare.counter(f"{PREFIX}replicationbytesout_total", "Bytes of records sent to followers.")
+REPLICATED_IN = _declare.counter(
+    f"{PREFIX}replicationbytesin_total",
+    "Bytes appended as a follower.",
+    also=f"{PREFIX}replicationbytesinpersec_total",
+)
+REPLICATED_OUT = _declare.counter(
+    f"{PREFIX}replicationbytesout_total",
+    "Bytes of records sent to followers.",
+    also=f"{PREFIX}replicationbytesoutpersec_total",
+)
 
 PLAIN = (
-    (BYTES_OUT, "bytes_out"),
-    (BYTES_REJECTED, "bytes_rejected"),
-    (PRODUCES, "produces"),
-    (FAILED_PRODUCES, "failed_produces"),
-    (FETCHES, "fetches"),
-    (FAILED_FETCHES, "failed_fetches"),
+    (BYTES_OUT, "bytes_out", "bytes_out"),
+    (BYTES_REJECTED, "bytes_rejected", "bytes_rejected"),
+    (PRODUCES, "produces", "produces"),
+    (FAILED_PRODUCES, "failed_produces", "produces"),
+    (FETCHES, "fetches", "fetches"),
+    (FAILED_FETCHES, "failed_fetches", "fetches"),
 )
+"""Counter, where its count is, and the count with which a topic's series begins: failures are told as 0 before the
+first one, so that a rate sees it.
+"""
 MOST_ATTEMPTS = 20
 
 
@@ -53,10 +65,11 @@ def collect(sources: Sources, out: Exposition) -> None:
     gone = replicas.totals.gone
     appended = appended_by_topic(replicas, out)
     for place, (family, of_gone) in enumerate(((MESSAGES_IN, gone.messages_in), (BYTES_IN, gone.bytes_in))):
-        _add(out, family, {topic: both[place] for topic, both in appended.items()}, of_gone)
-    for family, attribute in PLAIN:
-        by_topic = {topic: getattr(each, attribute) for topic, each in traffic.items()}
+        _add(out, family, {topic: both[place] for topic, both in appended.items() if both[place]}, of_gone)
+    for family, attribute, begins_with in PLAIN:
+        by_topic = {topic: getattr(each, attribute) for topic, each in traffic.items() if getattr(each, begins_with)}
         _add(out, family, by_topic, getattr(gone, attribute))
+        out.let_others_in()
     deleted = [topic for topic in traffic if topic not in known]
     if deleted:
         sources.server.loop.call_soon_threadsafe(replicas.forget_traffic, deleted)
@@ -66,8 +79,7 @@ def collect(sources: Sources, out: Exposition) -> None:
 
 def _add(out: Exposition, family: Family, by_topic: dict[str, int], of_gone: int) -> None:
     for topic, count in by_topic.items():
-        if count:
-            out.add(family, count, topic)
+        out.add(family, count, topic)
     out.add(family, sum(by_topic.values()) + of_gone, "")
 
 

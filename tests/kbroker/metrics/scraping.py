@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,10 @@ class Scraped:
             for family in text_string_to_metric_families(text)
             for sample in family.samples
         ]
+
+        self.by_name: dict[str, list[tuple[dict[str, str], float]]] = defaultdict(list)
+        for name, labels, value in self.samples:
+            self.by_name[name].append((labels, value))
 
     def find(self, name: str, **labels: str) -> list[float]:
         """The values of the samples that have these labels, and maybe others; "": those that do not have it."""

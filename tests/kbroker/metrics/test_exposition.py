@@ -1,8 +1,11 @@
 """The text that Prometheus reads."""
 
-from kbroker.metrics.cluster import ACTIVE, TOPIC_PARTITIONS
+import pytest
+
+from kbroker.metrics import exposition
+from kbroker.metrics.cluster import ACTIVE, TOPIC_PARTITIONS, UNCLEAN
 from kbroker.metrics.exposition import LINES_AT_ONCE, Exposition
-from kbroker.metrics.requests import TOTAL
+from kbroker.metrics.requests import REQUESTS, TOTAL
 from kbroker.protocol.distribution import Distribution
 from tests.kbroker.metrics.scraping import Scraped
 
@@ -42,3 +45,25 @@ def test_many_lines_come_in_pieces_and_none_is_lost() -> None:
         out.add(TOPIC_PARTITIONS, number, f"t{number}")
     assert len(list(out.chunks())) == 4
     assert len(Scraped(text_of(out)).find("kafka_topic_partitions")) == 2 * LINES_AT_ONCE + 1
+
+
+def test_samples_are_told_under_both_names_of_their_family() -> None:
+    out = Exposition()
+    out.add(UNCLEAN, 2)
+    out.add(REQUESTS, 7, "Produce", "11")
+    text = text_of(out)
+    assert text.count("# TYPE") == 4
+    scraped = Scraped(text)
+    assert scraped.find(UNCLEAN.name) == scraped.find(UNCLEAN.also) == [2]
+    assert scraped.value("kafka_network_requestmetrics_requestspersec_total", request="Produce", version="11") == 7
+
+
+def test_others_are_let_in_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, pauses = [10.0], []
+    monkeypatch.setattr(exposition.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(exposition.time, "sleep", pauses.append)
+    out = Exposition()
+    for elapsed in (0.4, 0.4, 0.4, 0.4, 0.4):
+        now[0] += elapsed * exposition.TURN_S
+        out.let_others_in()
+    assert pauses == [exposition.PAUSE_S]

@@ -1,4 +1,4 @@
-"""How much of the last minute the loop had nothing to do."""
+"""How long the loop had nothing to do."""
 
 import pytest
 
@@ -19,3 +19,11 @@ def test_it_is_never_less_than_nothing() -> None:
     idle.share(0, 0.0)
     assert idle.share(1, 1.5) == 0.0
     assert LoopIdle().share(5, 0.0) == 1.0
+
+
+def test_idle_seconds_count_from_the_first_question_and_only_up() -> None:
+    idle = LoopIdle()
+    assert idle.idle_s(100, 30.0) == 0
+    assert idle.idle_s(110, 32.0) == pytest.approx(8)
+    assert idle.idle_s(110.1, 32.5) == pytest.approx(8), "clocks that are read one after the other"
+    assert idle.idle_s(120, 34.0) == pytest.approx(16)

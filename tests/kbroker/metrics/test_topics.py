@@ -25,6 +25,12 @@ async def test_each_topic_has_its_series_and_the_broker_the_sum(played: Played) 
     }
     assert by_topic == {TOPIC: 2, "other": 1, None: 3}
     assert found.find(PREFIX + "totalproducerequests_total", topic="silent") == []
+    assert found.value(PREFIX + "failedproducerequests_total", topic="other") == 0, "told before the first one fails"
+    assert found.find(PREFIX + "failedproducerequests_total", topic="silent") == []
+    assert found.find(PREFIX + "failedfetchrequests_total", topic=TOPIC) == [], "nobody has read it"
+    assert found.value(PREFIX + "bytesinpersec_total", topic=TOPIC) == found.value(
+        PREFIX + "bytesin_total", topic=TOPIC
+    )
     assert found.value(PREFIX + "bytesin_total", topic=TOPIC) == played.replicas.hosted[TOPIC, 0].log.size
 
 
