@@ -192,7 +192,7 @@ class SimulatedCluster:
         network = Network(self.simulation)
         self.server = ZooKeeperServer(network, self.simulation.machine(HOST))
         self.machine = TimedMachine(self.simulation, "controller")
-        self.simulation.machines.append(self.machine)
+        self.simulation.add(self.machine)
         self.server.tree.open_session(OUTSIDER, SESSION_MS, b"", 0)
         self._client = Client(OUTSIDER)
         for path, data in shape.znodes(registered=self._registrations()):

@@ -22,7 +22,7 @@ COPIED = ("protocol", "segment", "controller", "kbroker", "spark_connector", "te
 FILES = ("setup.cfg", "pyproject.toml", "pyspark_kbroker.py", "Makefile", "README.md")
 LIMIT_S = 240
 TRIAL_S = 25
-PLAYED_S = 5
+PLAYED_S = 4
 """Of virtual time, each seed."""
 PLAYED_LIMIT_S = 1200
 SEEDS = (1, 2, 3)

@@ -76,6 +76,8 @@ def load() -> None:
     from tests.simulation import world  # noqa: F401
 
     handlers.load_all()
+    import numpy.ma  # noqa: F401  (numpy does it in the first call of `unique`)
+
     gc.collect()
     gc.freeze()
 

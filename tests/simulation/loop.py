@@ -13,11 +13,11 @@ stay where they are, and no `finally` of theirs is reached.
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 import threading
 from asyncio import events
 from collections.abc import Callable, Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any, Protocol
 
 TURN_S = 0.00002
@@ -57,6 +57,11 @@ class Simulation:
         """Looks at the machine whose turn is over."""
         self.connect: Callable[..., Any] | None = None
         """The network's way to open a connection."""
+        self._ready: list[Machine] = []
+        """Those that have something to do, each once. One that was stopped meanwhile is found out when it is drawn."""
+        self._wakings: list[tuple[float, int, Machine]] = []
+        """A heap: when to look whether a machine has something to do."""
+        self._asked = 0
         self._graves: list[Machine] = []
         """What was killed is kept: a task that is collected would run its `finally`."""
 
@@ -67,15 +72,23 @@ class Simulation:
 
     def machine(self, host: str) -> Machine:
         """Switch a machine on."""
-        machine = Machine(self, host)
+        return self.add(Machine(self, host))
+
+    def add(self, machine: Machine) -> Machine:
+        """Let a machine take part."""
         self.machines.append(machine)
+        self.wake(machine)
         return machine
 
     def kill(self, machine: Machine) -> None:
         """Nothing of the machine runs any more."""
         self.machines.remove(machine)
         machine.is_dead = True
+        machine.wakes_at = NEVER
         self._graves.append(machine)
+        if machine.is_listed:
+            machine.is_listed = False
+            self._ready.remove(machine)
 
     def run(self, seconds: float, until: Callable[[], bool] = lambda: False) -> bool:
         """Let so much time pass; returns whether `until` held before, which ends it. Raises StandsStill."""
@@ -85,26 +98,51 @@ class Simulation:
                 return until()
         return True
 
+    def wake(self, machine: Machine) -> None:
+        """It may have something to do now."""
+        if not machine.is_listed and not machine.is_dead:
+            machine.is_listed = True
+            self._ready.append(machine)
+
+    def wake_at(self, machine: Machine, when: float) -> None:
+        """It may have something to do then."""
+        if when < machine.wakes_at:
+            machine.wakes_at = when
+            self._asked += 1
+            heappush(self._wakings, (when, self._asked, machine))
+
     def _step(self, end: float) -> bool:
         """One turn of one machine, or the time until somebody has something to do; False at the end."""
-        now, due, ready = self.now, NEVER, []
-        for each in self.machines:
-            when = each.next_time(now)
-            if when <= now:
-                ready.append(each)
-            elif when < due:
-                due = when
-        if not ready:
-            if due == NEVER:
-                raise StandsStill(self._who_waits())
-            self.now = min(due, end)
-            return due < end
-        machine = ready[0] if len(ready) == 1 else self.rng.choice(ready)
-        machine.turn()
-        self.now += TURN_S
-        self.turns += 1
-        self.after_turn(machine)
-        return True
+        wakings, ready = self._wakings, self._ready
+        while wakings and wakings[0][0] <= self.now:
+            when, _, machine = heappop(wakings)
+            if when == machine.wakes_at:
+                machine.wakes_at = NEVER
+                self.wake(machine)
+        while ready:
+            place = int(self.rng.random() * len(ready)) if len(ready) > 1 else 0
+            machine = ready[place]
+            if machine.next_time(self.now) > self.now:
+                self._let_sleep(place)
+                continue
+            machine.turn()
+            self.now += TURN_S
+            self.turns += 1
+            if machine.is_listed and machine.next_time(self.now) > self.now:
+                self._let_sleep(ready.index(machine))
+            self.after_turn(machine)
+            return True
+        while wakings and wakings[0][0] != wakings[0][2].wakes_at:
+            heappop(wakings)
+        if not wakings:
+            raise StandsStill(self._who_waits())
+        self.now = min(wakings[0][0], end)
+        return wakings[0][0] < end
+
+    def _let_sleep(self, place: int) -> None:
+        machine = self._ready.pop(place)
+        machine.is_listed = False
+        self.wake_at(machine, machine.next_time(self.now))
 
     def _who_waits(self) -> str:
         return "\n".join(
@@ -122,8 +160,11 @@ class Machine(asyncio.BaseEventLoop):
         self.simulation = simulation
         self.host = host
         self.is_dead = False
-        self.stands_still_until = 0.0
-        """A stopped process: time goes on without it."""
+        self.is_listed = False
+        """Whether it is among those that have something to do, or may have."""
+        self.wakes_at = NEVER
+        """When the simulation looks after it."""
+        self._stands_still_until = 0.0
         self._readers: dict[int, asyncio.Handle] = {}
         self._writers: dict[int, asyncio.Handle] = {}
         self.descriptors: dict[int, Descriptor] = {}
@@ -141,10 +182,30 @@ class Machine(asyncio.BaseEventLoop):
 
     # --- turns ---
 
+    @property
+    def stands_still_until(self) -> float:
+        """Of a stopped process: time goes on without it."""
+        return self._stands_still_until
+
+    @stands_still_until.setter
+    def stands_still_until(self, when: float) -> None:
+        self._stands_still_until = when
+        self.simulation.wake(self)
+
+    def now_readable(self, number: int) -> None:
+        """Reading from a descriptor would not block any more."""
+        self.readable[number] = None
+        self.simulation.wake(self)
+
+    def now_writable(self) -> None:
+        """Writing to some descriptor would not block any more."""
+        if self._writers:
+            self.simulation.wake(self)
+
     def next_time(self, now: float) -> float:
         """When there is something to do: now, or when the next timer is due."""
-        if self.stands_still_until > now:
-            return self.stands_still_until
+        if self._stands_still_until > now:
+            return self._stands_still_until
         if self._ready:
             return now
         if self.readable and not self._readers.keys().isdisjoint(self.readable):
@@ -154,18 +215,21 @@ class Machine(asyncio.BaseEventLoop):
                 return now
         timers = self._timers
         while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
+            heappop(timers)
         return timers[0][0] if timers else NEVER
 
     def turn(self) -> None:
         """Run what is ready now, in order."""
-        self._take_due()
-        self._take_ready()
+        if self._timers:
+            self._take_due()
+        if self.readable or self._writers:
+            self._take_ready()
+        ready = self._ready
         events._set_running_loop(self)
         try:
-            for _ in range(len(self._ready)):
-                handle = self._ready.popleft()
-                if not handle.cancelled():
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
                     handle._run()
         finally:
             events._set_running_loop(None)
@@ -174,10 +238,10 @@ class Machine(asyncio.BaseEventLoop):
         timers, now = self._timers, self.simulation.now
         if self._timer_cancelled_count > max(CANCELLED_TIMERS, len(timers) // 2):
             timers[:] = [each for each in timers if not each[2].cancelled()]
-            heapq.heapify(timers)
+            heapify(timers)
             self._timer_cancelled_count = 0
         while timers and timers[0][0] <= now:
-            handle = heapq.heappop(timers)[2]
+            handle = heappop(timers)[2]
             handle._scheduled = False
             if not handle._cancelled:
                 self._ready.append(handle)
@@ -201,8 +265,18 @@ class Machine(asyncio.BaseEventLoop):
         """Call back at a time; of two at the same time in the order in which they were asked for."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._asked += 1
-        heapq.heappush(self._timers, (when, self._asked, handle))
+        heappush(self._timers, (when, self._asked, handle))
         handle._scheduled = True
+        if not self.is_listed and when < self.wakes_at:
+            self.simulation.wake_at(self, when)
+        return handle
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+        """Call back in the next turn."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        if not self.is_listed:
+            self.simulation.wake(self)
         return handle
 
     def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
@@ -213,6 +287,7 @@ class Machine(asyncio.BaseEventLoop):
         """Call back whenever reading would not block."""
         self.remove_reader(number)
         self._readers[number] = asyncio.Handle(callback, args, self, None)
+        self.simulation.wake(self)
 
     def remove_reader(self, number: int) -> bool:
         """Call back no more."""
@@ -222,6 +297,7 @@ class Machine(asyncio.BaseEventLoop):
         """Call back whenever writing would not block."""
         self.remove_writer(number)
         self._writers[number] = asyncio.Handle(callback, args, self, None)
+        self.simulation.wake(self)
 
     def remove_writer(self, number: int) -> bool:
         """Call back no more."""

@@ -179,6 +179,7 @@ class Stream:
     def _arrive(self, data: bytes | None, life: int) -> None:
         if life == self._life:
             self.on_its_way -= len(data or b"")
+            self.source.now_writable()
             self.deliver(data)
 
     def release(self) -> None:
@@ -213,7 +214,7 @@ class Listening:
     def came(self, sock: Socket) -> None:
         """Somebody connects."""
         self._waiting.append(sock)
-        self.machine.readable[self._number] = None
+        self.machine.now_readable(self._number)
 
     def accept(self) -> tuple[Socket, tuple[str, int]]:
         """Take a connection."""
@@ -270,13 +271,13 @@ class Socket:
             self._is_at_end = True
         else:
             self._inbox += data
-        self._machine.readable[self._number] = None
+        self._machine.now_readable(self._number)
 
     def fail(self) -> None:
         """The connection was reset."""
         if not self.is_closed:
             self._has_failed = True
-            self._machine.readable[self._number] = None
+            self._machine.now_readable(self._number)
 
     def recv_into(self, buffer: Any) -> int:
         """Read what there is."""

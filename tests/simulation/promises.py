@@ -39,6 +39,8 @@ class Promises:
         """(topic, partition) -> the highest offset of which a producer was told that it is safe."""
         self._ends: dict[tuple[str, int], dict[int, int]] = {}
         """(topic, partition) -> broker -> where its log ended when it was last seen alive."""
+        self._looked: dict[Any, tuple[Any, ...]] = {}
+        """Replica -> all that the promises about it look at, as it was when they held."""
         self._next_look = 0.0
         self._too_few = ""
         """What was acknowledged too early."""
@@ -82,19 +84,37 @@ class Promises:
 
     def _look_at(self, broker: SimulatedBroker, life: Machine) -> None:
         self._obeys_no_older_controller(broker, life)
+        looked = self._looked
         for hosted in broker.hosted():
-            state = hosted.state
-            state.check()
-            self._learns_no_older_epoch(broker, life, hosted)
-            self._ends.setdefault((hosted.topic, hosted.partition), {})[broker.broker_id] = hosted.log.log_end_offset
-            if state.role is Role.LEADER:
-                key, epoch = (hosted.topic_id, hosted.partition), state.leader_epoch
-                before = self._leaders.setdefault((*key, epoch), broker.broker_id)
-                if before != broker.broker_id:
-                    raise PromiseBroken(f"{hosted!r}: {before} and {broker.broker_id} lead in epoch {epoch}")
-                self._stands_still_with_too_few(hosted, life)
-                self._rises(hosted.topic, (*key, "high watermark"), life, epoch, state.high_watermark)
-                self._rises(hosted.topic, (*key, "last stable offset"), life, epoch, hosted.log.last_stable_offset)
+            state, log = hosted.state, hosted.log
+            now = (
+                state.leader_epoch,
+                state.role,
+                state.isr,
+                state.proposed_isr,
+                state.min_insync_replicas,
+                state.high_watermark,
+                log.log_end_offset,
+                log.last_stable_offset,
+            )
+            if looked.get(hosted) != now:
+                looked[hosted] = now
+                self._look_at_replica(broker, life, hosted)
+
+    def _look_at_replica(self, broker: SimulatedBroker, life: Machine, hosted: Any) -> None:
+        """Look at what has changed."""
+        state = hosted.state
+        state.check()
+        self._learns_no_older_epoch(broker, life, hosted)
+        self._ends.setdefault((hosted.topic, hosted.partition), {})[broker.broker_id] = hosted.log.log_end_offset
+        if state.role is Role.LEADER:
+            key, epoch = (hosted.topic_id, hosted.partition), state.leader_epoch
+            before = self._leaders.setdefault((*key, epoch), broker.broker_id)
+            if before != broker.broker_id:
+                raise PromiseBroken(f"{hosted!r}: {before} and {broker.broker_id} lead in epoch {epoch}")
+            self._stands_still_with_too_few(hosted, life)
+            self._rises(hosted.topic, (*key, "high watermark"), life, epoch, state.high_watermark)
+            self._rises(hosted.topic, (*key, "last stable offset"), life, epoch, hosted.log.last_stable_offset)
 
     def _obeys_no_older_controller(self, broker: SimulatedBroker, life: Machine) -> None:
         """What a broker has heard from a controller it takes from no earlier one."""
