@@ -18,6 +18,7 @@ from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.client.topics import create_topic, produce_values
+from tests.spark.queries import run_to_the_end
 from tests.spark.test_read import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
@@ -25,8 +26,6 @@ pytest.importorskip("pyspark.sql.datasource")
 source = pytest.importorskip("kbroker.spark_connector.source")
 writer = pytest.importorskip("kbroker.spark_connector.exactly_once_writer")
 RangeReader = pytest.importorskip("kbroker.client.range_reader").RangeReader
-TOO_SLOW = "Python worker failed to connect back"
-"""Spark gives its Python 10 s to start, which a loaded machine may need: one more start from the checkpoint."""
 POINTS = ("before the decision", "after one end", "after the commit")
 
 
@@ -122,14 +121,13 @@ def test_rows_come_once_whoever_dies_and_wherever(
         reading = {"subscribe": topic_name, "startingOffsets": "earliest", "minPartitions": str(tasks)}
         frame = spark.readStream.format("kbroker").options(**reading, **shared).load().select("value")
         options = {"topic": target, "exactlyOnce": "true", "checkpointLocation": str(tmp_path / "checkpoint"), **shared}
-        query = frame.writeStream.format("mortal").options(**options).trigger(availableNow=True).start()
+        said = ""
         try:
-            assert query.awaitTermination(300)
+            run_to_the_end(frame.writeStream.format("mortal").options(**options))
         except Exception as error:
-            return str(error)
-        finally:
-            assert not [wish for wish in wishes if (tmp_path / wish).exists()], "nobody died of it"
-        return ""
+            said = str(error)
+        assert not [wish for wish in wishes if (tmp_path / wish).exists()], f"nobody died of it: {said}"
+        return said
 
     assert run("task while it writes", "task after its flush", tasks=2) == ""
     assert values_of(broker.bootstrap, target) == sent
@@ -157,14 +155,7 @@ def test_a_checkpoint_that_was_set_back_ends_the_query_and_writes_nothing(
         reading = {"subscribe": topic_name, "startingOffsets": "earliest"}
         frame = spark.readStream.format("kbroker").options(**reading, **shared).load().select("value")
         options = {"topic": target, "exactlyOnce": "true", "checkpointLocation": str(checkpoint), **shared}
-        for attempts_left in reversed(range(4)):
-            query = frame.writeStream.format("kbroker").options(**options).trigger(availableNow=True).start()
-            try:
-                assert query.awaitTermination(300)
-                return
-            except Exception as error:
-                if TOO_SLOW not in str(error) or not attempts_left:
-                    raise
+        run_to_the_end(frame.writeStream.format("kbroker").options(**options))
 
     def set_back(to: str) -> None:
         shutil.rmtree(checkpoint)

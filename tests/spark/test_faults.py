@@ -17,6 +17,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.batch import split_batches
 from tests.fixtures.brokers import MakeCluster, kill_and_expire
 from tests.kbroker.client.topics import produce_values
+from tests.spark.queries import start_and_catch_up
 from tests.spark.test_read import ROWS, create, read, send
 from tests.spark.test_stream import run, stream
 
@@ -162,10 +163,9 @@ def test_a_topic_made_again_under_a_query_ends_it_or_is_read_from_its_first_reco
     for name, fail in (("strict", "true"), ("loose", "false")):
         frame = stream(spark, broker, subscribe=topic_name, failOnDataLoss=fail).selectExpr("partition", "offset")
         writer = frame.writeStream.format("parquet").option("path", str(tmp_path / name))
-        queries[name] = writer.option("checkpointLocation", str(tmp_path / f"{name}-checkpoint")).start()
+        queries[name] = start_and_catch_up(writer.option("checkpointLocation", str(tmp_path / f"{name}-checkpoint")))
     try:
-        for name, query in queries.items():
-            query.processAllAvailable()
+        for name in queries:
             assert places(spark.read.parquet(str(tmp_path / name))) == (30, 30)
         with Admin(broker.bootstrap) as admin:
             admin.delete_topic(topic_name)

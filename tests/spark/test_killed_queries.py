@@ -20,7 +20,8 @@ from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.client.topics import create_topic
-from tests.spark.test_exactly_once import TOO_SLOW, values_of
+from tests.spark.queries import too_slow
+from tests.spark.test_exactly_once import values_of
 
 pyspark = pytest.importorskip("pyspark")
 pytest.importorskip("pyspark.sql.datasource")
@@ -96,7 +97,7 @@ class Query:
         for _ in range(TRIES):
             with self.start(*wishes, **more) as job:
                 said = job.communicate(timeout=LIMIT_S)[1]
-            if TOO_SLOW not in said:
+            if not too_slow(said):
                 break
         status = -signal.SIGKILL if set(wishes) & set(STEPS) else bool(error)
         assert job.returncode == status, said[-5_000:]

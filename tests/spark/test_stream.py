@@ -13,6 +13,7 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.spark_connector.stream_offsets import from_json
+from tests.spark.queries import run_to_the_end
 from tests.spark.test_read import ROWS, confluent_kafka, create, read, send
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
@@ -44,10 +45,9 @@ def stream(spark: Any, broker: BrokerProcess, **options: str) -> Any:
 
 def run(frame: Any, sink: str, checkpoint: Path, **options: str) -> Any:
     """Run a query until it has read all there is."""
-    writer = frame.writeStream.format(sink).option("checkpointLocation", str(checkpoint)).options(**options)
-    query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(300)
-    return query
+    return run_to_the_end(
+        frame.writeStream.format(sink).option("checkpointLocation", str(checkpoint)).options(**options)
+    )
 
 
 def last_offsets(checkpoint: Path) -> Any:

@@ -11,7 +11,7 @@ from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.record import Record
 
 LIMIT_S = 60.0
-QUICK: dict[str, Any] = {"heartbeat_interval_ms": 200, "session_timeout_ms": 6_000, "auto_offset_reset": "earliest"}
+QUICK: dict[str, Any] = {"heartbeat_interval_ms": 200, "session_timeout_ms": 20_000, "auto_offset_reset": "earliest"}
 """Rebalances are noticed soon."""
 
 
