@@ -74,6 +74,14 @@ def check_broker_config(config: BrokerConfig) -> None:
     """Raise ConfigError for the first rule across keys that does not hold."""
     for problem in (*_identity(config), *_listeners(config), *_times_and_sizes(config)):
         raise ConfigError(problem)
+    if config.password_encoder_secret is None:  # else ZooKeeper may hold what is missing: see `check_listeners`
+        inter_broker_login(config, sasl_listeners(config))
+
+
+def check_listeners(config: BrokerConfig) -> None:
+    """Raise ConfigError for listeners that cannot be, or on which nobody could log in, of all that is set for them."""
+    for problem in _listeners(config):
+        raise ConfigError(problem)
     inter_broker_login(config, sasl_listeners(config))
 
 

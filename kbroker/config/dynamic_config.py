@@ -22,6 +22,7 @@ from kbroker.config.broker_config import (
     BrokerConfig,
     resolve_broker_config,
 )
+from kbroker.config.checks import check_listeners
 from kbroker.config.shares import password_encoders
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LISTENER_PREFIX = re.compile(
-    r"^listener\.name\.[^.]+\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?"
+    r"^listener\.name\.([^.]+)\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?"
 )
 """Before a key that is set for one listener only, or for one mechanism of it."""
 
@@ -68,7 +69,9 @@ STORE_KEYS = frozenset(
     )
 )
 """What listeners have new certificates by: each on its own, by listener.name.<listener>.<key>."""
+LISTENER_LIMITS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
+"""What listeners there are: overrides hold from the next start, and are not made here."""
 
 
 class DynamicConfig:
@@ -89,17 +92,24 @@ class DynamicConfig:
         self._zookeeper = zookeeper
         self._broker_id = broker_id
         self._refreshing = asyncio.Lock()
+        self._from_start: dict[str, str] = {}
+        """Overrides that were there when this broker started, of what then stays as it is: see `_is_of_the_start`."""
         self._defaults: dict[str, Any] | None = None
         self._topic_configs: dict[str, LogConfig] = {}
 
     # -- keeping up to date -------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read all overrides: at start, before the logs are opened."""
+        """Read all overrides: at start, before the logs are opened. Raises ConfigError for listeners that cannot be."""
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
         await self._encrypt_anew()
         self.broker_overrides = await self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
+        overrides = {**self.default_overrides, **self.broker_overrides}
+        self._from_start = _valid_broker_overrides(
+            {name: text for name, text in overrides.items() if _is_of_the_start(name)}
+        )
         self._resolve_broker()
+        check_listeners(self.broker)
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
         }
@@ -132,6 +142,9 @@ class DynamicConfig:
         before = self.broker
         self._resolve_broker()
         log.info("broker %s: dynamic configuration changed", entity)
+        waiting = [name for name in config if _is_of_the_start(name) and name not in self._from_start]
+        if waiting:
+            log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(waiting)))
         self.on_broker_change(before, self.broker)
 
     def follow(self, entity_type: str, follower: Callable[[str], Awaitable[None]]) -> None:
@@ -158,7 +171,9 @@ class DynamicConfig:
     def _merged(self, broker_overrides: Mapping[str, str]) -> BrokerConfig:
         merged = dict(self.static.properties)
         for overrides in (self.default_overrides, broker_overrides):
-            merged.update(_valid_broker_overrides(overrides))
+            alive = {name: text for name, text in overrides.items() if not _is_of_the_start(name)}
+            merged.update(_valid_broker_overrides(alive))
+        merged.update(self._from_start)
         config = resolve_broker_config(merged)
         config.broker_id = self._broker_id
         return config
@@ -275,29 +290,43 @@ class DynamicConfig:
             key = _broker_key(_LISTENER_PREFIX.sub("", name))
             if key is None:
                 continue
-            if key.scope is Scope.READ_ONLY:
+            is_of_a_listener = _LISTENER_PREFIX.match(name) is not None and _is_of_the_start(name)
+            if key.scope is Scope.READ_ONLY and not is_of_a_listener:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}")
-            if key.scope is Scope.PER_BROKER and not per_broker:
+            if (key.scope is Scope.PER_BROKER or is_of_a_listener) and not per_broker:
                 problem = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
-            if key.is_sensitive and key.name not in STORE_KEYS:
-                problem = f"Of passwords only those of stores can change while the broker runs: {name}"
+            if key.is_sensitive and key.name not in STORE_KEYS and not is_of_a_listener:
+                problem = f"It is set by listener, with listener.name.<listener>.<mechanism>. in front: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
-            if name in NOT_YET_DYNAMIC:
+            if name in NOT_YET_DYNAMIC and text != self._from_start.get(name):
                 problem = f"Listeners cannot be changed while the broker runs yet: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if name in STORE_KEYS:
                 problem = f"Stores change by listener, with listener.name.<listener>. in front: {name}"
-                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
-            if key.name.startswith("ssl.") and key.name not in STORE_KEYS and name != key.name:
-                problem = f"Of a listener's TLS only its stores can change while the broker runs: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             value = _parsed(key, text)
             if name in THREAD_POOLS:
                 _check_thread_pool(name, value, getattr(self.broker, key.field))
         self._check_per_ip_overrides(overrides)
         if per_broker:
+            self._check_listeners_stay(overrides)
             self._check_stores(overrides)
+
+    def _check_listeners_stay(self, overrides: Mapping[str, str]) -> None:
+        """What a listener is made of does not change while it is there; what it has no more listener for may come."""
+        own = {listener.name.lower() for listener in self.broker.parsed_listeners}
+        static = self.static.properties
+        for name in {**self._from_start, **overrides}:
+            prefix = _LISTENER_PREFIX.match(name)
+            if prefix is None or prefix[1].lower() not in own or not _is_of_the_start(name):
+                continue
+            if overrides.get(name, static.get(name)) != self._from_start.get(name, static.get(name)):
+                problem = (
+                    f"Configs cannot be updated dynamically for existing listener {prefix[1].upper()}, restart broker "
+                    f"or create a new listener for update: {name}"
+                )
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
 
     def _check_stores(self, overrides: Mapping[str, str]) -> None:
         """The listeners' certificates must do: those of other files, or the same files with other contents."""
@@ -327,6 +356,16 @@ def _decoded(overrides: Mapping[str, str], encoder: PasswordEncoder | None, leve
             log.log(level, "the password in dynamic configuration %s is left out: %s", name, error)
             del found[name]
     return found
+
+
+def _is_of_the_start(name: str) -> bool:
+    """Whether it says what listeners there are, how they let clients in, or how brokers reach each other: that is made
+    when a broker starts. Certificates and limits are not: they change while it runs.
+    """
+    key = _LISTENER_PREFIX.sub("", name)
+    if key in STORE_KEYS or key in LISTENER_LIMITS:
+        return False
+    return key != name or name in NOT_YET_DYNAMIC or name.startswith(("ssl.", "sasl.", "principal."))
 
 
 def _is_password(name: str) -> bool:
@@ -382,18 +421,20 @@ def _valid_broker_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
     """Leave out what may not be dynamic, or is no longer valid."""
     valid = {}
     for name, text in overrides.items():
-        key = _broker_key(name)
-        if _is_password(name) and (name in STORE_KEYS or _LISTENER_PREFIX.sub("", name) not in STORE_KEYS):
-            log.warning("dynamic broker configuration %s is left out: passwords are for listeners' stores", name)
-            continue
-        if key is None or (key.scope is not Scope.READ_ONLY and name not in NOT_YET_DYNAMIC | STORE_KEYS):
-            try:
-                if key is not None:
-                    key.parse(text)
-            except ConfigError as error:
-                log.warning("dynamic broker configuration left out: %s", error)
+        key = _broker_key(_LISTENER_PREFIX.sub("", name))
+        is_of_a_listener = _LISTENER_PREFIX.match(name) is not None
+        if key is not None and not is_of_a_listener:
+            if key.is_sensitive or name in STORE_KEYS:
+                log.warning("dynamic broker configuration %s is left out: it is set by listener", name)
                 continue
-            valid[name] = text
-        else:
-            log.warning("dynamic broker configuration %s is left out: it cannot change while the broker runs", name)
+            if key.scope is Scope.READ_ONLY:
+                log.warning("dynamic broker configuration %s is left out: it cannot change while the broker runs", name)
+                continue
+        try:
+            if key is not None:
+                key.parse(text)
+        except ConfigError as error:
+            log.warning("dynamic broker configuration left out: %s", error)
+            continue
+        valid[name] = text
     return valid

@@ -259,3 +259,28 @@ def test_javas_tools_make_renew_and_end_tokens(
     java_tool(command, *chosen, "--expire", "--expiry-time-period", "-1", "--hmac", secret)
     assert token_id not in java_tool(command, *chosen, "--describe", "--owner-principal", "User:broker")
     assert secret not in broker.log_file.read_text()
+
+
+def test_kafkas_tool_gives_a_listener_its_users_before_it_is_there(
+    make_broker: MakeBroker, java_tool: JavaTool, zookeeper: ZooKeeperAddress
+) -> None:
+    broker = make_broker(properties={"password.encoder.secret": "of the broker"})
+    key = "listener.name.clients.plain.sasl.jaas.config"
+    change = ("--bootstrap-server", broker.bootstrap, "--entity-type", "brokers", "--entity-name", "1", "--alter")
+    java_tool("kafka.admin.ConfigCommand", *change, "--add-config", f'{key}=[{PLAIN} user_alice="{PASSWORD}";]')
+    assert broker.stop() is not None
+    (port,) = free_ports(1)
+    more = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{broker.port},CLIENTS://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+    }
+    broker.properties.update(more)
+    broker.start().wait_until_ready(WAIT_S)
+    login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+    with kbroker.Admin(f"127.0.0.1:{port}", **login, sasl_password=PASSWORD) as admin:
+        (config,) = admin.describe_configs("broker", [1]).values()
+        assert PASSWORD not in str(config)
+        with pytest.raises(kbroker.InvalidRequestError, match="for existing listener CLIENTS"):
+            admin.alter_configs("broker", "1", {key: f'{PLAIN} user_alice="other";'})
+    assert PASSWORD not in broker.log_file.read_text()

@@ -16,6 +16,8 @@ from kbroker.config.description import (
     describe_topic,
 )
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.config.sasl import sasl_listeners
+from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
 
 
@@ -106,7 +108,12 @@ def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> 
         ({"ssl.protocol": "TLS"}, False, "broker id must be specified"),
         ({"ssl.keystore.password": "x"}, True, "Stores change by listener"),
         ({"listener.name.clients.ssl.keystore.password": "x"}, False, "broker id must be specified"),
-        ({"listener.name.clients.scram-sha-256.sasl.jaas.config": "x"}, True, "Of passwords only"),
+        ({"sasl.jaas.config": "x"}, True, "set by listener"),
+        ({"listener.name.plaintext.scram-sha-256.sasl.jaas.config": "x"}, True, "for existing listener PLAINTEXT"),
+        ({"listener.name.plaintext.plain.connections.max.reauth.ms": "5"}, True, "for existing listener PLAINTEXT"),
+        ({"listener.name.plaintext.ssl.client.auth": "required"}, True, "for existing listener PLAINTEXT"),
+        ({"listener.name.clients.scram-sha-256.sasl.jaas.config": "x"}, False, "broker id must be specified"),
+        ({"listener.name.clients.ssl.client.auth": "perhaps"}, True, "perhaps"),
         ({"listeners": "PLAINTEXT://:1"}, True, "Listeners"),
         ({"num.io.threads": "3"}, True, "at least half"),
         ({"num.io.threads": "17"}, True, "double"),
@@ -153,6 +160,73 @@ async def test_passwords_are_stored_encrypted_and_hold_as_they_were_set(caplog: 
     assert "hunter2" not in caplog.text
     described = {entry.name: entry for entry in describe_broker(configs)}
     assert (described[PASSWORD].value, described[PASSWORD].is_sensitive) == (None, True)
+
+
+JAAS = "listener.name.clients.plain.sasl.jaas.config"
+MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
+
+
+async def test_how_a_listener_lets_in_may_be_set_before_it_is_there_and_holds_from_the_next_start() -> None:
+    store = Store()
+    secret = {"password__encoder__secret": "new"}
+    before = dynamic(store, **secret)
+    await before.load()
+    wanted = {
+        JAAS: f'{MODULE} required user_ann="hunter2";',
+        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+    }
+    before.check_broker_overrides({name: wanted[name] for name in list(wanted)[:2]}, per_broker=True)
+    store.nodes["brokers", "1"] = await before.encoded(wanted)
+    assert "hunter2" not in store.nodes["brokers", "1"][JAAS]
+    await before.refresh("brokers", "1")
+    assert JAAS not in before.broker.properties
+    # As a broker of Kafka's that has got its listeners while it ran leaves them behind.
+    store.nodes["brokers", "1"]["listeners"] = "PLAINTEXT://:1,CLIENTS://:2"
+    after = dynamic(store, **secret)
+    await after.load()
+    assert [each.name for each in after.broker.parsed_listeners] == ["PLAINTEXT", "CLIENTS"]
+    assert sasl_listeners(after.broker)["CLIENTS"]["PLAIN"].passwords == {"ann": "hunter2"}
+    after.check_broker_overrides({**wanted, "num.io.threads": "9"}, per_broker=True)
+    for name, value in ((JAAS, "x"), (JAAS, None)):
+        changed = {**wanted, name: value} if value else {each: wanted[each] for each in wanted if each != name}
+        with pytest.raises(KafkaError, match="for existing listener CLIENTS"):
+            after.check_broker_overrides(changed, per_broker=True)
+    store.nodes["brokers", "1"] = {"num.io.threads": "9"}
+    await after.refresh("brokers", "1")
+    assert after.broker.num_io_threads == 9
+    assert sasl_listeners(after.broker)["CLIENTS"]["PLAIN"].passwords == {"ann": "hunter2"}, "until the next start"
+
+
+async def test_listeners_in_zookeeper_on_which_nobody_could_log_in_end_the_start() -> None:
+    store = Store()
+    store.nodes["brokers", "1"] = {
+        "listeners": "PLAINTEXT://:1,CLIENTS://:2",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+    }
+    with pytest.raises(ConfigError, match=r"listener\.name\.clients\.plain\.sasl\.jaas\.config is missing"):
+        await dynamic(store).load()
+
+
+async def test_what_zookeeper_may_hold_is_missed_once_it_is_read() -> None:
+    given = {
+        "listeners": "CLIENTS://:2",
+        "inter__broker__listener__name": "CLIENTS",
+        "listener__security__protocol__map": "CLIENTS:SASL_PLAINTEXT",
+        "sasl__enabled__mechanisms": "PLAIN",
+        "sasl__mechanism__inter__broker__protocol": "PLAIN",
+    }
+    store = Store()
+    with pytest.raises(ConfigError, match="is missing"):
+        dynamic(store, **given)
+    configs = dynamic(store, **given, password__encoder__secret="new")
+    with pytest.raises(ConfigError, match="is missing"):
+        await configs.load()
+    users = f'{MODULE} required username="me" password="hunter2";'
+    store.nodes["brokers", "1"] = await configs.encoded({JAAS: users})
+    await configs.load()
+    assert sasl_listeners(configs.broker)["CLIENTS"]["PLAIN"].options["password"] == "hunter2"
 
 
 async def test_a_password_that_stays_is_not_encrypted_anew() -> None:
