@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from kazoo.client import KazooClient
 
 from bench.broker import Figures, create_topic
 from bench.systems import System, done_with
@@ -140,5 +144,29 @@ def failover(kind: type[System], count: int) -> Figures:
             second.stop(signal.SIGKILL)
             done_with(second.folder)
         killed = time.monotonic()
-        asyncio.run(until_known(first, ids))
-        return {"seconds": time.monotonic() - killed, "CPU-s of who takes over": first.cpu_seconds() - cpu}
+        gone = threading.Event()
+        with watching(first.zookeeper.connect_string, second.broker_id, gone.set):
+            gone.wait(LIMIT_S)
+            ended = time.monotonic()
+            asyncio.run(until_known(first, ids))
+        known = time.monotonic()
+        return {
+            "seconds": known - killed,
+            "seconds from its session's end on": known - ended,
+            "CPU-s of who takes over": first.cpu_seconds() - cpu,
+        }
+
+
+@contextmanager
+def watching(zookeeper: str, broker_id: int, gone: Callable[[], object]) -> Iterator[None]:
+    """Be told when ZooKeeper lets go of a broker: how late that is depends on when it was heard of last."""
+    client = KazooClient(f"{zookeeper}/bench")
+    client.start()
+    path = f"/brokers/ids/{broker_id}"
+    try:
+        if client.exists(path, watch=lambda event: gone()) is None:
+            gone()
+        yield
+    finally:
+        client.stop()
+        client.close()

@@ -3,7 +3,7 @@
 - a topic of which half was aborted, transactions of 100 records of 1 KB in turns, read to its end: by a reader of
   what is committed, and by one of everything, which tells what the other's work is;
 - transactions of 1, 100 and 10,000 records of 100 bytes over 1, 10 and 100 partitions, one after the other: how many
-  a second, and how long a commit takes;
+  a second, and how long a commit takes; and what a bare client waits for, of which nothing is the client's work;
 - 10,000 transactional ids that nobody uses: the broker's memory; and 10,000 open ones whose coordinator is killed: how
   long until another broker knows them all (it hears of the death after two seconds, the session with ZooKeeper).
 """
@@ -15,6 +15,7 @@ import time
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
+from bench.bare_commits import bare_commits
 from bench.broker import Figures, create_topic
 from bench.systems import System
 from bench.transactional_ids import failover, idle
@@ -84,11 +85,16 @@ def scan(system: System, isolation_level: str, records: int) -> Figures:
     return {"records/s": seen / seconds, "MB/s": seen * len(SCANNED_RECORD) / 1e6 / seconds, "CPU-s": cpu}
 
 
+def transactions_of(size: int, scale: float) -> int:
+    """Return how many transactions of so many records are measured."""
+    return max(3, int(scale * min(MOST_TRANSACTIONS, MEASURED_RECORDS // size)))
+
+
 def transact(system: System, size: int, partitions: int, scale: float) -> Figures:
     """Write transactions of one size, over so many partitions in turns, and commit each."""
     topic = f"{WRITTEN}-{partitions}"
     producer = transactional(system, f"writer-{size}-{partitions}")
-    count = max(3, int(scale * min(MOST_TRANSACTIONS, MEASURED_RECORDS // size)))
+    count = transactions_of(size, scale)
     commits = []
     for number in range(-2, count):
         if number == 0:
@@ -125,7 +131,11 @@ def measure(kind: type[System], scale: float) -> dict[str, Figures]:
         for size in SIZES:
             for partitions in PARTITIONS:
                 if partitions <= size:
-                    rows[f"{size:,} records over {partitions} partitions"] = transact(system, size, partitions, scale)
+                    row = rows[f"{size:,} records over {partitions} partitions"] = transact(
+                        system, size, partitions, scale
+                    )
+                    count = transactions_of(size, scale)
+                    row |= bare_commits(system, f"{WRITTEN}-{partitions}", size, partitions, count, RECORD)
     ids = max(100, int(IDS * scale))
     with kind(settings=ONE_REPLICA) as system:
         rows[f"{ids:,} idle transactional ids"] = idle(system, ids)
