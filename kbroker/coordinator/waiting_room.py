@@ -5,7 +5,8 @@
                                                             too many, too long +-->  CONCURRENT_TRANSACTIONS
 
 To tell a client to come again would cost it 20 to 100 ms, where an end is written within a few; and there are clients
-that do not come again. They are called in in the order in which they came, however long their first answers took: of
+that do not come again. They are called in in the order in which they came, however long their first answers took, and
+whoever comes while somebody is in line, if only for the turn of the loop in which he is called, stands behind him: of
 two producers with one id the later is to shut the earlier out. What a waiting request holds up are the answers behind
 it on its connection: so nobody waits for long.
 """
@@ -40,14 +41,17 @@ class WaitingRoom:
 
     def ask(self, name: str, question: Question) -> Awaitable[Answer]:
         """Ask at once; return the answer, or what is to be awaited for it. What the question raises is raised."""
-        first = question()
+        first = None if name in self._waiting else question()
         if isinstance(first, asyncio.Future) and first.done() and first.result().error is not CONCURRENT:
             return first
         return self._ask_on(name, question, first, next(self._numbers))
 
-    async def _ask_on(self, name: str, question: Question, first: Awaitable[Answer], number: int) -> Answer:
-        answer = await first
+    async def _ask_on(self, name: str, question: Question, first: Awaitable[Answer] | None, number: int) -> Answer:
         ends = asyncio.get_running_loop().time() + self._longest_s
+        if first is None:
+            await self._is_called_in(name, number, ends)
+            first = question()
+        answer = await first
         while answer.error is CONCURRENT and await self._is_called_in(name, number, ends):
             answer = await question()
         return answer
@@ -57,26 +61,26 @@ class WaitingRoom:
         loop = asyncio.get_running_loop()
         if loop.time() >= ends or self._count >= self._most:
             return False
-        if not self._is_busy(name):  # by now: the answer is older
-            await asyncio.sleep(0)
-            return True
         called = loop.create_future()
         timer = loop.call_at(ends, _answer, called, False)
         waiting = self._waiting.setdefault(name, {})
         waiting[number] = called
         self._count += 1
         try:
+            if not self._is_busy(name):  # by now: the answer is older, or nobody but those in line before is waited for
+                await asyncio.sleep(0)
+                return True
             return bool(await called)
         finally:
             self._count -= 1
             timer.cancel()
-            waiting.pop(number, None)
-            if not waiting and self._waiting.get(name) is waiting:
+            del waiting[number]
+            if not waiting:
                 del self._waiting[name]
 
     def call_in(self, name: str) -> None:
         """It is not busy any more."""
-        for _, called in sorted(self._waiting.pop(name, {}).items()):
+        for _, called in sorted(self._waiting.get(name, {}).items()):
             _answer(called, True)
 
     def call_all_in(self) -> None:

@@ -35,7 +35,8 @@ FOLLOWING = {"transactional_id": "follower", "metadata_max_age_ms": 50}
 
 
 def read(bootstrap: str, topic: str, isolation_level: str = "read_committed") -> list[bytes | None]:
-    """All values that can be read now, sorted."""
+    """All values that can be read once every transaction has its markers, sorted."""
+    until_ended(bootstrap, topic)
     settings = {"auto_offset_reset": "earliest", "isolation_level": isolation_level, "fetch_max_wait_ms": 50}
     with Consumer(bootstrap, **settings) as consumer:
         consumer.subscribe([topic])
@@ -43,6 +44,14 @@ def read(bootstrap: str, topic: str, isolation_level: str = "read_committed") ->
         while any(consumer.lag().values()):
             values += [record.value for record in consumer.poll(0.1)]
         return sorted(values)  # type: ignore[type-var]
+
+
+def until_ended(bootstrap: str, topic: str) -> None:
+    """A commit is answered before its markers are written: wait for what is committed to reach the end."""
+    keys = [TopicPartition(topic, partition) for partition in range(3)]
+    level = {"isolation_level": "read_committed"}
+    with Consumer(bootstrap) as everything, Consumer(bootstrap, **level) as committed:
+        wait_until(lambda: committed.end_offsets(keys) == everything.end_offsets(keys))
 
 
 def numbered(prefix: str, count: int) -> list[bytes | None]:

@@ -146,3 +146,20 @@ async def test_whose_first_answer_took_longer_is_asked_again_in_its_turn_all_the
     assert ((await first).error, await second) == (NONE, NONE)
     assert ends.asked == ["first", "second"]
     ends.check_is_empty()
+
+
+async def test_who_comes_in_the_turn_in_which_others_are_called_in_stands_behind_them() -> None:
+    ends = Ends()
+    first = await ends.asking("a", "first")
+
+    def at_once() -> Awaitable[Answer]:
+        ends.asked.append("late")
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer.set_result(Answer("late", NONE))
+        return answer
+
+    ends.end("a")
+    late = asyncio.ensure_future(ends.room.ask("a", at_once))
+    assert (await first, (await asyncio.wait_for(late, LIMIT_S)).error) == (NONE, NONE)
+    assert ends.asked == ["first", "late"]
+    ends.check_is_empty()
