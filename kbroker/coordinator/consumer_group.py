@@ -34,8 +34,11 @@ from kbroker.coordinator.subscriptions import CONSUMER_PROTOCOL_TYPE
 from kbroker.coordinator.topic_log import Record
 from kbroker.coordinator.topic_patterns import TopicPattern, Topics
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.security.acls import AclOperation, AclResource
+from kbroker.security.authorizer import EVERYTHING, Everything
 
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
+DESCRIBE, TOPIC = AclOperation.DESCRIBE, AclResource.TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,8 @@ class ConsumerHeartbeat:
     owned: Partitions | None = None
     client_id: str = ""
     client_host: str = ""
+    authority: Everything = EVERYTHING
+    """What the member may do: a pattern does not match what it may not describe."""
 
     @property
     def is_full(self) -> bool:
@@ -124,7 +129,11 @@ class ConsumerGroup:
         self.is_dead = False
         self._topics = topics
         self._seen_updates = -1
+        self._seen_rules = -1
+        """Version of the access rules by which patterns were matched last."""
         self._patterns: dict[str, TopicPattern] = {}
+        self._matched: dict[tuple[str, Everything], tuple[tuple[int, int], frozenset[str]]] = {}
+        """Pattern, who has it -> versions of topics and rules, and what it matches by these."""
         self._owners: dict[tuple[bytes, int], str] = {}
         """Who has a partition, or has still to give it up."""
         self._out: list[Record] = []
@@ -138,6 +147,8 @@ class ConsumerGroup:
         self._check_request(request)
         member = self._admit(request, now)
         before = member.assigned
+        if member.authority is not request.authority:
+            member.authority, self._seen_rules = request.authority, -1
         self._advance(member, self._subscribe(member, request, now), request.owned, now)
         tells = request.is_full or member.assigned != before
         return ConsumerAnswer(member.member_id, member.epoch, member.assigned if tells else None)
@@ -148,7 +159,7 @@ class ConsumerGroup:
         `why`: what the member changed that may change assignments.
         """
         before = self.known_topics
-        has_other_topics = self._refresh_topics(why is not None)
+        has_other_topics = self._refresh_topics(why is not None or self._has_other_rules(member))
         if why is not None:
             self._bump(now, why)
         elif has_other_topics:
@@ -290,14 +301,39 @@ class ConsumerGroup:
         """Return the names of the topics a member reads, of those that exist."""
         names = {name for name in member.topic_names if name in self._topics.topics}
         if member.topic_regex is not None:
-            names |= self._patterns[member.topic_regex].matches(self._topics)
+            names |= self._matches(self._patterns[member.topic_regex], member.topic_regex, member.authority)
         return names
+
+    def _matches(self, pattern: TopicPattern, regex: str, authority: Everything | None) -> frozenset[str]:
+        """Return the topics that a member's pattern matches and that it may describe.
+
+        Who was not heard of since the group was read from the log keeps to those that the group had.
+        """
+        found = pattern.matches(self._topics)
+        if authority is None:
+            return found & self.known_topics.keys()
+        if not authority.is_limited:
+            return found
+        versions = (self._topics.updates, authority.version)
+        known = self._matched.get((regex, authority))
+        if known is None or known[0] != versions:
+            may = frozenset(name for name in found if authority.could(DESCRIBE, TOPIC, name, "ConsumerGroupHeartbeat"))
+            known = self._matched[regex, authority] = versions, may
+        return known[1]
+
+    def _has_other_rules(self, member: ConsumerMember) -> bool:
+        """Whether patterns may match other topics by the access rules of now."""
+        if member.topic_regex is None or member.authority is None or member.authority.version == self._seen_rules:
+            return False
+        self._seen_rules = member.authority.version
+        return True
 
     def _refresh_topics(self, is_changed: bool) -> bool:
         """Look at the topics again when they may have changed; True when those of the group have."""
         if not is_changed and self._topics.updates == self._seen_updates:
             return False
         self._seen_updates = self._topics.updates
+        self._matched.clear()
         names: set[str] = set()
         for member in self.members.values():
             names |= self.subscribed_topics(member)
@@ -328,7 +364,9 @@ class ConsumerGroup:
     def _assign(self) -> None:
         counts = dict(self.known_topics.values())
         subscriptions = {
-            member_id: frozenset(self.known_topics[name][0] for name in self.subscribed_topics(member))
+            member_id: frozenset(
+                self.known_topics[name][0] for name in self.subscribed_topics(member) if name in self.known_topics
+            )
             for member_id, member in self.members.items()
         }
         former = self.target.members

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from kbroker.coordinator.member import NEVER
+from kbroker.security.authorizer import Everything
 
 Partitions = dict[bytes, frozenset[int]]
 """topic id -> partitions; no entry is empty."""
@@ -65,6 +66,8 @@ class ConsumerMember:
     """When it is taken for dead unless it is heard of."""
     revocation_deadline: int = NEVER
     """When it must have given up what it has to."""
+    authority: Everything | None = None
+    """What it may do; None until it is heard of."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has all of the target of this epoch."""

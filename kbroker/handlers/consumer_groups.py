@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Awaitable
 from functools import partial
 
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat
 from kbroker.coordinator.consumer_member import JOIN_EPOCH, LEAVE_STATIC_EPOCH, ConsumerMember, Partitions
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.demands import DESCRIBE, GROUP, READ, each, on_group
+from kbroker.handlers.demands import DESCRIBE, GROUP, READ, TOPIC, Asked, each, on_group
 from kbroker.handlers.groups import describe_each
 from kbroker.handlers.registry import handles
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -24,9 +25,18 @@ from kbroker.replica.turns import in_turns
 FIRST_CLIENT_MADE_MEMBER_ID = 1
 NOT_TOLD = -1
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+NOT_ALL_TOPICS = "The group has described topic(s) that the client is not authorized to describe."
 
 
-@handles(ConsumerGroupHeartbeatRequest, on_group(READ))
+def _may_subscribe(asked: Asked) -> None:
+    """Who may not know of one of the topics hears that, and joins nothing."""
+    names = Counter(asked.request.subscribed_topic_names or ())
+    refused = [name for name, times in names.items() if not asked.may(DESCRIBE, TOPIC, name, times)]
+    if refused:
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+@handles(ConsumerGroupHeartbeatRequest, on_group(READ), _may_subscribe)
 def consumer_group_heartbeat(
     services: Services, ctx: RequestContext, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
@@ -86,6 +96,7 @@ def _heartbeat(ctx: RequestContext, request: ConsumerGroupHeartbeatRequest) -> C
         owned=owned,
         client_id=ctx.client_id or "",
         client_host=f"/{ctx.client_host}",
+        authority=ctx.authority,
     )
 
 
@@ -136,9 +147,24 @@ def consumer_group_describe(
     services: Services, ctx: RequestContext, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
     """Describe epochs, members, current and target assignments."""
-    describe = partial(_describe, services)
+    describe = partial(_describe_to, services, ctx)
     operations = request.include_authorized_operations
     return in_turns(describe_each(ConsumerGroupDescribeResponse, ctx, request.group_ids, describe, operations))
+
+
+def _describe_to(services: Services, ctx: RequestContext, group_id: str) -> DescribedGroup:
+    """Describe a group to who may know of all topics that its members have; to others it says why not."""
+    group = _describe(services, group_id)
+    if not ctx.authority.is_limited:
+        return group
+    names = {
+        topic.topic_name
+        for member in group.members
+        for assignment in (member.assignment, member.target_assignment)
+        for topic in assignment.topic_partitions
+    }
+    refused = [name for name in names if not ctx.authority.could(DESCRIBE, TOPIC, name, "ConsumerGroupDescribe")]
+    return _not_described(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED, NOT_ALL_TOPICS) if refused else group
 
 
 def _describe(services: Services, group_id: str) -> DescribedGroup:
@@ -148,16 +174,7 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
         error = ErrorCode.GROUP_ID_NOT_FOUND
         message = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
     if not isinstance(group, ConsumerGroup):
-        return DescribedGroup(
-            error_code=error,
-            error_message=message,
-            group_id=group_id,
-            group_state="",
-            group_epoch=0,
-            assignment_epoch=0,
-            assignor_name="",
-            members=[],
-        )
+        return _not_described(group_id, error, message)
     return DescribedGroup(
         error_code=ErrorCode.NONE,
         group_id=group_id,
@@ -166,6 +183,19 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
         assignment_epoch=group.target.epoch,
         assignor_name=group.assignor,
         members=[_member(services, group, member) for member in group.members.values()],
+    )
+
+
+def _not_described(group_id: str, error: ErrorCode, message: str | None) -> DescribedGroup:
+    return DescribedGroup(
+        error_code=error,
+        error_message=message,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
     )
 
 

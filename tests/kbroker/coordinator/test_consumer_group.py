@@ -14,6 +14,8 @@ from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, Co
 from kbroker.coordinator.consumer_member import MemberState, Partitions
 from kbroker.coordinator.consumer_records import StoredGroup, load_record
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
+from kbroker.security.authorizer import Authorizer
 
 
 @dataclass
@@ -144,6 +146,54 @@ def test_a_pattern_follows_the_topics_internal_ones_too() -> None:
     answer = group.heartbeat(ConsumerHeartbeat("a", 1), 0)
     assert answer.assigned is not None
     assert len(answer.assigned) == 3
+
+
+def topics_of(group: ConsumerGroup) -> set[str]:
+    return {bytes(topic_id).lstrip(b"\0").decode() for topic_id in group.members["a"].assigned}
+
+
+def test_a_pattern_matches_only_what_its_member_may_describe() -> None:
+    authorizer = Authorizer()
+
+    def allow(*names: str) -> None:
+        for name in ("open", "shut", "new"):
+            entries = [Entry("User:ann", "*", AclOperation.READ, AclPermission.ALLOW)] if name in names else []
+            authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, name), entries)
+
+    allow("open")
+    group, topics = make({"open": 1, "shut": 1})
+    authority = authorizer.authority("User:ann", "10.0.0.1")
+    owned: Partitions = {}
+
+    def heard(epoch: int) -> int:
+        nonlocal owned
+        regex, timeout_ms = (".*", 60_000) if epoch == 0 else (None, -1)
+        request = ConsumerHeartbeat(
+            "a", epoch, rebalance_timeout_ms=timeout_ms, topic_regex=regex, owned=owned, authority=authority
+        )
+        answer = group.heartbeat(request, 0)
+        owned = owned if answer.assigned is None else answer.assigned
+        return answer.epoch
+
+    epoch = heard(0)
+    assert topics_of(group) == {"open"}
+    topics.set("new", 1)
+    epoch = heard(epoch)
+    assert topics_of(group) == {"open"}
+    allow("open", "new")
+    epoch = heard(epoch)
+    assert topics_of(group) == {"open", "new"}
+    allow("shut")
+    epoch = heard(heard(heard(epoch)))
+    assert topics_of(group) == {"shut"}
+    # Another broker takes over: it does not know yet what the member may, and keeps to what there was.
+    stored: dict[str, StoredGroup] = {}
+    for key, value in group.take_records():
+        load_record(stored, key, value)
+    taken_over = ConsumerGroup("orders", ConsumerSettings(), topics)
+    taken_over.restore(stored["orders"])
+    taken_over.start(0)
+    assert taken_over.subscribed_topics(taken_over.members["a"]) == {"shut"}
 
 
 @pytest.mark.parametrize("regex", ["(", "(?=a)", "a{1000}{1000}"])

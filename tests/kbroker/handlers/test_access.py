@@ -23,6 +23,11 @@ from kbroker.protocol.apis import API_BY_KEY, api_of
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.configs import IncrementalAlterConfigsRequest
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupHeartbeatRequest,
+    FindCoordinatorRequest,
+)
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.offsets import ListOffsetsRequest
 from kbroker.protocol.messages.security import CreateAclsRequest, DeleteAclsRequest
@@ -251,6 +256,56 @@ def test_a_session_that_reads_is_refused_once_it_may_read_no_more(guarded: Broke
         for epoch in (2, 3):
             (refused,) = fetched(guest, begun.session_id, epoch).responses
             assert refused.partitions[0].error_code is TOPIC_REFUSED
+
+
+def test_a_member_of_a_group_learns_of_no_topic_that_it_may_not_describe(guarded: BrokerProcess) -> None:
+    deadline = time.monotonic() + 30
+
+    def joined(talk: Talk, member: str, **subscription: Any) -> Any:
+        request = blank(
+            ConsumerGroupHeartbeatRequest,
+            group_id="shared",
+            member_id=member,
+            rebalance_timeout_ms=10_000,
+            topic_partitions=[],
+            **{"subscribed_topic_names": None, "subscribed_topic_regex": None, **subscription},
+        )
+        while (answer := talk.ask("join", request, 1)).error_code in (
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            ErrorCode.NOT_COORDINATOR,
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ):
+            assert time.monotonic() < deadline
+            talk.ask("find", FindCoordinatorRequest(key="shared"), 3)
+        return answer
+
+    def described(talk: Talk) -> Any:
+        return talk.ask("describe", blank(ConsumerGroupDescribeRequest, group_ids=["shared"]), 1).groups[0]
+
+    with (
+        contextlib.closing(Talk(guarded.port, "x", HOST)) as host,
+        contextlib.closing(Talk(guarded.port, "x", GUEST)) as guest,
+    ):
+        for name in ("seen-by-all", "hidden-from-guests"):
+            topic = MetadataRequest.MetadataRequestTopic(name=name)
+            while host.ask("make", MetadataRequest(topics=[topic]), 8).topics[0].error_code is not ErrorCode.NONE:
+                assert time.monotonic() < deadline
+        group, seen = (
+            CreateAclsRequest.AclCreation(resource_type=kind, resource_name=name, **rule(AclOperation.READ))
+            for kind, name in ((3, "shared"), (2, "seen-by-all"))
+        )
+        host.ask("allow", CreateAclsRequest(creations=[group, seen]), 3)
+        refused = joined(guest, "a", subscribed_topic_names=["seen-by-all", "hidden-from-guests"])
+        assert (refused.error_code, refused.assignment) == (TOPIC_REFUSED, None)
+        got = joined(guest, "a", subscribed_topic_regex="(seen|hidden)-.*")
+        assert got.error_code is ErrorCode.NONE
+        assert len(got.assignment.topic_partitions) == 1
+        (member,) = described(guest).members
+        assert [each.topic_name for each in member.assignment.topic_partitions] == ["seen-by-all"]
+        assert joined(host, "b", subscribed_topic_regex="hidden-.*").error_code is ErrorCode.NONE
+        told = described(guest)
+        assert (told.error_code, told.members) == (TOPIC_REFUSED, [])
+        assert len(described(host).members) == 2
 
 
 def test_who_may_copy_as_a_follower_may_read_what_it_mends_a_segment_with(guarded: BrokerProcess) -> None:
