@@ -54,7 +54,10 @@ async def list_offsets(
         try:
             if attempt:
                 await cluster.refresh({topic for topic, _ in missing})
-            for topic in {topic for topic, _ in missing}:
+            topics = {topic for topic, _ in missing}
+            if len(unknown := topics.difference(cluster.metadata.topics)) > 1:
+                await cluster.refresh(unknown)
+            for topic in topics:
                 await cluster.topic(topic, limit, auto_create=False)
             problem = await _ask_leaders(cluster, missing, read_committed, found)
         except OSError as error:

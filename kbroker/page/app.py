@@ -25,11 +25,11 @@ from kbroker.page import (
     topic_change_views,
     topic_views,
 )
+from kbroker.page.beside import Beside
 from kbroker.page.facts import Facts, reason
 from kbroker.page.guard import Guard, form_of, local_path
 from kbroker.page.options import PageOptions
 from kbroker.page.page import NotAllowed, NotThere, Page, TooMany, page_of_request, see_other
-from kbroker.page.rates import Watch
 from kbroker.page.rendering import FOLDER, environment
 from kbroker.page.schemas import Schemas
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -47,17 +47,17 @@ def build_app(options: PageOptions) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with Admin(options.bootstrap, **options.for_client(AdminConfig)) as admin:
-            facts = Facts(admin)
-            watch = Watch(facts)
+        def make_admin() -> Admin:
+            return Admin(options.bootstrap, **options.for_client(AdminConfig))
+
+        async with make_admin() as admin, Beside(make_admin) as beside:
+            facts = Facts(admin, beside)
             schemas = None if options.registry is None else Schemas(options.registry)
-            page = app.state.page = Page(options, admin, facts, environment(), watch, schemas)
-            watching = asyncio.ensure_future(watch.run())
+            page = app.state.page = Page(options, admin, facts, environment(), beside.watch, schemas)
             try:
                 yield
             finally:
-                watching.cancel()
-                await asyncio.gather(watching, *page.closing, return_exceptions=True)
+                await asyncio.gather(*page.closing, return_exceptions=True)
 
     guard: list[Guard] = []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from kbroker.client.admin import Admin
 from kbroker.client.types import (
@@ -24,6 +24,7 @@ from kbroker.protocol.errors import ErrorCode, KafkaError
 T = TypeVar("T")
 SHORT_S = 2.0
 LONG_S = 10.0
+MEANWHILE_S = 20.0
 BROKER_LIMIT_S = 5.0
 """How long one broker may take for its part of an answer."""
 AT_ONCE = 16
@@ -32,17 +33,26 @@ AT_ONCE = 16
 class Remembered(Generic[T]):
     """An answer, or a failure, that is kept for a while; who asks meanwhile waits for the same one."""
 
-    def __init__(self, ask: Callable[[], Awaitable[T]], seconds: float) -> None:
+    def __init__(self, ask: Callable[[], Awaitable[T]], seconds: float, meanwhile_s: float = 0.0) -> None:
+        """`meanwhile_s`: so much longer an answer is shown while a newer one is on its way."""
         self._ask = ask
         self._seconds = seconds
+        self._meanwhile_s = meanwhile_s
         self._asked: asyncio.Future[T] | None = None
+        self._newer: asyncio.Future[T] | None = None
+        """What is on its way while `_asked` is still shown."""
         self._answered_at = 0.0
 
     async def get(self) -> T:
         """Return the answer; who no longer waits for it does not end the question."""
         if self._asked is None or self._is_old(self._asked):
-            self._asked = asyncio.ensure_future(self._ask())
-            self._asked.add_done_callback(self._note)
+            will_do = self._asked is not None and self._will_do(self._asked)
+            if self._newer is None:
+                self._newer = asyncio.ensure_future(self._ask())
+                self._newer.add_done_callback(self._note)
+            if not will_do:
+                self._asked, self._newer = self._newer, None
+        assert self._asked is not None
         return await asyncio.shield(self._asked)
 
     async def fresh(self) -> T:
@@ -53,7 +63,11 @@ class Remembered(Generic[T]):
 
     def forget(self) -> None:
         """Ask anew the next time: something was changed."""
-        self._asked = None
+        self._asked = self._newer = None
+
+    def _will_do(self, asked: asyncio.Future[T]) -> bool:
+        is_answer = not asked.cancelled() and asked.exception() is None
+        return is_answer and time.monotonic() < self._answered_at + self._seconds + self._meanwhile_s
 
     def _is_old(self, asked: asyncio.Future[T]) -> bool:
         if not asked.done():
@@ -63,10 +77,19 @@ class Remembered(Generic[T]):
         return asked.cancelled() or time.monotonic() >= self._answered_at + seconds
 
     def _note(self, asked: asyncio.Future[T]) -> None:
+        if asked is self._newer:
+            self._asked, self._newer = asked, None
         if asked is self._asked:
             self._answered_at = time.monotonic()
         if not asked.cancelled():
             asked.exception()  # it was seen, also where nobody waits any more
+
+
+class Elsewhere(Protocol):
+    """Who has facts of his own, on a loop of his own."""
+
+    async def ask(self, question: Callable[[Facts], Coroutine[Any, Any, T]]) -> T:
+        """Ask these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,16 +164,21 @@ class Health:
 
 
 class Facts:
-    """Asks a cluster."""
+    """Asks a cluster; what is asked of all of it has someone else do where `beside` says whom."""
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: Admin, beside: Elsewhere | None = None) -> None:
         self.admin = admin
+        asker = beside or self
         self.cluster = Remembered(admin.describe_cluster, SHORT_S)
-        self.topics = Remembered(self._topics, SHORT_S)
-        self.disks = Remembered(self._disks, LONG_S)
-        self.versions = Remembered(self._versions, LONG_S)
+        self.topics = Remembered(lambda: asker.ask(Facts._topics), SHORT_S)
+        self.disks = Remembered(lambda: asker.ask(Facts._disks), LONG_S, MEANWHILE_S)
+        self.versions = Remembered(self._versions, LONG_S, MEANWHILE_S)
         self.moves = Remembered(admin.list_reassignments, SHORT_S)
-        self.groups = Remembered(self._groups, SHORT_S)
+        self.groups = Remembered(lambda: asker.ask(Facts._groups), SHORT_S)
+
+    async def ask(self, question: Callable[[Facts], Coroutine[Any, Any, T]]) -> T:
+        """Ask here."""
+        return await question(self)
 
     async def _topics(self) -> dict[str, TopicDescription]:
         return await self.admin.describe_topics()
@@ -196,9 +224,15 @@ class Facts:
                 answers.append(answer)
         return answers, problems
 
-    async def offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset and the end of partitions; without those whose leader does not answer."""
-        return await self._of_leaders(partitions, (await told(self.topics.get())).value or {}, self._offsets)
+    async def offsets(
+        self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicDescription] | None = None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        """Return the first offset and the end of partitions (of these topics, or any); without those whose leader does
+        not answer.
+        """
+        if topics is None:
+            topics = (await told(self.topics.get())).value or {}
+        return await self._of_leaders(partitions, topics, self._offsets)
 
     async def ends(self, topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, int]:
         """Return where the partitions of topics end; without those whose leader does not answer."""

@@ -9,14 +9,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kbroker.client.types import ResourceType, TopicDescription
-from kbroker.page.facts import health_of, told
+from kbroker.page.facts import Health, health_of, told
 from kbroker.page.guard import form_of
 from kbroker.page.page import NotThere, Page, see_other
 from kbroker.page.rendering import page_of
-from kbroker.page.replica_map import brokers_in, draw, loads
+from kbroker.page.replica_map import BrokerLoad, brokers_in, draw, loads
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kbroker.page.app import View
 
@@ -36,8 +36,7 @@ async def overview(page: Page, request: Request) -> Response:
         told(facts.versions.get()),
     )
     known = {broker.id: broker for broker in cluster.brokers}
-    brokers = brokers_in(topics.values(), known)
-    chosen = sorted(topics.values(), key=_worst_first)[:ON_OVERVIEW]
+    brokers, load, health, chosen = await asyncio.to_thread(_glance, tuple(topics.values()), known)
     return page.show(
         request,
         "overview.html",
@@ -45,16 +44,25 @@ async def overview(page: Page, request: Request) -> Response:
         cluster=cluster,
         known=known,
         brokers=brokers,
-        loads=loads(topics.values(), brokers),
+        loads=load,
         disks=disks,
         directories=_by_broker(disks.value.directories if disks.value else ()),
         topics=topics,
-        health=health_of(partition for topic in topics.values() for partition in topic.partitions),
+        health=health,
         versions=versions.value or {},
         rates=page.watch.of_all(),
         moves=moves.value or {},
         maps=[draw(topic, brokers, moves.value or {}) for topic in chosen],
     )
+
+
+def _glance(
+    topics: Sequence[TopicDescription], known: Iterable[int]
+) -> tuple[list[int], list[BrokerLoad], Health, list[TopicDescription]]:
+    """Return the brokers, what each has, how all is, and the topics to draw. For a thread: there may be very many."""
+    brokers = brokers_in(topics, known)
+    health = health_of(partition for topic in topics for partition in topic.partitions)
+    return brokers, loads(topics, brokers), health, sorted(topics, key=_worst_first)[:ON_OVERVIEW]
 
 
 async def partition_map(page: Page, request: Request) -> Response:

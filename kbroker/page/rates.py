@@ -35,13 +35,20 @@ Counts = Mapping[Hashable, int]
 """Of a topic's partitions: where each ends, or how large its leader's copy is."""
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The last looks. Views read it in another thread: nothing of it is ever changed."""
+
+    times: tuple[float, ...] = ()
+    each: Mapping[str, array[float]] = field(default_factory=dict)
+    total: array[float] = field(default_factory=lambda: array("d"))
+
+
 @dataclass(slots=True)
 class Ring:
     """What was added per second from one look to the next, of each topic and of all; of the last KEPT looks."""
 
-    times: list[float] = field(default_factory=list)
-    each: dict[str, array[float]] = field(default_factory=dict)
-    total: array[float] = field(default_factory=lambda: array("d"))
+    kept: Kept = field(default_factory=Kept)
     last: Mapping[str, Counts | None] = field(default_factory=dict)
     last_at: float | None = None
     problem: str = ""
@@ -53,28 +60,33 @@ class Ring:
         if self.last_at is not None:
             span = max(at - self.last_at, 1e-3)
             rates = {topic: growth(self.last[topic], now) / span for topic, now in counts.items() if topic in self.last}
-            self.times = [*self.times, at][-KEPT:]
-            self.total = _with(self.total, sum(rates.values()))
-            self.each = {topic: _with(self.each.get(topic), rate) for topic, rate in rates.items()}
+            kept = self.kept
+            self.kept = Kept(
+                (*kept.times, at)[-KEPT:],
+                {topic: _with(kept.each.get(topic), rate) for topic, rate in rates.items()},
+                _with(kept.total, sum(rates.values())),
+            )
         self.last, self.last_at = counts, at
 
     def of(self, topic: str) -> Rates:
         """Return a topic's rates."""
-        return self._rates(self.each.get(topic, array("d")))
+        kept = self.kept
+        return self._rates(kept, kept.each.get(topic, array("d")))
 
     def of_all(self) -> Rates:
         """Return the rates of all topics together; where one is not known, neither is their sum."""
-        return self._rates(self.total if self.last else array("d"))
+        kept = self.kept
+        return self._rates(kept, kept.total if self.last else array("d"))
 
-    def _rates(self, line: array[float]) -> Rates:
-        times = self.times[len(self.times) - len(line) :]
-        return Rates(tuple(times), tuple(None if math.isnan(rate) else rate for rate in line), self.problem)
+    def _rates(self, kept: Kept, line: array[float]) -> Rates:
+        times = kept.times[len(kept.times) - len(line) :]
+        return Rates(times, tuple(None if math.isnan(rate) else rate for rate in line), self.problem)
 
 
 def _with(line: array[float] | None, rate: float) -> array[float]:
-    line = array("d") if line is None else line
-    line.append(rate)
-    return line[-KEPT:]
+    longer = array("d") if line is None else line[-KEPT:]
+    longer.append(rate)
+    return longer[-KEPT:]
 
 
 def growth(before: Counts | None, now: Counts | None) -> float:
@@ -123,7 +135,7 @@ class Rates:
 
 
 class Watch:
-    """Looks at a cluster, as long as the page runs."""
+    """Looks at a cluster, as long as the page runs; in a thread beside it (`beside.py`)."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts

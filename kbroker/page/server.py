@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import sys
 
 import uvicorn
 
@@ -11,6 +13,11 @@ from kbroker.page.options import PageOptions
 
 SHUTDOWN_S = 2
 """How long answers that go on (a live tail) may take to end."""
+
+SWITCH_S = 0.0005
+"""How long views wait for the interpreter while the thread beside them reads what a large cluster answers."""
+GC_THRESHOLDS = 5_000, 5, 1_000
+"""To look through all that a large cluster has answered takes a tenth of a second, in which nobody is served."""
 
 
 def listen(options: PageOptions) -> socket.socket:
@@ -50,5 +57,9 @@ def server_of(options: PageOptions) -> uvicorn.Server:
 
 
 def serve(options: PageOptions, listener: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM."""
-    server_of(options).run(sockets=[listener])
+    """Serve until SIGINT or SIGTERM, in a process of its own."""
+    server = server_of(options)
+    sys.setswitchinterval(SWITCH_S)
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    server.run(sockets=[listener])

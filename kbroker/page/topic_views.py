@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kbroker.client.types import ResourceType, TopicDescription, TopicPartition
-from kbroker.page.facts import health_of, led, told, whole_sum
+from kbroker.page.facts import Disks, health_of, led, told, whole_sum
 from kbroker.page.guard import form_of
 from kbroker.page.page import Page, see_other
 from kbroker.page.rendering import page_of, path_segment
@@ -53,29 +53,36 @@ async def topics(page: Page, request: Request) -> Response:
     described, disks = await asyncio.gather(page.facts.topics.get(), told(page.facts.disks.get()))
     asked = request.query_params
     wanted = asked.get("q", "").strip().lower()
-    sizes = disks.value.bytes_of_topics() if disks.value else {}
-    found = [
-        _row(topic, sizes.get(name), disks.value is not None and disks.value.knows_all_of(topic))
-        for name, topic in described.items()
-        if wanted in name.lower() and (asked.get("internal") or not topic.is_internal)
-    ]
     order = asked.get("sort", "name")
-    found.sort(key=ORDERS.get(order, ORDERS["name"]))
+    found = await asyncio.to_thread(_rows, described, disks.value, wanted, bool(asked.get("internal")), order)
     shown = page_of(found, asked.get("page"), TOPICS_SHOWN)
-    counts = await _records(page, [described[row.name] for row in shown.items])
+    counts = await _records(page, {row.name: described[row.name] for row in shown.items})
     return page.show(
         request, "topics.html", title="Topics", shown=shown, counts=counts, order=order, total=len(described)
     )
 
 
-async def _records(page: Page, chosen: list[TopicDescription]) -> dict[str, int | None]:
+def _rows(
+    described: Mapping[str, TopicDescription], disks: Disks | None, wanted: str, with_internal: bool, order: str
+) -> list[TopicRow]:
+    """Return the rows of all topics that are wanted, in order. For a thread: there may be very many."""
+    sizes = disks.bytes_of_topics() if disks else {}
+    found = [
+        _row(topic, sizes.get(name), disks is not None and disks.knows_all_of(topic))
+        for name, topic in described.items()
+        if wanted in name.lower() and (with_internal or not topic.is_internal)
+    ]
+    return sorted(found, key=ORDERS.get(order, ORDERS["name"]))
+
+
+async def _records(page: Page, chosen: Mapping[str, TopicDescription]) -> dict[str, int | None]:
     """Count the records of topics."""
     keys: list[TopicPartition] = []
-    for topic in chosen:
+    for topic in chosen.values():
         if len(keys) + len(topic.partitions) <= MOST_COUNTED:
             keys += led(topic)
-    offsets = await page.facts.offsets(keys)
-    return {topic.name: records_of(topic, offsets) for topic in chosen}
+    offsets = await page.facts.offsets(keys, chosen)
+    return {name: records_of(topic, offsets) for name, topic in chosen.items()}
 
 
 def records_of(topic: TopicDescription, offsets: Mapping[TopicPartition, tuple[int, int]]) -> int | None:
@@ -106,7 +113,7 @@ async def topic(page: Page, request: Request) -> Response:
         page.facts.topic(name), told(page.facts.disks.get()), told(page.facts.moves.get())
     )
     shown = page_of(described.partitions, request.query_params.get("page"), PARTITIONS_SHOWN)
-    offsets = await page.facts.offsets(led(described))
+    offsets = await page.facts.offsets(led(described), {name: described})
     replicas = disks.value.replicas_of(name) if disks.value else {}
     return page.show(
         request,

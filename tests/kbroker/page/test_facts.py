@@ -42,6 +42,33 @@ async def test_many_who_ask_at_once_wait_for_one_answer() -> None:
     assert [await old.get(), await old.get()] == [3, 4]
 
 
+async def test_what_is_a_little_old_is_shown_while_a_newer_answer_is_on_its_way() -> None:
+    asked = 0
+    may_answer = asyncio.Event()
+    may_answer.set()
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        number = asked
+        await may_answer.wait()
+        return number
+
+    known = Remembered(ask, 0, 3600)
+    assert await known.get() == 1
+    may_answer.clear()
+    assert [await known.get(), await known.get()] == [1, 1], "nobody waits"
+    await asyncio.sleep(0)
+    assert asked == 2, "one is on its way for both who came"
+    may_answer.set()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert await known.get() == 2
+    await asyncio.sleep(0)
+    known.forget()
+    assert await known.get() == 4, "what was changed is not shown as it was"
+
+
 async def test_a_question_that_failed_is_asked_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([NotConnected("away"), None])
 

@@ -30,7 +30,7 @@ def test_only_so_many_looks_are_kept_and_topics_that_are_gone_are_not(monkeypatc
     assert (ring.of("a").times, ring.of("a").each, ring.of("b").each) == ((3.0, 4.0), (2.0, 2.0), (None, None))
     assert ring.of("late").each == ()
     ring.add(5.0, {})
-    assert (ring.each, ring.of("a").each) == ({}, ())
+    assert (ring.kept.each, ring.of("a").each) == ({}, ())
 
 
 def test_a_cluster_without_topics_has_no_rates_and_nothing_is_drawn() -> None:
