@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Generator, Iterable
 from functools import partial
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from kbroker.coordinator.group_coordinator import new_member_id
 from kbroker.coordinator.group_events import JoinAnswer, JoinRequest, Leaving, SyncAnswer
 from kbroker.coordinator.group_life import GroupState
 from kbroker.handlers.context import RequestContext, Services
-from kbroker.handlers.demands import CLUSTER, DELETE, DESCRIBE, GROUP, READ, each, inside, on_group
+from kbroker.handlers.demands import CLUSTER, DELETE, DESCRIBE, GROUP, READ, TOPIC, each, inside, on_group
 from kbroker.handlers.registry import handles
 from kbroker.protocol.codec import ElementWriter
 from kbroker.protocol.errors import ErrorCode
@@ -34,12 +35,15 @@ from kbroker.protocol.messages.groups import (
 )
 from kbroker.protocol.schema import Message
 from kbroker.replica.turns import Turn, in_turns, portions
+from kbroker.security.authorizer import Everything
 
 FIRST_MEMBER_ID_REQUIRED, FIRST_PROTOCOL_TYPE, FIRST_SKIP_ASSIGNMENT = 4, 7, 9
 MAX_REASON = 255
 """Characters of a member's own reason that are kept."""
 FIRST_SYNC_PROTOCOL = 5
 FIRST_LEAVE_MANY = 3
+_NAMED_TOPIC = re.compile(r"\btopic (?P<name>[A-Za-z0-9._-]+…?)")
+HIDDEN = "(hidden)"
 
 DescribedGroup = DescribeGroupsResponse.DescribedGroup
 Described = TypeVar("Described", bound=Message)
@@ -171,7 +175,9 @@ def describe_groups(
     services: Services, ctx: RequestContext, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Describe state and members; a group that does not exist is Dead."""
-    describe = partial(_describe_with_history if request.include_history else _describe, services)
+    describe = (
+        partial(_describe_with_history, services, ctx) if request.include_history else partial(_describe, services)
+    )
     operations = request.include_authorized_operations
     return in_turns(describe_each(DescribeGroupsResponse, ctx, request.groups, describe, operations))
 
@@ -223,7 +229,7 @@ def _describe(services: Services, group_id: str) -> DescribedGroup:
     )
 
 
-def _describe_with_history(services: Services, group_id: str) -> DescribedGroup:
+def _describe_with_history(services: Services, ctx: RequestContext, group_id: str) -> DescribedGroup:
     """Describe a group and tell its rebalances, of either protocol, also from before another broker took over."""
     described = _describe(services, group_id)
     rebalances, behind_ms = services.groups.history(group_id)
@@ -233,13 +239,23 @@ def _describe_with_history(services: Services, group_id: str) -> DescribedGroup:
             duration_ms=-1 if each.ended_at is None else each.ended_at - each.began_at,
             generation_id=each.generation_id,
             member_count=each.members,
-            reasons=each.all_reasons(),
+            reasons=[without_hidden_topics(ctx.authority, reason) for reason in each.all_reasons()],
             outcome=each.outcome,
             advice=each.advice,
         )
         for each in rebalances
     ]
     return described
+
+
+def without_hidden_topics(authority: Everything, reason: str) -> str:
+    """Return why a group rebalanced, without names of topics that who asks may not describe."""
+
+    def shown(named: re.Match[str]) -> str:
+        is_known = authority.could(DESCRIBE, TOPIC, named["name"], "DescribeGroups")
+        return named[0] if is_known else f"topic {HIDDEN}"
+
+    return _NAMED_TOPIC.sub(shown, reason) if authority.is_limited else reason
 
 
 @handles(ListGroupsRequest, inside("what may not be described is not listed"))

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from kbroker.coordinator.group_sentences import topics_changed
+from kbroker.handlers.groups import without_hidden_topics
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
     DeleteGroupsRequest,
@@ -19,6 +21,8 @@ from kbroker.protocol.messages.groups import (
     ListGroupsRequest,
     SyncGroupRequest,
 )
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
+from kbroker.security.authorizer import EVERYTHING, Authorizer
 from tests.kbroker.asking import Ask
 
 Identity = LeaveGroupRequest.MemberIdentity
@@ -207,3 +211,18 @@ async def test_the_rebalances_of_a_group_are_told_to_who_asks(ask: Ask, group: s
     assert second.outcome == "nobody is in the group any more"
     assert abs(second.timestamp_ms - time.time() * 1000) < 600_000, "by the clock on the wall"
     assert (await ask(asked, 4)).groups[0].history is None, "versions before 5 have no place for it here"
+
+
+def test_why_a_group_rebalanced_is_told_without_topics_that_one_may_not_describe() -> None:
+    authorizer = Authorizer()
+    allowed = [Entry("User:ann", "*", AclOperation.READ, AclPermission.ALLOW)]
+    authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, "open"), allowed)
+    before = {"shut-1": (b"a", 2), "shut-3": (b"c", 1)}
+    after = {"shut-1": (b"a", 3), "shut-2": (b"b", 1), "open": (b"d", 1)}
+    reason = topics_changed(before, after).what
+    assert without_hidden_topics(EVERYTHING, reason) == reason
+    told = without_hidden_topics(authorizer.authority("User:ann", "10.0.0.1"), reason)
+    assert "topic open came" in told
+    assert "shut" not in told
+    long = topics_changed({}, {f"shut-{number:200}".replace(" ", "-"): (b"a", 1) for number in range(5)}).what
+    assert "shut" not in without_hidden_topics(authorizer.authority("User:ann", "10.0.0.1"), long)
