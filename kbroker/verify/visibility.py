@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kbroker.verify.anomalies import MOST_EXAMPLES, Example, Finding, Place, finding
-from kbroker.verify.columns import FAIL_CODE, OK_CODE, TXN, UNKNOWN_OFFSET, Columns, Flags, Ints
+from kbroker.verify.columns import FAIL_CODE, INFO_CODE, OK_CODE, TXN, UNKNOWN_OFFSET, Columns, Flags, Ints
 from kbroker.verify.versions import OFFSET_BITS, Versions, value_text
 
 
@@ -122,9 +122,13 @@ def _precommitted(columns: Columns, versions: Versions) -> list[Finding]:
 
 
 def _ends(columns: Columns) -> list[Finding]:
-    """Ends that were told behind a record of a transaction that had not begun to end by then."""
+    """Ends that were told behind a record of a transaction that had not begun to end by then.
+
+    One whose own end nobody knows may have been ended before by others: by who took its place, or for taking too long.
+    """
     operations, sends, ends = columns.operations, columns.sends, columns.ends
-    known = np.flatnonzero((operations.kind[sends.operation] == TXN) & (sends.offset != UNKNOWN_OFFSET))
+    is_txn, type_of = operations.kind[sends.operation] == TXN, operations.type[sends.operation]
+    known = np.flatnonzero(is_txn & (type_of != INFO_CODE) & (sends.offset != UNKNOWN_OFFSET))
     examples = []
     for key in np.unique(ends.key):
         rows = known[sends.key[known] == key]

@@ -312,7 +312,9 @@ class TransactionWorker(Worker):
             sender.commit()
         except ClientProblem as problem:
             type = FAIL if problem.is_definite else INFO
-            self.record(type, "txn", done, commit_time=commit_time, error=str(problem))
+            # One that was refused may have been ended by the cluster long before.
+            began = None if type == FAIL else commit_time
+            self.record(type, "txn", done, commit_time=began, error=str(problem))
             self._go_back(before)
             if type == INFO or problem.ends_process:
                 raise

@@ -146,7 +146,11 @@ class Reading(Process):
                     raise
                 self.record(OK, "poll", [["poll", by_key(found)]])
                 known.update({each.key: each.offset + 1 for each in found})
+                await self.between(consumer)
                 await self.pause()
+
+    async def between(self, consumer: Consumer) -> None:
+        """What it does beside."""
 
     async def _assign(self, consumer: Consumer, known: Mapping[str, int]) -> None:
         keys = list(self.trial.keys)

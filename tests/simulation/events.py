@@ -122,6 +122,23 @@ def lose_power(world: World) -> tuple[str, Undo]:
     return f"brokers {chosen} lose their power, and {lost} changes", start_again
 
 
+def lose_power_and_be_alone(world: World) -> tuple[str, Undo]:
+    """A broker is back after a loss of power before anybody saw it go, and all that know more than it are killed."""
+    if world.flushes or not (world.is_calm and others_have(world, world.weak)):
+        return lose_power(world)
+    lost = world.brokers[world.weak].lose_power(world.rng)
+    world.start(world.weak)
+    others = [each for each in sorted(world.brokers) if each != world.weak]
+    for each in others:
+        world.kill(each)
+
+    def start_again() -> None:
+        for each in others:
+            world.start(each)
+
+    return f"broker {world.weak} loses its power, and {lost} changes, and is back; the others are killed", start_again
+
+
 def others_have(world: World, broker_id: int) -> bool:
     """Whether nothing is on one broker alone."""
     topics = [(TOPIC, number) for number in range(PARTITIONS)] + [("__transaction_state", 0), ("__consumer_offsets", 0)]
@@ -221,6 +238,7 @@ EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     expire: 1,
     administer: 3,
     lose_power: 3,
+    lose_power_and_be_alone: 2,
     fail_disk: 1,
     flip: 1,
     split_leader: 3,

@@ -20,6 +20,8 @@ WINDOW = 256 * 1024
 """What a socket takes before its peer has got it."""
 FIRST_PORT = 9092
 LEAST_NUMBER = 1000
+LATE_S = 0.5
+"""So much later, at most, comes what a cut has held back of a connection that its sender has given up."""
 LOST = 0.1
 """How often an answer is lost of a host that loses some."""
 PIECES = 0.02
@@ -165,13 +167,13 @@ class Stream:
         else:
             self._go(data)
 
-    def _go(self, data: bytes | None) -> None:
+    def _go(self, data: bytes | None, late_s: float = 0.0) -> None:
         network = self._network
         loses = bool(network.loses) and self.source.host in network.loses
         if loses and self.on_loss is not None and network.simulation.rng.random() < LOST:
             self.source.call_soon(self.on_loss)
             return
-        when = self._network.simulation.now + self._network.latency()
+        when = self._network.simulation.now + self._network.latency() + late_s
         self._last_arrival = max(when, self._last_arrival + 0.000001)
         if not self.target.is_dead:
             self.target.call_at(self._last_arrival, self._arrive, data, self._life)
@@ -183,10 +185,11 @@ class Stream:
             self.deliver(data)
 
     def release(self) -> None:
-        """Send on what a cut held back."""
+        """Send on what a cut held back; what nobody waits for any more may come behind what was sent since."""
         held, self._held = self._held, []
+        late_s = self._network.simulation.rng.random() * LATE_S if held and held[-1] is None else 0.0
         for data in held:
-            self._go(data)
+            self._go(data, late_s)
 
     def lose(self) -> None:
         """Lose what is on its way."""

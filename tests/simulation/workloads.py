@@ -117,6 +117,23 @@ class Transacting(Process):
         return True
 
 
+class StableReading(Reading):
+    """Asks now and then where partitions end for readers of committed records."""
+
+    async def between(self, consumer: Consumer) -> None:
+        """Ask."""
+        if self.rng.random() > 0.2:
+            return
+        key = self.rng.choice(self.trial.keys)
+        self.record(INVOKE, "ends", [["end", key]])
+        try:
+            found = await consumer.end_offsets([split_key(key)])
+        except FAILURES as error:
+            self.record(INFO, "ends", [["end", key]], error=str(error))
+            raise
+        self.record(OK, "ends", [["end", key, offset] for offset in found.values()])
+
+
 class Changes(RebalanceListener):
     """Notes what changes hands."""
 
@@ -172,6 +189,6 @@ class Member(Process):
 
 WORKLOADS: Mapping[str, Sequence[type[Process]]] = {
     "append": (Sending, Sending, Reading, Reading),
-    "txn": (Transacting, Transacting, Reading),
+    "txn": (Transacting, Transacting, StableReading),
     "group": (Sending, Member, Member),
 }

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from kbroker.broker import Broker, StartError
 from kbroker.config.broker_config import read_broker_config
+from kbroker.replica.partition import Role
 from kbroker.verify.checker import COMPLETE, VALID, judge_folder
 from kbroker.verify.history import HISTORY_FILE, INFO, NEMESIS, SETTINGS_FILE, Recorder
 from kbroker.verify.workers import Trial
@@ -28,6 +29,7 @@ from tests.simulation.events import EVENTS, PARTITIONS, TOPIC, Undo
 from tests.simulation.loop import STARTED_AT_S, Machine, Simulation, StandsStill
 from tests.simulation.network import Network
 from tests.simulation.promises import PromiseBroken, Promises
+from tests.simulation.strangers import Stranger
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.zookeeper import HOST, PORT, ZooKeeperServer
 
@@ -279,7 +281,7 @@ class World:
         driver = self.simulation.machine("driver")
         tasks = [
             driver.create_task(self._keep_alive(kind, f"{kind.__name__.lower()}-{number}"))
-            for number, kind in enumerate(WORKLOADS[self.workload])
+            for number, kind in enumerate((*WORKLOADS[self.workload], Stranger))
         ]
         nemesis = driver.create_task(self._break(seconds))
         self.simulation.run(seconds + 10 * max(FAULTS_S), nemesis.done)
@@ -304,6 +306,8 @@ class World:
             process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()), host)
             if isinstance(process, clients.Sending):
                 process.on_acknowledged = self._acknowledged  # type: ignore[method-assign]
+            if isinstance(process, Stranger):
+                process.leader = self._who_leads  # type: ignore[method-assign]
             task = clients.begin(machine, process)
             dies_at = self.simulation.now + self.rng.expovariate(1 / CLIENT_LIFE_S) + 1
             while not task.done() and (stop.is_set() or self.simulation.now < dies_at):  # noqa: ASYNC110
@@ -316,6 +320,17 @@ class World:
             else:
                 self.simulation.kill(machine)
                 self.network.died(machine)
+
+    def _who_leads(self, topic: str, partition: int) -> tuple[str, int] | None:
+        """Return one of those who take themselves for the leader, and the leader epoch it knows."""
+        leading = [
+            (broker.host, each.state.leader_epoch)
+            for broker in self.brokers.values()
+            if broker.is_serving
+            for each in broker.hosted()
+            if (each.topic, each.partition) == (topic, partition) and each.state.role is Role.LEADER
+        ]
+        return self.rng.choice(leading) if leading else None
 
     def _acknowledged(self, key: str, offset: int) -> None:
         topic, _, partition = key.rpartition(":")

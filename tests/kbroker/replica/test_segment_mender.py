@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -12,12 +13,31 @@ import pytest
 from kbroker import Admin, Consumer, Producer, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.cluster import DevCluster
+from kbroker.dev.free_ports import free_ports
 from kbroker.protocol.records.batch import split_batches
+from kbroker.security.acls import CLUSTER_NAME, AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from tests.fixtures.brokers import MakeBroker, MakeCluster
+from tests.fixtures.zookeeper import ZooKeeperAddress
+from tests.kbroker.handlers.test_access import write_rules
 
 RECORDS = 60
 SEGMENT_BYTES = "2000"
 PROPERTIES = {"log.scrub.interval.ms": "300", "min.insync.replicas": "1", "log.index.interval.bytes": "500"}
+
+
+LOGIN = 'required username="mate" password="of-mate" user_mate="of-mate";'
+GUARDED = {
+    **PROPERTIES,
+    "inter.broker.listener.name": "SASL_PLAINTEXT",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f"org.apache.kafka.common.security.plain.PlainLoginModule {LOGIN}"
+    ),
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+}
+"""Clients may do everything; brokers are known to each other as `mate`, who may do what a rule says."""
 
 
 def until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
@@ -97,6 +117,30 @@ def test_a_damaged_segment_is_mended_from_the_other_replica_and_nobody_leaves_th
     assert (after.leader, after.isr) == (before.leader, before.isr)
     assert values(cluster.bootstrap, topic_name) == [b"%0200d" % number for number in range(RECORDS)]
     assert "Traceback" not in lines
+
+
+def test_where_there_are_acls_a_broker_mends_with_no_more_than_cluster_action(
+    make_broker: MakeBroker, zookeeper: ZooKeeperAddress, topic_name: str
+) -> None:
+    operation = Entry("User:mate", "*", AclOperation.CLUSTER_ACTION, AclPermission.ALLOW)
+    pattern = Pattern(AclResource.CLUSTER, AclPattern.LITERAL, CLUSTER_NAME)
+    asyncio.run(write_rules(zookeeper.connect_string, [(pattern, operation)]))
+    brokers = []
+    for broker_id in (1, 2):
+        plain, guarded = free_ports(2)
+        listeners = {"listeners": f"PLAINTEXT://127.0.0.1:{plain},SASL_PLAINTEXT://127.0.0.1:{guarded}"}
+        brokers.append(make_broker(broker_id, port=plain, properties={**GUARDED, **listeners}))
+    fill(brokers[0].bootstrap, topic_name, 2)
+    until(lambda: contents(brokers[0], topic_name) == contents(brokers[1], topic_name), lambda: "copied")
+    good = contents(brokers[1], topic_name)
+    file = files(brokers[1], topic_name)[1]
+    flip(file, 2)
+    assert contents(brokers[1], topic_name) != good
+    until(
+        lambda: f"mended {topic_name}-0/{file.name} from broker 1" in brokers[1].log_tail(1000),
+        lambda: brokers[1].log_tail(40),
+    )
+    assert contents(brokers[1], topic_name) == good
 
 
 def test_the_only_copy_stays_as_it_is_and_is_read_before_and_behind_the_damage(

@@ -39,11 +39,13 @@ def test_a_transaction_of_which_one_record_was_read_must_have_committed() -> Non
 
 
 def test_a_partition_ends_for_readers_before_the_first_open_transaction() -> None:
-    for end, commit_time, is_wrong in ((3, 5, False), (4, 5, True), (9, 5, True), (9, 2, False)):
+    cases = ((3, 5, "ok", False), (4, 5, "ok", True), (9, 5, "ok", True), (9, 2, "ok", False), (9, 5, "fail", True))
+    others_may_have_ended_it = (9, 5, "info", False)
+    for end, commit_time, type, is_wrong in (*cases, others_may_have_ended_it):
         history = Written()
         history.begin(0, "txn", [["send", "x", 1]])
         history.do(1, "ends", [["end", "x", end]])
-        history.end(0, "txn", sent("x", [3, 1]), time=7, commit_time=commit_time)
+        history.end(0, "txn", sent("x", [3, 1]), type, time=7, commit_time=commit_time)
         history.do(2, "poll", read(x=[[3, 1]]))
         assert ("end-beyond-stable" in history.findings()) is is_wrong
 

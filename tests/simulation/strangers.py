@@ -1,0 +1,123 @@
+"""Who asks for what no client of ours asks for: every broker must refuse it, or answer as it did before.
+
+Each visit is one connection to a broker that takes itself for a leader: a batch that leaves a hole in its producer's
+sequence; one that is sent a second time though it was acknowledged; a Fetch of a leader epoch that the broker knows to
+be over, or that nobody has heard of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kbroker.client.connection import Connection
+from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.verify.clients import Outcome, Outgoing, split_key
+from kbroker.verify.history import FAIL, INFO, INVOKE, OK
+from kbroker.verify.workers import told
+from tests.simulation.clients import FAILURES, REQUEST_S, Process
+from tests.simulation.promises import PromiseBroken
+
+BETWEEN_VISITS_S = 0.4
+"""On the average."""
+PORT = 9092
+FETCH_VERSION = 12
+"""The last that names topics."""
+HOLE = 7
+FAR = 1000
+
+
+class Stranger(Process):
+    """One visit after the other."""
+
+    leader: Callable[[str, int], tuple[str, int] | None] = staticmethod(lambda topic, partition: None)
+    """The host of a broker that takes itself for the leader, and the leader epoch that it knows."""
+
+    async def work(self) -> None:
+        """Knock."""
+        while not self.trial.stop.is_set():
+            await asyncio.sleep(self.rng.expovariate(1 / BETWEEN_VISITS_S))
+            key = self.rng.choice(self.trial.keys)
+            found = self.leader(*split_key(key))
+            if found is not None:
+                visit = self.rng.choice((self._ask_with_another_epoch, self._send_with_a_hole))
+                try:
+                    connection = await Connection.open(found[0], PORT, timeout=REQUEST_S)
+                    try:
+                        await connection.negotiate(REQUEST_S)
+                        await visit(connection, key)
+                    finally:
+                        connection.abort()
+                except FAILURES:
+                    continue
+
+    async def _ask_with_another_epoch(self, connection: Connection, key: str) -> None:
+        topic, partition = split_key(key)
+        known = self.leader(topic, partition)
+        if known is None or not connection.address.startswith(f"{known[0]}:"):
+            return
+        asked = known[1] + self.rng.choice((-1, FAR))
+        if asked < 0:
+            return
+        one = FetchRequest.FetchPartition(
+            partition=partition, current_leader_epoch=asked, fetch_offset=0, partition_max_bytes=1
+        )
+        request = FetchRequest(
+            max_wait_ms=0, min_bytes=0, topics=[FetchRequest.FetchTopic(topic=topic, partitions=[one])]
+        )
+        answer = await connection.request(request, FETCH_VERSION, timeout=REQUEST_S)
+        if answer.error_code is ErrorCode.NONE and answer.responses[0].partitions[0].error_code is ErrorCode.NONE:
+            raise PromiseBroken(f"{key}: {known[0]} knows leader epoch {known[1]} and serves a Fetch of epoch {asked}")
+
+    async def _send_with_a_hole(self, connection: Connection, key: str) -> None:
+        """One batch, perhaps once more, and the next but some."""
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+        producer = await connection.request(request, timeout=REQUEST_S)
+        if producer.error_code is not ErrorCode.NONE:
+            return
+        identity = producer.producer_id, producer.producer_epoch
+        first = Outgoing(key, self.trial.values())
+        offset = await self._send(connection, first, identity, 0)
+        if offset is None:
+            return
+        if self.rng.random() < 0.5:
+            again = await self._produce(connection, first, identity, 0)
+            if again not in (None, -1, offset):
+                raise PromiseBroken(f"{key}: offset {offset} is repeated, and stored once more at {again}")
+        if await self._send(connection, Outgoing(key, self.trial.values()), identity, HOLE) is not None:
+            raise PromiseBroken(f"{key}: {connection.address} takes sequence {HOLE} after 0")
+
+    async def _send(self, connection: Connection, record: Outgoing, identity: tuple[int, int], at: int) -> int | None:
+        """Send, as the history has it; the offset where it was acknowledged."""
+        self.record(INVOKE, "send", [told(record, Outcome())])
+        offset: int | None = None
+        kind = INFO
+        try:
+            offset = await self._produce(connection, record, identity, at)
+            kind = OK if offset is not None else FAIL if at else INFO
+        finally:
+            self.record(kind, "send", [told(record, Outcome(offset))])
+            if kind == INFO:
+                self.number = self.trial.processes()
+        return offset
+
+    async def _produce(
+        self, connection: Connection, record: Outgoing, identity: tuple[int, int], at: int
+    ) -> int | None:
+        """The offset that was answered; None where it was refused."""
+        topic, partition = split_key(record.key)
+        builder = BatchBuilder()
+        builder.append(None, str(record.value).encode())
+        data = ProduceRequest.PartitionProduceData(index=partition, records=builder.build(*identity, at))
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=int(REQUEST_S * 1000),
+            topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
+        )
+        answer = await connection.request(request, timeout=REQUEST_S)
+        (one,) = answer.responses[0].partition_responses
+        return one.base_offset if one.error_code is ErrorCode.NONE else None
