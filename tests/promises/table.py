@@ -192,6 +192,7 @@ PROMISES = (
                 "kbroker/handlers/offsets.py",
                 "limit = log.last_stable_offset if request.isolation_level == READ_COMMITTED else log.high_watermark",
                 "limit = log.high_watermark",
+                seeds=15,
                 seen_by=("txn", "none", "confluent"),
             ),
         ),
@@ -208,6 +209,7 @@ PROMISES = (
                 "segment/producer_state.py",
                 "        if entry.epoch != -1 and header.base_sequence != expected:",
                 "        if False:",
+                seeds=10,
             ),
             Mutant(
                 "repeated batches are not recognised",
@@ -234,12 +236,14 @@ PROMISES = (
                 "kbroker/replica/partition.py",
                 "        if current_leader_epoch >= 0 and current_leader_epoch != self.leader_epoch:",
                 "        if False:",
+                seeds=10,
             ),
             Mutant(
                 "old assignments are taken",
                 "kbroker/replica/partition.py",
                 "        if assignment.leader_epoch <= self.leader_epoch:",
                 "        if False:",
+                seeds=15,
             ),
             Mutant(
                 "an older controller is obeyed",
@@ -294,6 +298,7 @@ PROMISES = (
                 "segment/log_manager.py",
                 "not directory.has_lost_power or",
                 "True or",
+                seeds=30,
             ),
             Mutant(
                 "a broker with a short log registers at once",
