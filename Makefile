@@ -67,7 +67,7 @@ tests: setup
 quick: setup  ## the tests that take no time: no processes of their own, no cluster of others, no Spark, no long work
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m 'not slow and not compat'
 
-soak: setup  ## kbroker verify under faults drawn at random for MINUTES (10) from SEED (a new one), disks that fail, a broker killed 50 times, the power of all cut 200 times (half an hour), new simulations
+soak: setup  ## kbroker verify under faults drawn at random for MINUTES (10) from SEED (a new one), disks that fail, a broker killed 50 times, the power of all cut 200 times (half an hour), and at 200 moments of a session, new simulations
 	@KBROKER_SOAK_MINUTES=$(MINUTES) KBROKER_SOAK_SEED=$(SEED) KBROKER_SOAK_ROUND=$(ROUND) $(BIN)/python -m pytest -s tests/faults/test_soak.py
 	@KBROKER_SOAK_MINUTES=$(MINUTES) $(BIN)/python -m pytest tests/faults/test_failing_files.py
 	@KBROKER_KILLS=50 $(BIN)/python -m pytest tests/system/test_kills.py

@@ -22,13 +22,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MAKE_FILE = 1, MAKE_FOLDER, WRITE, TRUNCATE, RENAME, REMOVE, SYNC_BEGINS, SYNC_ENDS, SYNC_ALL, STRANGE };
 
 struct event {
     uint32_t kind, first_bytes, second_bytes, data_bytes;
-    uint64_t inode, position;
+    uint64_t inode, position, time_ns;
 };
 
 #define MOST_FILES (1 << 16)
@@ -68,7 +69,11 @@ static int is_on(void) { /* whether there is a root; a process that was forked m
 
 static void note(uint32_t kind, uint64_t inode, uint64_t position, const char *first, const char *second,
                  const struct iovec *data, int pieces, size_t data_bytes) {
-    struct event event = {kind, first ? strlen(first) : 0, second ? strlen(second) : 0, data_bytes, inode, position};
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    uint64_t time_ns = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    struct event event = {kind, first ? strlen(first) : 0, second ? strlen(second) : 0, data_bytes,
+                          inode, position, time_ns};
     struct iovec whole[3 + pieces];
     int count = 3;
     whole[0] = (struct iovec){&event, sizeof event};

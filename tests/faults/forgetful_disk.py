@@ -13,17 +13,20 @@ with zeros where a later one arrived and an earlier one did not.
     power = PowerSupply(library, folder, journals)
     power.launcher()      goes before the command of a process that works below the folder
     power.after_a_cut()   leaves in the folder what the disk has kept, once the process is dead
+    power.at(moment, to)  leaves elsewhere what it would have kept, had the power failed then
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import signal
 import struct
 import subprocess
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +36,7 @@ from typing import NamedTuple
 SOURCE = Path(__file__).with_suffix(".c")
 SECTOR_BYTES = 512
 COMPILE_S = 60
-_EVENT = struct.Struct("=IIIIQQ")
+_EVENT = struct.Struct("=IIIIQQQ")
 MAKE_FILE, MAKE_FOLDER, WRITE, TRUNCATE, RENAME, REMOVE, SYNC_BEGINS, SYNC_ENDS, SYNC_ALL, STRANGE = range(1, 11)
 
 
@@ -51,19 +54,21 @@ class Event(NamedTuple):
     first: str
     second: str
     data: bytes
+    time_ns: int
+    """Of the steady clock."""
 
 
 def events(journal: bytes) -> Iterator[Event]:
     """All that was written down whole."""
     here = 0
     while here + _EVENT.size <= len(journal):
-        kind, first, second, data, inode, position = _EVENT.unpack_from(journal, here)
+        kind, first, second, data, inode, position, time_ns = _EVENT.unpack_from(journal, here)
         here += _EVENT.size
         if here + first + second + data > len(journal):
             return
         names = journal[here : here + first].decode(), journal[here + first : here + first + second].decode()
         here += first + second
-        yield Event(kind, inode, position, *names, journal[here : here + data])
+        yield Event(kind, inode, position, *names, journal[here : here + data], time_ns)
         here += data
 
 
@@ -174,11 +179,14 @@ class Disk:
         found.seen = dict(found.names)
         return found
 
-    def play(self, journal: bytes) -> None:
-        """What a process did."""
-        self._syncs.clear()
-        for event in events(journal):
+    def play(self, events: Iterable[Event]) -> None:
+        """What a process did, or the next part of it."""
+        for event in events:
             self._play(event)
+
+    def process_ended(self) -> None:
+        """Of another process syncs have numbers of their own."""
+        self._syncs.clear()
 
     def _play(self, event: Event) -> None:
         match event.kind:
@@ -291,6 +299,8 @@ class PowerSupply:
         self._library = library
         self._sync_us = sync_us
         self._disk = Disk(folder)
+        self._recorded: deque[Event] | None = None
+        """Of the one process that there was: what `at` has not played yet."""
 
     def launcher(self, failing: Failing | None = None) -> list[str]:
         """Goes before the command of the process."""
@@ -306,11 +316,24 @@ class PowerSupply:
     def after_a_cut(self, rng: Random | None = None) -> None:
         """The processes are dead, the power is back: leave in the folder what the disk has kept."""
         for journal in sorted(self._journals.iterdir(), key=lambda each: each.stat().st_mtime_ns):
-            self._disk.play(journal.read_bytes())
+            self._disk.play(events(journal.read_bytes()))
+            self._disk.process_ended()
             journal.unlink()
         shutil.rmtree(self.folder)
         self._disk.restore(self.folder, rng)
         self._disk = Disk(self.folder)
+
+    def at(self, moment_ns: int, target: Path, rng: Random | None = None) -> None:
+        """Write to a new folder what there would be, had the power failed at a moment, later than the one before."""
+        if self._recorded is None:
+            (journal,) = self._journals.iterdir()
+            self._recorded = deque(events(journal.read_bytes()))
+        now = itertools.takewhile(lambda event: event.time_ns <= moment_ns, self._recorded)
+        played = list(now)
+        self._disk.play(played)
+        for _ in played:
+            self._recorded.popleft()
+        self._disk.restore(target, rng)
 
 
 def kill_all(pids: Iterable[int]) -> None:

@@ -3,13 +3,20 @@
 With a flush before each acknowledgement, for every kind of producer; ZooKeeper, which syncs for itself, stays.
 $KBROKER_CUTS says how often (`make soak`: 200), $KBROKER_SOAK_SEED which part of the rest the disks keep. Run by name,
 and not by `make test`: a few cuts say little, and many take long.
+
+Beside those cuts, after which the brokers come back and go on, hundreds of moments of one short session are looked at
+($KBROKER_MOMENTS): what each disk would have kept, had the power failed then, is recovered as a broker does it, and has
+all that was acknowledged before.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
+import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,15 +24,21 @@ from typing import Any
 
 import pytest
 
-from tests.faults.cluster import BROKERS, FaultCluster
+from kbroker.segment.log_manager import LogManager
+from tests.faults.cluster import BROKERS, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.forgetful_disk import PowerSupply, kill_all
 from tests.faults.load import Load
 from tests.faults.transactions import OurTransactionalWriter, TransactionalWriter, problems, read_committed
-from tests.system.writers import ConfluentWriter, OurWriter
+from tests.system.writers import UNKNOWN_OFFSET, ConfluentWriter, OurWriter
 
 CUTS = int(os.environ.get("KBROKER_CUTS") or 10)
 SEED = int(os.environ.get("KBROKER_SOAK_SEED") or random.randrange(1_000_000))
+VALUE = re.compile(rb"([a-z]+)-(\d{7})-\.+")
+"""As of tests/system/writers.py."""
+PARTITIONS = len(BROKERS)
+MOMENTS = int(os.environ.get("KBROKER_MOMENTS") or 200)
+SESSION_S = 8.0
 CUTS_OF_A_ROUND = 10
 SYNC_US = 2000
 SHARE_CUT_AGAIN = 0.3
@@ -136,3 +149,78 @@ def test_nothing_acknowledged_is_lost_when_the_power_of_all_brokers_fails(
                 load.until_progress()
                 writer.until_progress(1)
             load.finish_and_check()
+
+
+class Stamped(dict[int, tuple[int, int]]):
+    """What was acknowledged, and when that was heard."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[tuple[int, int]] = []
+        """(moment, number)"""
+
+    def __setitem__(self, number: int, place: tuple[int, int]) -> None:
+        super().__setitem__(number, place)
+        self.heard.append((time.monotonic_ns(), number))
+
+
+def values(manager: LogManager, topic: str, partition: int) -> dict[int, tuple[str, int]]:
+    """Offset -> whose value, and its number, as a recovered log has them."""
+    log = manager.get(topic, partition)
+    found: dict[int, tuple[str, int]] = {}
+    for segment in () if log is None else log.segments:
+        data = segment.file.read(segment.size, 0)
+        for position, header in segment.headers():
+            batch = data[position : position + header.size]
+            for offset, match in enumerate(VALUE.finditer(bytes(batch)), header.base_offset):
+                found[offset] = match[1].decode(), int(match[2])
+    return found
+
+
+def lost(manager: LogManager, topic: str, written: Mapping[str, Stamped], moment: int) -> list[str]:
+    """What was acknowledged before a moment and is not there."""
+    found = {partition: values(manager, topic, partition) for partition in range(PARTITIONS)}
+    missing = []
+    for name, acknowledged in written.items():
+        for heard, number in acknowledged.heard:
+            partition, offset = acknowledged[number]
+            if heard <= moment and found[partition].get(offset) != (name, number):
+                is_known = offset != UNKNOWN_OFFSET  # else it was repeated, and the broker does not say where it is
+                if is_known or (name, number) not in found[partition].values():
+                    missing.append(f"{name} {number}: partition {partition}, offset {offset}")
+    return missing
+
+
+def test_nothing_acknowledged_is_lost_at_whatever_moment_the_power_of_all_fails(
+    make_fault_cluster: MakeFaultCluster, library: Path, tmp_path: Path, topic_name: str
+) -> None:
+    powered = PoweredCluster(make_fault_cluster, library, tmp_path / "power")
+    cluster = powered.cluster
+    cluster.create_topic(topic_name)
+    before = [cluster.state(topic_name, partition) for partition in range(PARTITIONS)]
+    written = {kind.name: Stamped() for kind in (Ours, Confluent, Plain)}
+    with contextlib.ExitStack() as stack:
+        for kind in (Ours, Confluent, Plain):
+            writer = kind(cluster, topic_name, PARTITIONS)
+            writer.acknowledged = written[kind.name]
+            stack.enter_context(writer)
+        until(lambda: all(len(each) > 100 for each in written.values()), "all writers get on")
+        time.sleep(SESSION_S)
+    # The ISRs were whole all the time: each broker has what is acknowledged.
+    assert [cluster.state(topic_name, partition) for partition in range(PARTITIONS)] == before
+    cluster_id = json.loads(cluster.kazoo.get("/cluster/id")[0])["id"]
+    kill_all([broker.pid for broker in cluster.brokers.values()])
+    heard = sorted(moment for each in written.values() for moment, _ in each.heard)
+    rng = random.Random(SEED)
+    for number, moment in enumerate(sorted(rng.uniform(heard[0], heard[-1]) for _ in range(MOMENTS))):
+        for broker_id, supply in powered.supplies.items():
+            folder = tmp_path / "moment"
+            supply.at(int(moment), folder, random.Random(rng.random()) if rng.random() < 0.5 else None)
+            manager = LogManager([folder])
+            manager.open(broker_id, cluster_id)
+            manager.load()
+            missing = lost(manager, topic_name, written, int(moment))
+            manager.shutdown()
+            shutil.rmtree(folder)
+            assert not missing, f"seed {SEED}, moment {number}, broker {broker_id} has not: {missing[:5]}"
+    print(f"seed {SEED}: {MOMENTS} moments, {len(heard)} acknowledged, 0 lost", flush=True)

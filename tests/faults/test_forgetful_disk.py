@@ -53,6 +53,16 @@ def test_a_file_holds_what_it_held_at_its_last_sync(power: PowerSupply) -> None:
     assert held(power) == {"a": b"one"}
 
 
+def test_the_power_may_fail_at_any_moment_of_what_was_done(power: PowerSupply, tmp_path: Path) -> None:
+    script = (
+        "import time; put('a', b'one'); sync('a'); files.sync_folder('.'); print(time.monotonic_ns())\n"
+        "put('a', b'two'); print(time.monotonic_ns()); sync('a'); print(time.monotonic_ns())"
+    )
+    for number, moment in enumerate(map(int, run(power, script).split())):
+        power.at(moment, tmp_path / str(number))
+    assert [(tmp_path / str(number) / "a").read_bytes() for number in range(3)] == [b"one", b"one", b"two"]
+
+
 def test_a_name_counts_once_its_folder_is_synced(power: PowerSupply) -> None:
     run(
         power,
