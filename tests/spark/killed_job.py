@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import psutil
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import expr, window
 
@@ -65,6 +66,18 @@ def wait_at(step: str) -> None:
             time.sleep(0.05)
 
 
+def is_beside_another() -> None:
+    """Of the first task that comes here stand still; another attempt of it sees whether this one is still there."""
+    context = TaskContext.get()
+    assert context is not None
+    standing = Path(folder) / f"first attempt of {context.partitionId()}"
+    if context.attemptNumber() and standing.exists() and psutil.pid_exists(int(standing.read_text())):
+        (Path(folder) / "beside another").touch()
+    elif not context.attemptNumber() and comes_to("one attempt stands still"):
+        standing.write_text(str(os.getpid()))
+        time.sleep(LIMIT_S)
+
+
 def executor_dies_at(step: str) -> None:
     """End the executor, the parent of our daemon, if this is the step."""
     if comes_to(step):
@@ -91,6 +104,7 @@ class MortalWriter(ExactlyOnceStreamWriter):
         with mock.patch.object(Producer, "hand_over", hand_over):
             done = super().write(iterator)
         if done.owner is not None:
+            is_beside_another()
             die_at("task has flushed")
             executor_dies_at("executor after its flush")
         return done

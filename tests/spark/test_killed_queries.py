@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,18 +147,74 @@ def test_rows_come_once_wherever_the_driver_is_killed(
     assert len(told) == 2, "how far it has read is told"
 
 
-@pytest.mark.parametrize("step", ["executor while it writes", "executor after its flush"])
-def test_rows_come_once_when_an_executor_is_killed(
-    make_query: Callable[[str], Query], tmp_path: Path, step: str
-) -> None:
-    home = tmp_path / "spark-home"  # where Spark's workers put their files, too
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Where Spark's workers put their files, too."""
+    home = tmp_path / "spark-home"
     home.mkdir()
     for name in ("bin", "jars", "python"):
         (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return home
+
+
+@pytest.mark.parametrize("step", ["executor while it writes", "executor after its flush"])
+def test_rows_come_once_when_an_executor_is_killed(make_query: Callable[[str], Query], home: Path, step: str) -> None:
     query = make_query("counts")
     query.send()
     query.run(step, home=home, master="local-cluster[2,1,1024]", executor_memory="512m")
     query.check()
+
+
+def test_of_two_attempts_of_a_task_beside_each_other_one_counts(
+    make_query: Callable[[str], Query], home: Path, tmp_path: Path
+) -> None:
+    query = make_query("plain")
+    query.send()
+    speculation = {"speculation": "true", "speculation_quantile": "0.5", "speculation_multiplier": "1.1"}
+    with standalone(tmp_path, home) as master:
+        query.run("one attempt stands still", home=home, master=master, executor_memory="512m", **speculation)
+    assert (query.folder / "beside another").exists()
+    query.check()
+
+
+@contextmanager
+def standalone(folder: Path, home: Path) -> Iterator[str]:
+    """A master and two workers with addresses of their own: a second attempt runs on another host only."""
+    environment = {**os.environ, "SPARK_HOME": str(home), "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
+    [core] = (home / "jars").glob("spark-core_*.jar")
+    environment["SPARK_SCALA_VERSION"] = core.name.split("_")[1].split("-")[0]
+    modules = ("java.nio", "java.lang", "java.util", "java.net", "java.util.concurrent", "sun.nio.ch")
+    opens = [f"--add-opens=java.base/{each}=ALL-UNNAMED" for each in modules]
+    jvm = ["java", *SHORT_LIVED.split(), "-Xmx256m", *opens, "-cp", f"{home}/jars/*"]
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, host: str, *arguments: str) -> Path:
+        said = folder / f"{name} {host}.txt"
+        command = [*jvm, f"org.apache.spark.deploy.{name}", "--host", host, "--port", "0", "--webui-port", "0"]
+        with said.open("wb") as output:
+            started.append(
+                subprocess.Popen(
+                    [*command, *arguments],
+                    env=environment | {"SPARK_LOCAL_IP": host},
+                    cwd=folder,
+                    stdout=output,
+                    stderr=output,
+                )
+            )
+        return said
+
+    try:
+        said = start("master.Master", "127.0.0.1")
+        wait_until(lambda: "Starting Spark master at spark://" in said.read_text())
+        address = "spark://" + said.read_text().split("master at spark://")[1].split()[0]
+        for host in ("127.0.0.2", "127.0.0.3"):
+            start("worker.Worker", host, "-c", "1", "-m", "1g", "-d", str(folder / host), address)
+        wait_until(lambda: said.read_text().count("Registering worker") == 2)
+        yield address
+    finally:
+        for process in reversed(started):
+            process.kill()
+            process.wait()
 
 
 def test_of_two_drivers_on_one_checkpoint_one_is_shut_out_and_told_by_whom(make_query: Callable[[str], Query]) -> None:
