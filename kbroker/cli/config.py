@@ -76,3 +76,5 @@ def alter(
         bootstrap,
         lambda admin: admin.alter_configs(ResourceType[kind.upper()], name, changes, validate_only=dry_run),
     )
+    whose = f"{kind} {name}" if name else "all brokers"
+    typer.echo(f"{whose}: {'could be changed' if dry_run else 'changed'}: {', '.join(changes)}", err=True)

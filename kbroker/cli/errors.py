@@ -6,6 +6,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterator
 
 T = TypeVar("T")
+UNKNOWN_TOPIC_KEY = "Unknown topic config name:"
+"""What brokers, Kafka's too, say of a key that topics do not have."""
 
 
 class CommandFailed(Exception):
@@ -34,13 +36,26 @@ def _next_step(error: BaseException, line: str) -> str:
 
     if isinstance(error, NotConnected) and "closed the connection" in line:
         return "a broker that wants TLS or a log-in does that: see kbroker help profiles"
+    if isinstance(error, NotConnected) and ("sent what is no answer" in line or "did not answer ApiVersions" in line):
+        return "is that a broker? One that wants TLS takes a profile: see kbroker help profiles; -b names another"
     if isinstance(error, NotConnected):
         return "-b or $KBROKER_BOOTSTRAP names another; kbroker dev starts one here"
     if isinstance(error, KafkaError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return "kbroker topic list shows the topics"
     if isinstance(error, KafkaError) and error.code is ErrorCode.SECURITY_DISABLED:
         return "authorizer.class.name turns access rules on, as kbroker dev --secure does"
+    if isinstance(error, KafkaError) and error.code is ErrorCode.INVALID_CONFIG and UNKNOWN_TOPIC_KEY in line:
+        return _nearest_topic_key(line.partition(UNKNOWN_TOPIC_KEY)[2].strip())
     return ""
+
+
+def _nearest_topic_key(name: str) -> str:
+    import difflib
+
+    from kbroker.segment.log_config import TOPIC_KEYS
+
+    nearest = difflib.get_close_matches(name, TOPIC_KEYS, n=3)
+    return f"did you mean {' or '.join(nearest)}?" if nearest else "docs/configuration.md lists a topic's keys"
 
 
 async def attempt(what: str, asked: "Awaitable[T]", problems: list[str]) -> "T | None":

@@ -241,3 +241,5 @@ def delete(
             await admin.delete_group_offsets(group, chosen)
 
     with_admin(bootstrap, work)
+    what = "deleted" if topic is None else f"deleted the offsets in {', '.join(topic)} of"
+    typer.echo(f"{what} {', '.join(groups)}", err=True)

@@ -67,6 +67,7 @@ def set_limits(
         except ValueError:
             raise typer.BadParameter(f"{text!r} is no number", param_hint=key) from None
     with_admin(bootstrap, lambda admin: admin.alter_client_quotas(entity, changes, validate_only=dry_run))
+    typer.echo(f"{'could set' if dry_run else 'set'} {', '.join(changes)}", err=True)
 
 
 @app.command()
@@ -87,3 +88,4 @@ def remove(
     entity = _entity(user, client_id, ip)
     changes: dict[str, float | None] = dict.fromkeys(keys)
     with_admin(bootstrap, lambda admin: admin.alter_client_quotas(entity, changes))
+    typer.echo(f"removed {', '.join(changes)}", err=True)

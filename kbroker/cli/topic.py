@@ -88,10 +88,16 @@ def create(
     from kbroker.protocol.errors import ErrorCode, KafkaError
 
     try:
-        with_admin(bootstrap, lambda admin: admin.create_topic(topic, partitions or -1, replicas or -1, settings))
+        made = with_admin(
+            bootstrap, lambda admin: admin.create_topic(topic, partitions or -1, replicas or -1, settings)
+        )
     except KafkaError as error:
         if not (if_not_exists and error.code is ErrorCode.TOPIC_ALREADY_EXISTS):
             raise
+        typer.echo(f"{topic} is there already", err=True)
+    else:
+        counts = f": partitions {made.partitions}, replicas {made.replication_factor}" if made.partitions > 0 else ""
+        typer.echo(f"made {topic}{counts}", err=True)
 
 
 @app.command()
@@ -120,8 +126,10 @@ def alter(
     changes: dict[str, str | None] = {**settings, **dict.fromkeys(unset or ())}
     if partitions is not None:
         with_admin(bootstrap, lambda admin: admin.create_partitions({topic: partitions}))
+        typer.echo(f"{topic} has {partitions} partitions", err=True)
     if changes:
         with_admin(bootstrap, lambda admin: admin.alter_configs(ResourceType.TOPIC, topic, changes))
+        typer.echo(f"{topic}: changed {', '.join(changes)}", err=True)
 
 
 @app.command()
@@ -137,3 +145,4 @@ def delete(
     from kbroker.cli.admin import with_admin
 
     with_admin(bootstrap, lambda admin: admin.delete_topics(topics))
+    typer.echo(f"deleted {', '.join(topics)}", err=True)

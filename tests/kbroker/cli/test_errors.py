@@ -31,6 +31,11 @@ def test_an_error_of_the_world_is_one_line(error: Exception, line: str) -> None:
     [
         (NotConnected("no bootstrap broker answers: refused"), "kbroker dev"),
         (NotConnected("no bootstrap broker answers: h:9092 closed the connection"), "kbroker help profiles"),
+        (NotConnected("no bootstrap broker answers: h:80 sent what is no answer: a frame"), "is that a broker?"),
+        (NotConnected("no bootstrap broker answers: h:80 did not answer ApiVersionsRequest within 10 s"), "-b names"),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "Unknown topic config name: retention.mss"), "did you mean retention.ms"),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "Unknown topic config name: zzzz"), "docs/configuration.md"),
+        (KafkaError(ErrorCode.INVALID_CONFIG, "retention.ms=-2"), ""),
         (KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "x"), "kbroker topic list"),
         (KafkaError(ErrorCode.SECURITY_DISABLED), "authorizer.class.name"),
         (CommandFailed("no"), ""),

@@ -94,7 +94,22 @@ def test_a_deleted_topic_is_gone(topic: str) -> None:
 
 def test_creating_it_again_fails_unless_that_is_welcome(topic: str) -> None:
     assert "already exists" in fail("topic", "create", topic)
-    succeed("topic", "create", topic, "--if-not-exists")
+    assert kbroker("topic", "create", topic, "--if-not-exists").stderr == f"{topic} is there already\n"
+
+
+def test_what_was_changed_is_said_in_a_line_beside_the_output(topic_name: str) -> None:
+    for arguments, line in (
+        (("topic", "create", topic_name, "-p", "2"), f"made {topic_name}: partitions 2, replicas 1"),
+        (("topic", "alter", topic_name, "-p", "3"), f"{topic_name} has 3 partitions"),
+        (("topic", "alter", topic_name, "-c", "retention.ms=5"), f"{topic_name}: changed retention.ms"),
+        (
+            ("config", "alter", "topic", topic_name, "--unset", "retention.ms"),
+            f"topic {topic_name}: changed: retention.ms",
+        ),
+        (("topic", "delete", topic_name), f"deleted {topic_name}"),
+    ):
+        done = kbroker(*arguments)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", f"{line}\n"), arguments
 
 
 @pytest.mark.parametrize(
@@ -103,6 +118,7 @@ def test_creating_it_again_fails_unless_that_is_welcome(topic: str) -> None:
         (("create", "a bad name"), "Topic name is invalid"),
         (("create", "too-many-replicas", "-r", "3"), "INVALID_REPLICATION_FACTOR"),
         (("create", "wrong-key", "-c", "no.such.key=1"), "no.such.key"),
+        (("create", "wrong-key", "-c", "retentoin.ms=1"), "did you mean retention.ms"),
         (("delete", "no-such-topic"), "UNKNOWN_TOPIC_OR_PARTITION"),
         (("alter", "no-such-topic", "-p", "2"), "no-such-topic"),
     ],
