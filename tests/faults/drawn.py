@@ -76,6 +76,22 @@ def kill_controller(arena: Arena) -> str:
     return f"kill -9 of the controller {broker}"
 
 
+def kill_between_markers(arena: Arena) -> str:
+    """A coordinator of transactions dies when some of its markers are written, and those for one broker are not."""
+    topic = "__transaction_state"
+    try:
+        coordinator = arena.cluster.state(topic, arena.rng.choice(arena.cluster.partitions(topic))).leader
+    except NoNodeError:  # nobody has used transactions yet
+        return kill_one(arena)
+    if coordinator not in BROKERS:
+        return kill_one(arena)
+    other = arena.rng.choice([broker for broker in BROKERS if broker != coordinator])
+    arena.cluster.links.cut(coordinator, other)
+    time.sleep(arena.rng.uniform(0.05, 1.0))
+    arena.kill(coordinator)
+    return f"kill -9 of the coordinator {coordinator}, of whose markers none got to {other}"
+
+
 def kill_several(arena: Arena) -> str:
     brokers = arena.rng.sample(BROKERS, arena.rng.choice((2, 3)))
     for broker in brokers:
@@ -211,6 +227,7 @@ FAULTS: tuple[Callable[[Arena], str], ...] = (
     kill_one,
     kill_leader,
     kill_controller,
+    kill_between_markers,
     kill_several,
     kill_and_start_at_once,
     stop,

@@ -61,14 +61,14 @@ PROMISES = (
                 "kbroker/replica/partition.py",
                 "        if self.role is not Role.LEADER or not self.has_enough_in_sync:",
                 "        if self.role is not Role.LEADER:",
-                seeds=30,
+                seeds=10,
             ),
             Mutant(
                 "min.insync.replicas is not asked before an append",
                 "kbroker/replica/appending.py",
                 "    if acks == ALL_IN_SYNC and len(state.isr) < state.min_insync_replicas and",
                 "    if False and",
-                seeds=20,
+                seeds=10,
             ),
             Mutant(
                 "acks=all is answered at once",
@@ -117,7 +117,7 @@ PROMISES = (
                 "segment/files.py",
                 "        os.fdatasync(descriptor)\n",
                 "        os.fstat(descriptor)\n",
-                seeds=60,
+                seeds=20,
             ),
             Mutant(
                 "acks=1 is answered before the flush",
@@ -168,7 +168,7 @@ PROMISES = (
                 "kbroker/replica/fetching.py",
                 "            limit = last_stable_offset if parameters.read_committed else high_watermark",
                 "            limit = high_watermark",
-                seeds=20,
+                seeds=15,
                 seen_by=("txn", "none", "confluent"),
             ),
             Mutant(
@@ -176,7 +176,7 @@ PROMISES = (
                 "kbroker/replica/fetching.py",
                 "            limit = last_stable_offset if parameters.read_committed else high_watermark\n",
                 "            limit = log_end_offset\n",
-                seeds=10,
+                seeds=15,
                 seen_by=("txn", "none", "confluent"),
             ),
             Mutant(
@@ -184,7 +184,7 @@ PROMISES = (
                 "kbroker/replica/fetching.py",
                 "        if not records:\n            return []\n        return [",
                 "        return []\n        return [",
-                seeds=20,
+                seeds=15,
                 seen_by=("txn", "none", "confluent"),
             ),
             Mutant(

@@ -1,10 +1,15 @@
 """Tests for kbroker.verify.workers: what a history says of what clients said."""
 
+import contextlib
 import io
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from kbroker.verify.clients import Incoming, Outcome, Outgoing, make_library
+from kbroker.verify.clients import ClientProblem, Incoming, Outcome, Outgoing, make_library
 from kbroker.verify.history import FAIL, INFO, OK, Recorder
-from kbroker.verify.workers import Trial, Worker, by_key, told, type_of
+from kbroker.verify.own_client import OwnLibrary
+from kbroker.verify.workers import TransactionWorker, Trial, Worker, by_key, told, type_of
 
 
 class Surprised(Worker):
@@ -20,6 +25,40 @@ def test_what_nobody_expects_of_a_worker_ends_the_test_and_is_told() -> None:
     Surprised(trial, 4, 1).run()
     assert trial.stop.is_set()
     assert trial.failure.startswith("Surprised 3 failed: KeyError: 'offset' (step, line ")
+
+
+class Fenced:
+    """A producer and a consumer, whose transaction somebody else has ended before it commits."""
+
+    def send(self, records: Sequence[Outgoing]) -> list[Outcome]:
+        return [Outcome(3) for _ in records]
+
+    def commit(self) -> None:
+        raise ClientProblem("fenced", is_definite=True)
+
+    def poll(self, seconds: float) -> list[Incoming]:
+        return []
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *arguments: None
+
+
+class FencedLibrary(OwnLibrary):
+    def sender(self, transactional_id: str | None = None) -> Any:
+        return Fenced()
+
+    def reader(self, group: str | None = None) -> Any:
+        return Fenced()
+
+
+def test_of_a_commit_that_was_refused_nobody_knows_when_the_transaction_ended() -> None:
+    file = io.StringIO()
+    worker = TransactionWorker(Trial(FencedLibrary("127.0.0.1:1", {}), Recorder(file), "test", ["t:0"], ["t"]), 0, 1)
+    while '"fenced"' not in file.getvalue():  # now and then one is aborted on purpose
+        with contextlib.suppress(ClientProblem):
+            worker.step()
+    event = json.loads(file.getvalue().splitlines()[-1])
+    assert (event["type"], event.get("commit_time")) == (FAIL, None)
 
 
 def test_only_what_certainly_did_not_happen_has_failed() -> None:
