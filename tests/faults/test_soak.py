@@ -36,6 +36,13 @@ FAULT_S = 2.0
 FINAL_S = 60.0 if IS_SOAK else 180.0
 LONGEST_ROUND_S = 400
 CLIENTS = ("confluent", "kbroker")
+PROPERTIES = {
+    **SHORT_SESSIONS,
+    **CUT_LINKS,
+    # Disks are lost, too: with one copy of what its coordinator knows, a transaction would stay open for ever.
+    "transaction.state.log.replication.factor": "3",
+    "transaction.state.log.min.isr": "2",
+}
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +56,7 @@ def test_no_promise_is_broken_by_any_row_of_faults(
     clocks = {broker: WrongClock(tmp_path / f"clock-{broker}") for broker in BROKERS}
     cluster = make_fault_cluster(
         zookeeper_connect=f"{own_zookeeper.connect_string}/soak",
-        properties={**SHORT_SESSIONS, **CUT_LINKS},
+        properties=PROPERTIES,
         launchers={broker: clock.launcher for broker, clock in clocks.items()},
     )
     nemesis = ClusterNemesis(cluster, own_zookeeper, clocks)
