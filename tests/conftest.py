@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import os
 import platform
+import resource
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ ROOM = 6 << 30
 
 def pytest_configure(config: pytest.Config) -> None:
     """Give each test process a JVM, and its own ports: between picking one and listening nobody else picks it."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a core file would hold what brokers know
     keep_files_in_memory()
     with contextlib.suppress(JavaNotFound):
         provide_java()

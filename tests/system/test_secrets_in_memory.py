@@ -17,7 +17,11 @@ import pytest
 import kbroker
 from kbroker.client.errors import LoginFailed
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.dev.free_ports import free_ports
+from kbroker.security.jaas import PLAIN_MODULE, SCRAM_MODULE
 from tests.fixtures.brokers import MakeBroker
+from tests.fixtures.certificates import Authority, Identity
+from tests.kbroker.security.store_files import STORE_PASSWORD, pkcs12_file
 from tests.kbroker.token_broker import PASSWORD, login_of, make_token_broker
 
 pytestmark = pytest.mark.slow
@@ -84,3 +88,42 @@ def test_passwords_that_are_not_sent_are_not_in_a_brokers_memory(make_broker: Ma
     while occurrences(broker, sent)[sent]:
         assert time.monotonic() < deadline, "it is still there"
         time.sleep(0.2)
+
+
+def test_over_tls_nothing_of_a_login_stays_either(
+    make_broker: MakeBroker, authority: Authority, broker_identity: Identity, tmp_path: Path
+) -> None:
+    own, port = free_ports(2)
+    prefix = "listener.name.clients"
+    kept = {name: f"{name}-{secrets.token_hex(8)}" for name in ("user", "token-key")}
+    store = pkcs12_file(tmp_path, broker_identity, authority)
+    properties = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{own},CLIENTS://127.0.0.1:{port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_SSL",
+        f"{prefix}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+        f"{prefix}.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="{kept["user"]}";',
+        f"{prefix}.scram-sha-512.sasl.jaas.config": f"{SCRAM_MODULE} required;",
+        "delegation.token.secret.key": kept["token-key"],
+        "ssl.keystore.type": "PKCS12",
+        "ssl.keystore.location": str(store),
+        "ssl.keystore.password": STORE_PASSWORD,
+    }
+    broker = make_broker(port=own, properties=properties)
+    bootstrap = f"127.0.0.1:{port}"
+    encrypted = {"security_protocol": "SASL_SSL", "ssl_cafile": str(authority.file)}
+    sent, right = (f"{name}-{secrets.token_hex(8)}" for name in ("sent", "right"))
+    alice = {**encrypted, "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+    with kbroker.Admin(bootstrap, **alice, sasl_password=kept["user"]) as admin:
+        admin.set_user("carol", right)
+        token = admin.create_delegation_token()
+        carol = {**encrypted, "sasl_mechanism": "SCRAM-SHA-512", "sasl_username": "carol", "sasl_password": right}
+        for login in (carol, {**encrypted, **token.login, "security_protocol": "SASL_SSL"}):
+            with kbroker.Admin(bootstrap, **login) as other:
+                other.list_topics()
+        refused(bootstrap, **alice, sasl_password=sent)
+        deadline = time.monotonic() + ENOUGH_S
+        while any(occurrences(broker, sent, right, token.login["sasl_password"]).values()):
+            assert time.monotonic() < deadline, "it is still there"
+            time.sleep(0.2)
+        # What has to be there is: this looks at the right places.
+        assert min(occurrences(broker, *kept.values()).values()) > 0
