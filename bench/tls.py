@@ -1,19 +1,28 @@
 """TLS: throughput and the broker's CPU per GB, beside Apache Kafka with the same stores and the same clients.
 
-Each system has two listeners, in clear and with TLS 1.3; Java's perf tools load one after the other.
+Each system has two listeners, in clear and with TLS 1.3; Java's perf tools load one after the other. Then ten modest
+clients in clear wait for their acknowledgements while strangers shake hands as fast as they can.
 """
 
 from __future__ import annotations
 
+import socket
+import ssl
 import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from bench.broker import RECORD, Figures, create_topic, produce
+from bench.quotas import TOPIC, ModestClients
 from bench.systems import System, run_java
 from kbroker.dev.free_ports import free_ports
 
 PASSWORD = "bench-bench"
 RECORDS = 1_000_000
+STRANGERS = 16
+STORM_S = 15.0
 MB_PER_S = 3
 """Where ConsumerPerformance prints its rate."""
 
@@ -78,4 +87,42 @@ def measure(kind: type[System], scale: float) -> dict[str, Figures]:
             rows[f"produce {name}"] = produced
             consume(system, topic, records // 4, settings)
             rows[f"consume {name}"] = consume(system, topic, records, settings)
+        rows |= beside_handshakes(system, port, max(3.0, STORM_S * scale))
     return rows
+
+
+def beside_handshakes(system: System, port: int, seconds: float) -> dict[str, Figures]:
+    """What modest clients wait, alone and while a process of strangers shakes hands."""
+    create_topic(system, TOPIC, 1)
+    modest = ModestClients(system.bootstrap)
+    modest.run(2.0)
+    rows = {"ten modest clients alone": modest.run(seconds)}
+    before = system.cpu_seconds()
+    command = [sys.executable, "-m", "bench.tls", str(port), str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as strangers:
+        figures = rows["beside handshakes"] = modest.run(seconds)
+        assert strangers.stdout is not None
+        done = int(strangers.stdout.readline())
+    figures["handshakes/s"] = done / seconds
+    figures["CPU-ms per handshake"] = 1e3 * (system.cpu_seconds() - before) / max(done, 1)
+    return rows
+
+
+def shake_hands(port: int, seconds: float) -> int:
+    """Connect, shake hands and go, again and again; returns how often."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    end, done = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        with (
+            socket.create_connection(("127.0.0.1", port), timeout=30) as connection,
+            context.wrap_socket(connection),
+        ):
+            done += 1
+    return done
+
+
+if __name__ == "__main__":
+    arguments = int(sys.argv[1]), float(sys.argv[2])
+    with ThreadPoolExecutor(STRANGERS) as threads:
+        print(sum(threads.map(lambda number: shake_hands(*arguments), range(STRANGERS))))
