@@ -583,7 +583,7 @@ class Connection:
         """Close the socket now; what was not sent is lost."""
         if self.state is CLOSED:
             return
-        log.log(level, "closing the connection from %r: %s", self, reason)
+        log.log(self._server.level_of_closing(self.host, level), "closing the connection from %r: %s", self, reason)
         self.state = CLOSED
         self._channel.stop_reading()
         self._server.loop.remove_writer(self._channel.fileno())

@@ -30,6 +30,7 @@ from kbroker.network.connection import Connection
 from kbroker.network.handshakes import Handshakes
 from kbroker.network.limits import ServerLimits
 from kbroker.network.tls_listeners import TlsListener
+from kbroker.security.limited_lines import LimitedLines
 from kbroker.security.security_protocol import SecurityProtocol
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ TURN_S = 0.004
 ACCEPT_PAUSE_S = 0.5
 FULL_LINE_PAUSE_S = 10.0
 MOST_HELD = 1000
+CLOSED_EACH, CLOSED_OF_ALL = 100, 500
+"""Lines about connections that are closed, for one address and for all, in ten seconds."""
 CLOSED_PER_TURN = 100
 LARGEST_RESERVE = 4096
 SMALLEST_RESERVE = 64
@@ -97,6 +100,8 @@ class Server:
         """Of addresses that connect too often: unserved, and soon closed."""
         self._descriptors = most_descriptors()
         self._next_full_line = 0.0
+        self._refused = LimitedLines(log, "refused connections")
+        self._closed = LimitedLines(log, "closed connections", each=CLOSED_EACH, most=CLOSED_OF_ALL)
         self._waiting_for_memory: deque[Connection] = deque()
         self._paused_listeners: set[str] = set()
         self._turn_ends = 0.0
@@ -201,7 +206,8 @@ class Server:
         host = plain_address(address[0])
         refusal = self._admission.refusal(host)
         if refusal:
-            log.info("refusing a connection from %s on %s: %s", host, name, refusal)
+            level = self._refused.level(host, logging.INFO)
+            log.log(level, "refusing a connection from %s on %s: %s", host, name, refusal)
             client.close()
             return
         try:
@@ -248,6 +254,10 @@ class Server:
             connect,
             functools.partial(self._leave, listener.name, host),
         )
+
+    def level_of_closing(self, host: str, level: int) -> int:
+        """Return the level of the line that says why a connection is closed: strangers fill no log with them."""
+        return self._closed.level(host, level) if logging.INFO <= level <= logging.WARNING else level
 
     def _make_room(self, why: str) -> None:
         """There are more than max.connections: the client that has been silent for longest goes, as in Kafka."""

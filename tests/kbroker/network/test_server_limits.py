@@ -15,7 +15,7 @@ import pytest
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
 from kbroker.network.limits import ServerLimits
-from kbroker.network.server import CLOSED_PER_TURN, most_descriptors
+from kbroker.network.server import CLOSED_EACH, CLOSED_PER_TURN, most_descriptors
 from tests.kbroker.network.serving import Client, connected, frame, serving, until
 
 
@@ -39,6 +39,31 @@ async def test_a_frame_size_out_of_bounds_ends_the_connection_with_one_line(
         assert len(lines) == 1
         assert said in lines[0]
         assert "127.0.0.1:" in lines[0]
+
+
+async def test_strangers_whose_connections_are_refused_or_closed_fill_no_log(caplog: pytest.LogCaptureFixture) -> None:
+    garbage = struct.pack(">i", -1)
+    with caplog.at_level(logging.INFO):
+        async with serving(max_connections_per_ip=1) as server:
+            for _ in range(CLOSED_EACH + 20):
+                async with connected(server) as client:
+                    client.send(garbage)
+                    assert await client.is_closed()
+            async with connected(server):
+                await until(lambda: len(server.connections) == 1)
+                for _ in range(12):
+                    async with connected(server) as other:
+                        assert await other.is_closed()
+            server._closed.tell()
+            server._refused.tell()
+    said = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
+    closed = sum("negative size -1" in line for line in said)
+    refused = sum("refusing a connection" in line for line in said)
+    told = [int(line.split()[0]) for line in said if "more closed" in line or "more refused" in line]
+    assert closed <= CLOSED_EACH + 20
+    assert 1 <= refused < 12 or len(told) > 2, "a new period may have begun"
+    assert closed + refused + sum(told) >= CLOSED_EACH + 20 + 12
+    assert told
 
 
 LIMITS_BY_API: dict[str, Any] = {"request_max_bytes": 5_000_000, "small_request_max_bytes": 100_000}
