@@ -71,11 +71,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _leave_quietly()
     except Exception as error:
         from kbroker.cli.errors import one_line, with_next_step
+        from kbroker.cli.output import printable
 
         reason = one_line(error)
         if reason is None:
             raise
-        print(f"kbroker: {with_next_step(error, reason)}", file=sys.stderr)
+        print(f"kbroker: {printable(with_next_step(error, reason))}", file=sys.stderr)
         sys.exit(1)
 
 

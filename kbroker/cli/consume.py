@@ -258,6 +258,7 @@ def _writer(output_format: Format | None, template: str | None, key_delimiter: s
         if output_format == "yaml":
             return record_text.yaml_documents
         return record_text.table_lines if output_format == "table" else record_text.json_lines
+    from kbroker.cli.output import for_terminal
     from kbroker.cli.record_format import compile_format
 
     key = "" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%")
@@ -265,6 +266,8 @@ def _writer(output_format: Format | None, template: str | None, key_delimiter: s
         write = compile_format(template if template is not None else key + r"%v\n", null=b"NULL" if null else b"")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="-f") from None
+    if sys.stdout.isatty():
+        return lambda records: for_terminal(b"".join([write(record) for record in records]))
     return lambda records: b"".join([write(record) for record in records])
 
 

@@ -69,14 +69,14 @@ def describe(
     kbroker group describe billing --members
     """
     from kbroker.cli.admin import with_admin
-    from kbroker.cli.output import is_table, print_rows
+    from kbroker.cli.output import is_table, print_rows, say
 
     described, offsets = with_admin(bootstrap, lambda admin: _describe(admin, groups or None, not members))
     if is_table(output_format):
         for group in described.values():
-            typer.echo(_headline(group))
+            say(_headline(group))
             if group.last_rebalance:
-                typer.echo(f"last rebalance: {group.last_rebalance}")
+                say(f"last rebalance: {group.last_rebalance}")
     rows = [row for group in described.values() for row in _member_rows(group)] if members else offsets
     print_rows(rows, MEMBER_COLUMNS if members else OFFSET_COLUMNS, output_format)
 

@@ -65,16 +65,18 @@ def row(rebalance: "GroupRebalance") -> dict[str, Any]:
 
 
 def _print_story(rebalances: Iterable["GroupRebalance"], nothing: str) -> None:
+    from kbroker.cli.output import say
+
     is_empty = True
     for rebalance in rebalances:
         is_empty = False
-        typer.echo(f"{_time(rebalance.timestamp_ms)}  {rebalance.outcome or _without_outcome(rebalance)}")
+        say(f"{_time(rebalance.timestamp_ms)}  {rebalance.outcome or _without_outcome(rebalance)}")
         for reason in rebalance.reasons:
-            typer.echo(f"    {reason}")
+            say(f"    {reason}")
         for advice in rebalance.advice:
-            typer.echo(f"    > {advice}")
+            say(f"    > {advice}")
     if is_empty and nothing:
-        typer.echo(nothing, err=True)
+        say(nothing, err=True)
 
 
 def _without_outcome(rebalance: "GroupRebalance") -> str:

@@ -5,12 +5,17 @@ its widest value, so that `grep` and `awk` see whole lines; so is a wide one, wh
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 from unicodedata import category
 
 from kbroker.cli.options import OutputFormat
+
+STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters above the space that command a terminal, or turn the direction of what follows."""
+NOT_PLAIN = re.compile(r"[^\n\t -~]+")
 
 Row = Mapping[str, Any]
 """Column name (snake_case) to value: text, number, bool, None, a list of these, or names and values once more."""
@@ -44,12 +49,37 @@ def is_table(output_format: str) -> bool:
 def print_object(value: Any, output_format: OutputFormat, *, one_of_many: bool = False) -> None:
     """Print one JSON or YAML document; where more follow, a YAML one says where it begins."""
     if output_format == "json":
-        print(json.dumps(value, indent=2, ensure_ascii=False), flush=True)
+        print(json_text(value, indent=2), flush=True)
     else:
-        import yaml
+        print(yaml_text([value], explicit_start=one_of_many), end="", flush=True)
 
-        yaml.safe_dump(value, sys.stdout, sort_keys=False, allow_unicode=True, explicit_start=one_of_many)
-        sys.stdout.flush()
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """Return JSON in which what would steer a terminal is escaped, as JSON itself demands only below the space."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return text if text.isascii() else STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def yaml_text(values: Sequence[Any], *, explicit_start: bool) -> str:
+    """Return YAML documents; where something would steer a terminal, all that is not ASCII is escaped."""
+    import yaml
+
+    options = {"sort_keys": False, "explicit_start": explicit_start}
+    text: str = yaml.safe_dump_all(values, allow_unicode=True, **options)
+    if STEERING.search(text):
+        text = yaml.safe_dump_all(values, allow_unicode=False, **options)
+    return text
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print a line that holds names and words of others."""
+    print(printable(text), file=sys.stderr if err else sys.stdout)
+
+
+def for_terminal(data: bytes) -> bytes:
+    """Return records for a terminal: lines and tabs as they are, what would steer it and what is no text as escapes."""
+    text = data.decode("utf-8", "backslashreplace")
+    return NOT_PLAIN.sub(lambda found: printable(found[0]), text).encode()
 
 
 def printable(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kbroker.cli.output import printable
+from kbroker.cli.output import json_text, printable, yaml_text
 from kbroker.client.record_objects import as_object, readable
 
 if TYPE_CHECKING:
@@ -19,18 +19,13 @@ Writer = Callable[[Sequence["Record"]], bytes]
 
 def json_lines(records: "Iterable[Record]") -> bytes:
     """One object in each line."""
-    return b"".join([json.dumps(as_object(record), ensure_ascii=False).encode() + b"\n" for record in records])
+    return b"".join([json_text(as_object(record)).encode() + b"\n" for record in records])
 
 
 def yaml_documents(records: "Iterable[Record]") -> bytes:
     """One document for each record."""
-    import yaml
-
     objects = [as_object(record) for record in records]
-    if not objects:
-        return b""
-    text: str = yaml.safe_dump_all(objects, sort_keys=False, allow_unicode=True, explicit_start=True)
-    return text.encode()
+    return yaml_text(objects, explicit_start=True).encode() if objects else b""
 
 
 def table_lines(records: "Iterable[Record]") -> bytes:

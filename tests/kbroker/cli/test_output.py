@@ -7,7 +7,8 @@ import sys
 import pytest
 import yaml
 
-from kbroker.cli.output import print_object, print_rows
+from kbroker.cli.options import OutputFormat
+from kbroker.cli.output import for_terminal, is_table, print_object, print_rows, say
 
 ROWS = [
     {"topic": "flights", "partitions": 12, "internal": False, "replicas": [1, 2], "leader": None},
@@ -77,3 +78,28 @@ def test_an_empty_table_says_so_on_stderr_and_empty_json_is_a_list(capsys: pytes
     assert capsys.readouterr() == ("", "no topics\n")
     print_rows([], COLUMNS, "json", empty="no topics")
     assert capsys.readouterr() == ("[]\n", "")
+
+
+HOSTILE = "\x1b[2J\x07\x9b31m\u202e\u2066\x7f\x00 ö"
+
+
+@pytest.mark.parametrize("output_format", ["table", "wide", "json", "yaml"])
+def test_nothing_that_is_told_steers_a_terminal(
+    output_format: OutputFormat, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_rows([{"group": HOSTILE, "ö": "ö"}], ("group", "ö"), output_format)
+    text = capsys.readouterr().out
+    assert not set(HOSTILE).difference(" ö[2J31m").intersection(text)
+    if not is_table(output_format):
+        assert yaml.safe_load(text) == [{"group": HOSTILE, "ö": "ö"}], "JSON is YAML"
+
+
+def test_a_line_with_names_of_others_does_not_either(capsys: pytest.CaptureFixture[str]) -> None:
+    say(f"group {HOSTILE}: Stable\nanother")
+    assert capsys.readouterr().out.count("\n") == 1
+    say(HOSTILE, err=True)
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_records_in_a_terminal_keep_their_lines_and_what_is_no_text_is_escaped() -> None:
+    assert for_terminal(b"a\tb\n\x1b[2J\xff\xc3\xb6\n") == "a\tb\n\\x1b[2J\\xffö\n".encode()
