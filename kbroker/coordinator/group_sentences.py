@@ -88,7 +88,13 @@ def joined_again(member: Described, reason: str, leads: bool, is_changed: bool) 
 
 
 def left(member: Described, reason: str = "") -> Told:
-    """A member that said goodbye."""
+    """A member that said goodbye; not all clients say why, and some leave in silence when their poll comes late."""
+    if not reason:
+        return Told(
+            f"{name_of(member)} left, and did not say why",
+            "It was closed, or its poll came later than max.poll.interval.ms (now "
+            f"{seconds(member.rebalance_timeout_ms)}), after which clients like librdkafka leave: its log says which.",
+        )
     told = _with_reason(f"{name_of(member)} left", reason)
     if any(word in reason.lower() for word in POLL_WORDS):
         return Told(told, _poll_advice(member))

@@ -162,7 +162,7 @@ def test_the_group_knows_why_it_rebalanced_last() -> None:
     assert "joined" in play.group.last_rebalance
     gone = next(iter(play.group.members))
     play.leave("a")
-    assert play.group.last_rebalance == f"{gone} (host) left"
+    assert play.group.last_rebalance == f"{gone} (host) left, and did not say why"
 
 
 def test_a_new_member_may_wait_five_minutes_for_its_first_generation() -> None:

@@ -48,6 +48,8 @@ def test_of_many_members_ten_are_named() -> None:
 def test_who_left_because_its_poll_was_late_is_told_which_setting_to_raise() -> None:
     assert told.left(member(), "the consumer is being closed").advice == ""
     assert "max.poll.interval.ms" in told.left(member(), "consumer poll timeout has expired.").advice
+    assert told.left(member()).what.endswith("left, and did not say why")
+    assert "max.poll.interval.ms (now 300 s)" in told.left(member()).advice, "librdkafka leaves in silence"
     assert "max.poll.interval.ms" in told.late(member()).advice
     assert "now 300 s" in told.kept_partitions(member()).advice
 
