@@ -64,11 +64,10 @@ def yaml_text(values: Sequence[Any], *, explicit_start: bool) -> str:
     """Return YAML documents; where something would steer a terminal, all that is not ASCII is escaped."""
     import yaml
 
-    options = {"sort_keys": False, "explicit_start": explicit_start}
-    text: str = yaml.safe_dump_all(values, allow_unicode=True, **options)
-    if STEERING.search(text):
-        text = yaml.safe_dump_all(values, allow_unicode=False, **options)
-    return text
+    def text(with_unicode: bool) -> str:
+        return yaml.safe_dump_all(values, sort_keys=False, allow_unicode=with_unicode, explicit_start=explicit_start)
+
+    return text(False) if STEERING.search(text(True)) else text(True)
 
 
 def say(text: str, err: bool = False) -> None:
