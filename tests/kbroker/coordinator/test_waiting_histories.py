@@ -30,7 +30,9 @@ IDS = ("a", "b")
 STEPS = 60
 HISTORIES = int(os.environ.get("KBROKER_HISTORIES", "25"))
 CHOSEN = os.environ.get("KBROKER_HISTORY")
-SEEDS = [int(CHOSEN)] if CHOSEN else [*range(HISTORIES), random.randrange(1000, 1_000_000)]
+NEW = pytest.param(random.randrange(1000, 1_000_000), id="new")
+"""Another history in each run; its name is the same in all processes of a run."""
+SEEDS = [int(CHOSEN)] if CHOSEN else [*range(HISTORIES), NEW]
 NOT_NOW, UNKNOWN = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 Producer = tuple[int, int]
