@@ -250,7 +250,7 @@ PROMISES = (
                 "kbroker/replica/leadership.py",
                 "        if controller_epoch < self.controller_epoch:",
                 "        if False:",
-                seeds=260,
+                seeds=130,
             ),
             Mutant(
                 "orders for an earlier life of the broker are obeyed",
@@ -305,6 +305,7 @@ PROMISES = (
                 "kbroker/cluster/lost_logs.py",
                 "    if not lost:\n        return\n",
                 "    return\n",
+                seeds=30,
             ),
             Mutant(
                 "a lone member of the ISR waits for nobody",

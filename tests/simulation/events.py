@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -187,13 +188,20 @@ def split_leader(world: World) -> tuple[str, Undo]:
 
 
 def hold_orders(world: World) -> tuple[str, Undo]:
-    """What a controller says to a broker comes after the next controller's words."""
+    """What a controller says to a broker comes after the next controller's words: often there is one soon."""
     controller = world.controller_id()
     if controller is None:
         return kill(world)
     other = world.rng.choice([each for each in sorted(world.brokers) if each != controller])
     world.network.cut(world.brokers[controller].host, world.brokers[other].host)
-    return f"controller {controller} is not heard by broker {other}", world.network.mend
+    text = f"controller {controller} is not heard by broker {other}"
+    if world.rng.random() < 0.5:
+        (third,) = (each for each in world.brokers if each not in (controller, other))
+        world.zookeeper.expire(third)  # of whom it has to tell
+        deposed_s = world.rng.random()
+        asyncio.get_running_loop().call_later(deposed_s, world.zookeeper.expire, controller)
+        text += f", which has to tell it of broker {third}, and is deposed {deposed_s:.2f} s later"
+    return text, world.network.mend
 
 
 def lose_answers(world: World) -> tuple[str, Undo]:
