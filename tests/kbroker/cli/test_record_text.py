@@ -1,10 +1,12 @@
 """Whole records as text."""
 
 import json
+import sys
 
 import pytest
 import yaml
 
+from kbroker.cli.consume import _writer
 from kbroker.cli.record_text import json_lines, table_lines, yaml_documents
 from kbroker.protocol.records.record import Record
 
@@ -34,6 +36,18 @@ def test_a_time_that_no_calendar_has_is_shown_as_its_number(timestamp: int) -> N
     far = record()
     far.timestamp = timestamp
     assert table_lines([far]).split()[2] == str(timestamp).encode()
+
+
+@pytest.mark.parametrize("template", [None, "%k %v %h\n"])
+def test_nor_does_a_record_as_it_is_or_in_a_format(template: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = Record(2, 3, 0, b"\x1b[2J", b"\x1b]52;c;x\x07\xff", (("\x9b31m", b"\x1b"),), "t", 1)
+    as_it_is = _writer(None, template, None, False)([hostile])
+    assert b"\x1b]52;c;x\x07\xff" in as_it_is, "into a pipe go the bytes"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = _writer(None, template, None, False)([hostile]).decode()
+    assert shown.endswith("\n")
+    assert shown[:-1].isprintable()
+    assert "\\x1b]52;c;x\\x07\\xff" in shown
 
 
 def test_no_record_steers_the_terminal_that_shows_it() -> None:
