@@ -141,9 +141,11 @@ def lose_power_and_be_alone(world: World) -> tuple[str, Undo]:
 
 
 def others_have(world: World, broker_id: int) -> bool:
-    """Whether nothing is on one broker alone."""
+    """Whether others that are in sync have what a broker has, and serve: who is away is left out once it is missed."""
     topics = [(TOPIC, number) for number in range(PARTITIONS)] + [("__transaction_state", 0), ("__consumer_offsets", 0)]
-    return all(set(world.zookeeper.isr(*each)) != {broker_id} for each in topics)
+    serving = {each for each, broker in world.brokers.items() if broker.is_serving and each != broker_id}
+    isrs = (set(world.zookeeper.isr(*each)) for each in topics)
+    return all(broker_id not in isr or isr & serving for isr in isrs)
 
 
 def fail_disk(world: World) -> tuple[str, Undo]:
