@@ -65,6 +65,7 @@ class AccessRules:
         log.info("access rules about %d resource patterns hold", len(self.authorizer.patterns()))
 
     async def _read_again(self, pattern: Pattern) -> None:
+        """Take what there is now. A session reads in order: what is taken is never older than what was taken before."""
         self._heard.add(pattern)
         try:
             entries, _ = await self._zookeeper.read_acls(pattern)
@@ -77,7 +78,7 @@ class AccessRules:
         """Add rules about a pattern; those that are there already are fine."""
         new = frozenset(entries)
         before, after = await self._zookeeper.change_acls(pattern, lambda present: present | new)
-        self.authorizer.replace(pattern, after)
+        await self._read_again(pattern)
         for entry in sorted(after - before):
             log.info("access rule added: %s %s", pattern, entry)
 
@@ -89,7 +90,7 @@ class AccessRules:
             return frozenset(entry for entry in present if not any(each.takes_entry(entry) for each in wanted))
 
         before, after = await self._zookeeper.change_acls(pattern, rest)
-        self.authorizer.replace(pattern, after)
+        await self._read_again(pattern)
         for entry in sorted(before - after):
             log.info("access rule removed: %s %s", pattern, entry)
         return before - after

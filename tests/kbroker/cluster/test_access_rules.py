@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,30 @@ async def test_a_rule_holds_at_once_where_it_is_made_and_soon_elsewhere(
     assert not may_read(other)
     await until(lambda: not may_read(one))
     assert one.authorizer.entries(TOPIC) == {WRITE}
+
+
+async def test_what_another_takes_away_while_a_rule_is_made_stays_away(
+    zookeeper: ZooKeeperAddress, sessions: list[ZooKeeper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = [await opened(properties(zookeeper), session) for session in sessions]
+    change, replace = sessions[0].change_acls, one.authorizer.replace
+    taken: list[frozenset[Entry]] = []
+
+    def note(pattern: Pattern, entries: frozenset[Entry]) -> None:
+        taken.append(entries)
+        replace(pattern, entries)
+
+    async def overtaken(*arguments: Any) -> Any:
+        changed = await change(*arguments)
+        await until(lambda: may_read(other))
+        await other.remove(TOPIC, [RuleFilter()])
+        await until(lambda: frozenset() in taken)
+        return changed
+
+    monkeypatch.setattr(one.authorizer, "replace", note)
+    monkeypatch.setattr(sessions[0], "change_acls", overtaken)
+    await one.add(TOPIC, [READ])
+    assert not may_read(one)
 
 
 async def test_rules_are_read_at_start_by_whoever_super_users_are(
