@@ -129,8 +129,8 @@ class ConsumerGroup:
         self.is_dead = False
         self._topics = topics
         self._seen_updates = -1
-        self._seen_rules = -1
-        """Version of the access rules by which patterns were matched last."""
+        self._read_by: dict[str, frozenset[str]] = {}
+        """Who -> names of the topics that targets were made with last; nobody since the group was read from the log."""
         self._patterns: dict[str, TopicPattern] = {}
         self._matched: dict[tuple[str, Everything], tuple[tuple[int, int], frozenset[str]]] = {}
         """Pattern, who has it -> versions of topics and rules, and what it matches by these."""
@@ -148,7 +148,7 @@ class ConsumerGroup:
         member = self._admit(request, now)
         before = member.assigned
         if member.authority is not request.authority:
-            member.authority, self._seen_rules = request.authority, -1
+            member.authority, member.seen_rules = request.authority, -1
         self._advance(member, self._subscribe(member, request, now), request.owned, now)
         tells = request.is_full or member.assigned != before
         return ConsumerAnswer(member.member_id, member.epoch, member.assigned if tells else None)
@@ -159,11 +159,14 @@ class ConsumerGroup:
         `why`: what the member changed that may change assignments.
         """
         before = self.known_topics
-        has_other_topics = self._refresh_topics(why is not None or self._has_other_rules(member))
+        may_read_others = self._may_read_others(member)
+        has_other_topics = self._refresh_topics(why is not None or may_read_others)
         if why is not None:
             self._bump(now, why)
         elif has_other_topics:
             self._bump(now, told.topics_changed(before, self.known_topics))
+        elif may_read_others:
+            self._bump(now, told.may_read_others(member))
         if self.epoch > self.target.epoch:
             self._assign()
         self._reconcile(member, owned, now)
@@ -321,12 +324,16 @@ class ConsumerGroup:
             known = self._matched[regex, authority] = versions, may
         return known[1]
 
-    def _has_other_rules(self, member: ConsumerMember) -> bool:
-        """Whether patterns may match other topics by the access rules of now."""
-        if member.topic_regex is None or member.authority is None or member.authority.version == self._seen_rules:
+    def _may_read_others(self, member: ConsumerMember) -> bool:
+        """Whether a pattern means other topics than targets were made with last, by the access rules of now."""
+        authority = member.authority
+        if member.topic_regex is None or authority is None or authority.version == member.seen_rules:
             return False
-        self._seen_rules = member.authority.version
-        return True
+        member.seen_rules = authority.version
+        before = self._read_by.get(member.member_id)
+        if before is None and not authority.is_limited:  # as the coordinator before this one had it
+            return False
+        return before != frozenset(self.subscribed_topics(member))
 
     def _refresh_topics(self, is_changed: bool) -> bool:
         """Look at the topics again when they may have changed; True when those of the group have."""
@@ -363,11 +370,10 @@ class ConsumerGroup:
 
     def _assign(self) -> None:
         counts = dict(self.known_topics.values())
+        self._read_by = {each.member_id: frozenset(self.subscribed_topics(each)) for each in self.members.values()}
         subscriptions = {
-            member_id: frozenset(
-                self.known_topics[name][0] for name in self.subscribed_topics(member) if name in self.known_topics
-            )
-            for member_id, member in self.members.items()
+            member_id: frozenset(self.known_topics[name][0] for name in names if name in self.known_topics)
+            for member_id, names in self._read_by.items()
         }
         former = self.target.members
         members = ASSIGNORS[self.assignor](subscriptions, counts, former)

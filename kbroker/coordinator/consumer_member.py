@@ -68,6 +68,8 @@ class ConsumerMember:
     """When it must have given up what it has to."""
     authority: Everything | None = None
     """What it may do; None until it is heard of."""
+    seen_rules: int = -1
+    """Version of the access rules by which its pattern was looked at last."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has all of the target of this epoch."""

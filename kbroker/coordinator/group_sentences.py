@@ -190,6 +190,11 @@ def topics_changed(before: Mapping[str, tuple[bytes, int]], after: Mapping[str, 
     return Told(shown("; ".join(parts), 2 * LONGEST_REASON))
 
 
+def may_read_others(member: Described) -> Told:
+    """By the access rules of now a member's pattern means other topics."""
+    return Told(f"{name_of(member)} may read other topics than before: access rules have changed")
+
+
 def not_written(error: str) -> Told:
     """The assignment could not be stored."""
     return Told(

@@ -15,7 +15,7 @@ from kbroker.coordinator.consumer_member import MemberState, Partitions
 from kbroker.coordinator.consumer_records import StoredGroup, load_record
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
-from kbroker.security.authorizer import Authorizer
+from kbroker.security.authorizer import Authorizer, Everything
 
 
 @dataclass
@@ -194,6 +194,76 @@ def test_a_pattern_matches_only_what_its_member_may_describe() -> None:
     taken_over.restore(stored["orders"])
     taken_over.start(0)
     assert taken_over.subscribed_topics(taken_over.members["a"]) == {"shut"}
+
+
+class Reader:
+    """A member whose pattern means all that it may describe."""
+
+    def __init__(self, name: str, authority: Everything) -> None:
+        self.name, self.authority = name, authority
+        self.epoch = 0
+        self.owned: Partitions = {}
+
+    def heard(self, group: ConsumerGroup) -> None:
+        regex, timeout_ms = (".*", 60_000) if self.epoch == 0 else (None, -1)
+        request = ConsumerHeartbeat(
+            self.name,
+            self.epoch,
+            rebalance_timeout_ms=timeout_ms,
+            topic_regex=regex,
+            owned=self.owned,
+            authority=self.authority,
+        )
+        answer = group.heartbeat(request, 0)
+        self.epoch, self.owned = answer.epoch, self.owned if answer.assigned is None else answer.assigned
+
+    @property
+    def topics(self) -> set[str]:
+        return {bytes(topic_id).lstrip(b"\0").decode() for topic_id in self.owned}
+
+
+def test_rules_about_one_members_topics_count_though_another_reads_them_and_after_a_fail_over() -> None:
+    authorizer = Authorizer(super_users=["User:root"])
+
+    def allow_ann(*names: str) -> None:
+        for name in ("open", "shut"):
+            entries = [Entry("User:ann", "*", AclOperation.READ, AclPermission.ALLOW)] if name in names else []
+            authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, name), entries)
+
+    def settle_all(group: ConsumerGroup) -> None:
+        for _ in range(8):
+            for reader in readers:
+                reader.heard(group)
+
+    allow_ann("open")
+    group, topics = make({"open": 2, "shut": 6})
+    ann = Reader("a", authorizer.authority("User:ann", "10.0.0.1"))
+    readers = [ann, Reader("b", authorizer.authority("User:root", "10.0.0.2"))]
+    settle_all(group)
+    assert ann.topics == {"open"}
+    for names in ({"open", "shut"}, {"open"}, {"shut"}, {"open"}):
+        allow_ann(*names)
+        settle_all(group)
+        assert ann.topics == names
+    limited = ann.authority
+    for authority, names in ((readers[1].authority, {"open", "shut"}), (limited, {"open"})):
+        ann.authority = authority  # it connects anew, as somebody else
+        settle_all(group)
+        assert ann.topics == names
+    assert any("may read other topics" in reason for told in group.story.rebalances for reason in told.all_reasons())
+    epoch = group.epoch
+    settle_all(group)
+    assert group.epoch == epoch, "no change, no rebalance"
+    stored: dict[str, StoredGroup] = {}
+    for key, value in group.take_records():
+        load_record(stored, key, value)
+    taken_over = ConsumerGroup("orders", ConsumerSettings(), topics)
+    taken_over.restore(stored["orders"])
+    taken_over.start(0)
+    readers.append(Reader("c", readers[1].authority))
+    readers[2].heard(taken_over)  # targets are made while nobody knows what the others may
+    settle_all(taken_over)
+    assert ann.topics == {"open"}
 
 
 @pytest.mark.parametrize("regex", ["(", "(?=a)", "a{1000}{1000}"])
