@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from kbroker.cluster.host_addresses import LONGEST_LOOKUP_S, look_up
+from kbroker.cluster import host_addresses
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig
 from kbroker.controller.znodes import desanitize, sanitize
@@ -77,7 +77,7 @@ async def addresses_of(name: str) -> list[str]:
     if known is not None:
         return known
     try:
-        return await look_up(name)
+        return await host_addresses.look_up(name)
     except OSError:
         return []
 
@@ -200,4 +200,5 @@ class QuotaKeeper:
         await self.refresh(place)
         finding = self._look_ups.get(_decoded(place.entity)) if place.kind == IPS else None
         if finding is not None:
-            await asyncio.wait([finding], timeout=2 * LONGEST_LOOKUP_S)  # it may stand in line
+            # It may stand in line.
+            await asyncio.wait([finding], timeout=2 * host_addresses.LONGEST_LOOKUP_S)

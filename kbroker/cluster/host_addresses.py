@@ -9,15 +9,17 @@ import threading
 from typing import Any
 
 LONGEST_LOOKUP_S = 5.0
+"""While somebody waits for an answer; the resolver asks the next name server after as long."""
 
 
-async def look_up(name: str) -> list[str]:
+async def look_up(name: str, *, patient: bool = False) -> list[str]:
     """Return the addresses of a host, as connections have them; raises OSError that says why there are none.
 
+    It has LONGEST_LOOKUP_S; `patient`: as long as the resolver takes.
     Raises RuntimeError where no thread can be started.
     """
     try:
-        answers = await asyncio.wait_for(_asked(name), LONGEST_LOOKUP_S)
+        answers = await asyncio.wait_for(_asked(name), None if patient else LONGEST_LOOKUP_S)
     except TimeoutError:
         raise OSError(f"no answer within {LONGEST_LOOKUP_S:g} s") from None
     except ValueError as error:  # a name that cannot be one

@@ -169,7 +169,7 @@ async def addresses_of(overrides: Mapping[str, int]) -> dict[str, int]:
     found = {}
     for host, limit in overrides.items():
         try:
-            addresses = await look_up(host)
+            addresses = await look_up(host, patient=True)
         except (OSError, RuntimeError) as error:
             reason = getattr(error, "strerror", None) or error
             raise OSError(f"max.connections.per.ip.overrides: the host {host} is not known: {reason}") from error

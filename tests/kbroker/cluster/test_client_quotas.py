@@ -279,7 +279,7 @@ async def test_a_change_is_answered_though_its_look_up_is_far_back_in_the_line(
     config = read_broker_config({"broker.id": "1", "zookeeper.connect": zookeeper.connect_string})
     keeper = QuotaKeeper(config, session)
     resolver = Resolver(monkeypatch)
-    monkeypatch.setattr(client_quotas, "LONGEST_LOOKUP_S", 0.01)
+    monkeypatch.setattr(host_addresses, "LONGEST_LOOKUP_S", 0.01)
     for number in range(MOST_LOOKUPS):
         keeper._take(ip_place(f"host-{number}"), LIMITED)
     await resolver.is_asked(MOST_LOOKUPS)

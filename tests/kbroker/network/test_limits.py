@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from kbroker.cluster import host_addresses
 from kbroker.config.broker_config import read_broker_config
 from kbroker.network.limits import LARGE_REQUESTS, PRODUCE, addresses_of, most_elements, server_limits
 from kbroker.protocol.apis import API_BY_KEY
@@ -45,6 +51,17 @@ async def test_limits_of_host_names_hold_for_their_addresses() -> None:
         await addresses_of({"no.such.host.invalid": 1})
     with pytest.raises(OSError, match=r"the host a\.\.b is not known"):
         await addresses_of({"a..b": 1})
+
+
+async def test_a_host_whose_first_name_server_is_dead_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def after_a_while(*arguments: Any, **more: Any) -> Any:
+        threading.Event().wait(0.3)
+        return socket.getaddrinfo("127.0.0.1", *arguments[1:], **more)
+
+    resolver = SimpleNamespace(getaddrinfo=after_a_while, SOCK_STREAM=socket.SOCK_STREAM)
+    monkeypatch.setattr(host_addresses, "socket", resolver)
+    monkeypatch.setattr(host_addresses, "LONGEST_LOOKUP_S", 0.01)
+    assert await addresses_of({"db1": 5}) == {"127.0.0.1": 5}
 
 
 def test_small_requests_are_never_larger_than_any_request() -> None:
