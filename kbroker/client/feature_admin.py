@@ -40,10 +40,9 @@ class FeatureAdmin:
 
     async def describe_software(self: _Admin, broker: int) -> str:
         """Return what software a broker is: ours say it; of others, which release of Kafka their APIs are those of."""
-        connection = await self.cluster.connection(broker)
         request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1", include_software=True)
-        answer = await connection.request(request, timeout=self.cluster.config.request_timeout_ms / 1000)
-        release = release_like(connection.versions)
+        answer = await self.cluster.ask(request, broker)
+        release = release_like((await self.cluster.connection(broker)).versions)
         return answer.software or (f"like Kafka {release}" if release else "not known")
 
     async def update_feature(

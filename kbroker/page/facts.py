@@ -168,7 +168,7 @@ class Facts:
 
     def __init__(self, admin: Admin, beside: Elsewhere | None = None) -> None:
         self.admin = admin
-        asker = beside or self
+        self._asker = asker = beside or self
         self.cluster = Remembered(admin.describe_cluster, SHORT_S)
         self.topics = Remembered(lambda: asker.ask(Facts._topics), SHORT_S)
         self.disks = Remembered(lambda: asker.ask(Facts._disks), LONG_S, MEANWHILE_S)
@@ -225,14 +225,18 @@ class Facts:
         return answers, problems
 
     async def offsets(
-        self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicDescription] | None = None
+        self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicDescription]
     ) -> dict[TopicPartition, tuple[int, int]]:
-        """Return the first offset and the end of partitions (of these topics, or any); without those whose leader does
-        not answer.
+        """Return the first offset and the end of partitions; without those whose leader does not answer.
+
+        Who describes all topics is asked: he alone hears of it when another broker leads a partition.
         """
-        if topics is None:
-            topics = (await told(self.topics.get())).value or {}
-        return await self._of_leaders(partitions, topics, self._offsets)
+        keys = list(partitions)
+        return await self._asker.ask(lambda facts: facts._of_leaders(keys, topics, facts._offsets))
+
+    async def offsets_in(self, topic: TopicDescription) -> dict[TopicPartition, tuple[int, int]]:
+        """Return those of a topic that `topic` has just described."""
+        return await self._of_leaders(led(topic), {topic.name: topic}, self._offsets)
 
     async def ends(self, topics: Mapping[str, TopicDescription]) -> dict[TopicPartition, int]:
         """Return where the partitions of topics end; without those whose leader does not answer."""

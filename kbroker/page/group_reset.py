@@ -64,6 +64,7 @@ async def places_of(
     if not chosen:
         who = f"group {reset.other}" if reset.to == "group" else "the group"
         raise WrongQuery(f"{who} has no commits there")
+    await admin.describe_topics({key.topic for key in chosen})  # so that it knows who leads them now
     first, last = [await admin.list_offsets(dict.fromkeys(chosen, each)) for each in (EARLIEST, LATEST)]
     since = await admin.list_offsets(dict.fromkeys(chosen, reset.at)) if reset.to == "time" else {}
     found = {}

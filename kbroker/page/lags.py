@@ -42,7 +42,7 @@ async def lags_of(facts: Facts, committed: Mapping[TopicPartition, OffsetAndMeta
     """Hold commits against where the partitions end."""
     topics = await facts.topics.get()
     known = {key for name in {key.topic for key in committed} if name in topics for key in led(topics[name])}
-    offsets = await facts.offsets(sorted(known & committed.keys()))
+    offsets = await facts.offsets(sorted(known & committed.keys()), topics)
     found = []
     for key in sorted(committed):
         at = committed[key].offset

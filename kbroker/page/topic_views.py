@@ -113,7 +113,7 @@ async def topic(page: Page, request: Request) -> Response:
         page.facts.topic(name), told(page.facts.disks.get()), told(page.facts.moves.get())
     )
     shown = page_of(described.partitions, request.query_params.get("page"), PARTITIONS_SHOWN)
-    offsets = await page.facts.offsets(led(described), {name: described})
+    offsets = await page.facts.offsets_in(described)
     replicas = disks.value.replicas_of(name) if disks.value else {}
     return page.show(
         request,

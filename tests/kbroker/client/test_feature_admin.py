@@ -25,3 +25,10 @@ def test_a_level_is_raised_when_all_brokers_support_it_and_lowered_again(make_br
         assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
         admin.update_feature(FEATURE, 0, downgrade=True)
         assert admin.describe_features()[FEATURE].level == 0
+
+
+def test_what_software_a_broker_is_is_told_by_who_has_not_heard_of_it_before(make_broker: MakeBroker) -> None:
+    with Admin(make_broker(1).bootstrap) as admin:
+        assert admin.describe_software(1).startswith("kbroker")
+        make_broker(2)
+        assert admin.describe_software(2).startswith("kbroker")

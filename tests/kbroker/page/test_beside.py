@@ -11,7 +11,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.free_ports import free_ports
 from kbroker.page import rates
 from kbroker.page.beside import Beside
-from kbroker.page.facts import Facts
+from kbroker.page.facts import Facts, led
 from tests.kbroker.page.visiting import until
 
 
@@ -32,6 +32,10 @@ class Noted(Admin):
         self.asked.append(("groups", threading.current_thread()))
         return await super().list_groups(*arguments, **more)  # type: ignore[arg-type]
 
+    async def list_offsets(self, *arguments: object, **more: object) -> object:  # type: ignore[override]
+        self.asked.append(("offsets", threading.current_thread()))
+        return await super().list_offsets(*arguments, **more)  # type: ignore[arg-type]
+
 
 async def test_views_have_the_whole_cluster_asked_for_in_another_thread(
     broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch
@@ -47,7 +51,9 @@ async def test_views_have_the_whole_cluster_asked_for_in_another_thread(
     async with make_admin() as admin, Beside(make_admin) as beside:
         await admin.create_topic(topic_name, 2)
         facts = Facts(admin, beside)
-        assert len((await facts.topics.get())[topic_name].partitions) == 2
+        topics = await facts.topics.get()
+        assert len(topics[topic_name].partitions) == 2
+        assert len(await facts.offsets(led(topics[topic_name]), topics)) == 2
         assert (await facts.disks.get()).bytes_of_topics()[topic_name] == 0
         await facts.groups.get()
 
@@ -55,7 +61,7 @@ async def test_views_have_the_whole_cluster_asked_for_in_another_thread(
             return bool(beside.watch.of_all()[0].each)
 
         await until(is_watched)
-        assert {what for what, _ in asked} == {"topics", "disks", "groups"}
+        assert {what for what, _ in asked} == {"topics", "disks", "groups", "offsets"}
         assert threading.main_thread() not in {thread for _, thread in asked}
         (thread,) = {thread for _, thread in asked}
     assert not thread.is_alive()

@@ -1,5 +1,6 @@
 import asyncio
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,6 +24,8 @@ from kbroker.page.facts import Disks, Facts, Remembered, health_of, led, reason,
 from kbroker.page.lags import sums
 from kbroker.page.topic_views import records_of
 from kbroker.protocol.errors import ErrorCode
+
+T = TypeVar("T")
 
 
 async def test_many_who_ask_at_once_wait_for_one_answer() -> None:
@@ -112,8 +115,9 @@ async def test_offsets_and_sizes_of_a_real_topic(broker: BrokerProcess, topic_na
         await admin.create_topic(topic_name, 3)
         described = await asked.topic(topic_name)
         keys = led(described)
-        assert await asked.offsets(keys) == dict.fromkeys(keys, (0, 0))
-        assert await asked.offsets([]) == {}
+        assert await asked.offsets_in(described) == dict.fromkeys(keys, (0, 0))
+        assert await asked.offsets(keys, {topic_name: described}) == dict.fromkeys(keys, (0, 0))
+        assert await asked.offsets([], {}) == {}
         disks = await asked.disks.get()
         assert set(disks.replicas_of(topic_name)) == {(number, 1) for number in range(3)}
         assert disks.bytes_of_topics()[topic_name] == 0
@@ -188,7 +192,26 @@ class OneBrokerIsSilent:
 async def test_a_silent_broker_costs_only_the_offsets_of_its_own_partitions() -> None:
     first, second = TopicPartition("t", 0), TopicPartition("t", 1)
     silent: Any = OneBrokerIsSilent()
-    assert await Facts(silent).offsets([first, second]) == {first: (0, 30)}
+    assert await Facts(silent).offsets([first, second], {"t": two_leaders()}) == {first: (0, 30)}
+
+
+class AllAnswer(OneBrokerIsSilent):
+    """A cluster's calls by a client that has heard of broker 2's successor."""
+
+    async def list_offsets(self, wanted: dict[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return {key: OffsetAndTimestamp(0 if at == EARLIEST else 30, 0, 0) for key, at in wanted.items()}
+
+    async def ask(self, question: Callable[[Facts], Coroutine[Any, Any, T]]) -> T:
+        asked: Any = self
+        return await question(Facts(asked))
+
+
+async def test_offsets_and_lags_are_asked_for_where_the_news_of_leaders_is() -> None:
+    silent: Any = OneBrokerIsSilent()
+    known = Facts(silent, AllAnswer())
+    both = [TopicPartition("t", number) for number in range(2)]
+    assert await known.offsets(both, {"t": two_leaders()}) == dict.fromkeys(both, (0, 30))
+    assert [each.lag for each in await sums(known, ["both"])] == [40]
 
 
 async def test_a_silent_broker_costs_only_the_groups_that_it_coordinates() -> None:

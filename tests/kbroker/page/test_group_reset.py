@@ -1,7 +1,8 @@
 import pytest
 
 from kbroker.client.admin import Admin
-from kbroker.client.types import TopicPartition
+from kbroker.client.errors import NotConnected
+from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page.group_reset import Reset, places_of, read_places, read_reset
 from kbroker.page.record_query import WrongQuery
@@ -73,3 +74,26 @@ async def test_a_group_is_moved_on_back_to_an_offset_or_to_where_another_is(
 
 def test_places_are_read_back_as_they_were_shown() -> None:
     assert read_places('[["t", 1, 5]]') == {TopicPartition("t", 1): 5}
+
+
+class AnotherLeads(Admin):
+    """Where the leaders that it knows from before are silent."""
+
+    is_told = False
+
+    async def describe_topics(self, *arguments: object, **more: object) -> object:  # type: ignore[override]
+        self.is_told = True
+        return await super().describe_topics(*arguments, **more)  # type: ignore[arg-type]
+
+    async def list_offsets(self, *arguments: object, **more: object) -> object:  # type: ignore[override]
+        if not self.is_told:
+            raise NotConnected("silent")
+        return await super().list_offsets(*arguments, **more)  # type: ignore[arg-type]
+
+
+async def test_where_a_group_would_go_is_asked_of_those_who_lead_now(broker: BrokerProcess, topic_name: str) -> None:
+    await fill(broker.bootstrap, topic_name, (3,))
+    key = TopicPartition(topic_name, 0)
+    async with Admin(broker.bootstrap) as other, AnotherLeads(broker.bootstrap) as admin:
+        topics = await other.describe_topics([topic_name])
+        assert await places_of(admin, Reset("latest"), {key: OffsetAndMetadata(1)}, topics) == {key: 3}

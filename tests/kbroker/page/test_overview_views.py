@@ -10,6 +10,7 @@ async def test_the_cluster_is_seen_at_a_glance(broker: BrokerProcess, topic_name
         text = await visitor.see("/")
         assert cluster.cluster_id in text
         assert f"127.0.0.1:{broker.port}" in text
+        assert await admin.describe_software(broker.broker_id) in text
         assert "controller</span>" in text
         assert "<meter" in text
         found = await visitor.see(f"/map?q={topic_name}")
