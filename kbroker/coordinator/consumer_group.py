@@ -21,6 +21,7 @@ from kbroker.coordinator.consumer_member import (
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
     ConsumerMember,
+    Look,
     MemberState,
     Partitions,
     difference,
@@ -38,7 +39,7 @@ from kbroker.security.acls import AclOperation, AclResource
 from kbroker.security.authorizer import EVERYTHING, Everything
 
 DEFAULT_ASSIGNOR = next(iter(ASSIGNORS))
-DESCRIBE, TOPIC = AclOperation.DESCRIBE, AclResource.TOPIC
+DESCRIBE, TOPIC, HEARTBEAT = AclOperation.DESCRIBE, AclResource.TOPIC, "ConsumerGroupHeartbeat"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,6 @@ class ConsumerGroup:
         self._read_by: dict[str, frozenset[str]] = {}
         """Who -> names of the topics that targets were made with last; nobody since the group was read from the log."""
         self._patterns: dict[str, TopicPattern] = {}
-        self._matched: dict[tuple[str, Everything], tuple[tuple[int, int], frozenset[str]]] = {}
-        """Pattern, who has it -> versions of topics and rules, and what it matches by these."""
         self._owners: dict[tuple[bytes, int], str] = {}
         """Who has a partition, or has still to give it up."""
         self._out: list[Record] = []
@@ -304,32 +303,36 @@ class ConsumerGroup:
         """Return the names of the topics a member reads, of those that exist."""
         names = {name for name in member.topic_names if name in self._topics.topics}
         if member.topic_regex is not None:
-            names |= self._matches(self._patterns[member.topic_regex], member.topic_regex, member.authority)
+            names |= self._matches(member, member.topic_regex)
         return names
 
-    def _matches(self, pattern: TopicPattern, regex: str, authority: Everything | None) -> frozenset[str]:
+    def _matches(self, member: ConsumerMember, regex: str) -> frozenset[str]:
         """Return the topics that a member's pattern matches and that it may describe.
 
-        Who was not heard of since the group was read from the log keeps to those that the group had.
+        By the rules of when it was heard of last, new topics by those of now: no heartbeat decides for all members.
+        Who was not heard of since the group was read from the log keeps to the topics that the group had.
         """
-        found = pattern.matches(self._topics)
+        found = self._patterns[regex].matches(self._topics)
+        authority = member.authority
         if authority is None:
             return found & self.known_topics.keys()
         if not authority.is_limited:
             return found
-        versions = (self._topics.updates, authority.version)
-        known = self._matched.get((regex, authority))
-        if known is None or known[0] != versions:
-            may = frozenset(name for name in found if authority.could(DESCRIBE, TOPIC, name, "ConsumerGroupHeartbeat"))
-            known = self._matched[regex, authority] = versions, may
-        return known[1]
+        look = member.look
+        if look is None or look.regex != regex:
+            look = Look(regex, frozenset(), frozenset())
+        if look.found is not found:
+            kept = look.may & found
+            new = (name for name in found - look.found if authority.could(DESCRIBE, TOPIC, name, HEARTBEAT))
+            look = member.look = Look(regex, found, kept.union(new))
+        return look.may
 
     def _may_read_others(self, member: ConsumerMember) -> bool:
         """Whether a pattern means other topics than targets were made with last, by the access rules of now."""
         authority = member.authority
         if member.topic_regex is None or authority is None or authority.version == member.seen_rules:
             return False
-        member.seen_rules = authority.version
+        member.seen_rules, member.look = authority.version, None
         before = self._read_by.get(member.member_id)
         if before is None and not authority.is_limited:  # as the coordinator before this one had it
             return False
@@ -340,7 +343,6 @@ class ConsumerGroup:
         if not is_changed and self._topics.updates == self._seen_updates:
             return False
         self._seen_updates = self._topics.updates
-        self._matched.clear()
         names: set[str] = set()
         for member in self.members.values():
             names |= self.subscribed_topics(member)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import NamedTuple
 
 from kbroker.coordinator.member import NEVER
 from kbroker.security.authorizer import Everything
@@ -23,6 +24,16 @@ Partitions = dict[bytes, frozenset[int]]
 JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
+
+
+class Look(NamedTuple):
+    """What a pattern was found to match when its member was heard of last."""
+
+    regex: str
+    found: frozenset[str]
+    """All topics."""
+    may: frozenset[str]
+    """Those of them that the member may describe."""
 
 
 class MemberState(IntEnum):
@@ -70,6 +81,8 @@ class ConsumerMember:
     """What it may do; None until it is heard of."""
     seen_rules: int = -1
     """Version of the access rules by which its pattern was looked at last."""
+    look: Look | None = None
+    """What its pattern means, of a member that may not describe everything."""
 
     def is_reconciled_to(self, epoch: int) -> bool:
         """Whether the member has all of the target of this epoch."""

@@ -266,6 +266,47 @@ def test_rules_about_one_members_topics_count_though_another_reads_them_and_afte
     assert ann.topics == {"open"}
 
 
+class Counting(Everything):
+    """May describe everything, which has to be decided each time."""
+
+    is_limited = True
+    version = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decisions = 0
+
+    def could(self, *_: object) -> bool:
+        self.decisions += 1
+        return True
+
+
+def test_no_heartbeat_decides_for_all_members() -> None:
+    group, topics = make({f"t{number}": 1 for number in range(30)})
+    readers = [Reader(f"m{number}", Counting()) for number in range(20)]
+    authorities = [reader.authority for reader in readers if isinstance(reader.authority, Counting)]
+
+    def decided() -> list[int]:
+        counts = [each.decisions for each in authorities]
+        for each in authorities:
+            each.decisions = 0
+        return counts
+
+    for _ in range(8):
+        for reader in readers:
+            reader.heard(group)
+    decided()
+    for each in authorities:
+        each.version = 1
+    readers[3].heard(group)
+    assert decided() == [30 * (number == 3) for number in range(20)]
+    topics.set("another", 1)
+    readers[5].heard(group)
+    assert decided() == [1 + 30 * (number == 5) for number in range(20)]
+    readers[5].heard(group)
+    assert decided() == [0] * 20
+
+
 @pytest.mark.parametrize("regex", ["(", "(?=a)", "a{1000}{1000}"])
 def test_what_is_no_re2_expression_is_refused_and_changes_nothing(regex: str) -> None:
     group, _ = make({"t": 1})

