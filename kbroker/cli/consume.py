@@ -263,11 +263,13 @@ def _writer(output_format: Format | None, template: str | None, key_delimiter: s
 
     key = "" if key_delimiter is None else "%k" + key_delimiter.replace("%", "%%")
     try:
-        write = compile_format(template if template is not None else key + r"%v\n", null=b"NULL" if null else b"")
+        write = compile_format(
+            template if template is not None else key + r"%v\n",
+            null=b"NULL" if null else b"",
+            shown=for_terminal if sys.stdout.isatty() else None,
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="-f") from None
-    if sys.stdout.isatty():
-        return lambda records: for_terminal(b"".join([write(record) for record in records]))
     return lambda records: b"".join([write(record) for record in records])
 
 

@@ -67,7 +67,8 @@ def yaml_text(values: Sequence[Any], *, explicit_start: bool) -> str:
     def text(with_unicode: bool) -> str:
         return yaml.safe_dump_all(values, sort_keys=False, allow_unicode=with_unicode, explicit_start=explicit_start)
 
-    return text(False) if STEERING.search(text(True)) else text(True)
+    plain = text(True)
+    return text(False) if STEERING.search(plain) else plain
 
 
 def say(text: str, err: bool = False) -> None:

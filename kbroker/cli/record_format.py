@@ -58,10 +58,10 @@ class FormattedRecord(Protocol):
 Formatter = Callable[[FormattedRecord], bytes]
 
 
-def compile_format(text: str, null: bytes = b"") -> Formatter:
+def compile_format(text: str, null: bytes = b"", shown: Callable[[bytes], bytes] | None = None) -> Formatter:
     """Return a function from a record to the bytes to write; ValueError names a wrong escape.
 
-    `null` stands for a key or value that is null.
+    `null` stands for a key or value that is null; `shown` makes of what a record holds what is written of it.
     """
     writers: list[Formatter] = []
     literal = bytearray()
@@ -73,7 +73,8 @@ def compile_format(text: str, null: bytes = b"") -> Formatter:
             if literal:
                 writers.append(_constant(bytes(literal)))
                 literal.clear()
-            writers.append(_writer(token.decode(errors="replace"), null))
+            writer = _writer(token.decode(errors="replace"), null)
+            writers.append(writer if shown is None else _filtered(writer, shown))
         elif hexadecimal is not None:
             literal.append(int(hexadecimal, 16))
         elif escape is not None:
@@ -94,6 +95,10 @@ def parse_delimiter(text: str) -> bytes:
 
 def _constant(text: bytes) -> Formatter:
     return lambda record: text
+
+
+def _filtered(write: Formatter, shown: Callable[[bytes], bytes]) -> Formatter:
+    return lambda record: shown(write(record))
 
 
 def _escaped(character: str) -> bytes:

@@ -100,8 +100,11 @@ def check(
 
 
 @contextlib.contextmanager
-def _unknown_when_it_fails() -> Iterator[None]:
-    """What goes wrong with the test says nothing of the cluster: nobody knows, and 1 would be an anomaly."""
+def _unknown_when_it_fails(status: int = UNKNOWN_STATUS) -> Iterator[None]:
+    """What goes wrong with the test says nothing of the cluster: nobody knows, and 1 would be an anomaly.
+
+    Where one was found before, that is what `status` goes on saying.
+    """
     from kbroker.cli.errors import one_line
     from kbroker.verify.clients import ClientProblem, LibraryMissing
     from kbroker.verify.history import DamagedHistory
@@ -119,7 +122,7 @@ def _unknown_when_it_fails() -> Iterator[None]:
             traceback.print_exc()
             line = f"the test itself failed: {type(error).__name__}: {error}"
         print(f"kbroker: {line}", file=sys.stderr)
-        raise typer.Exit(UNKNOWN_STATUS) from error
+        raise typer.Exit(status) from error
 
 
 def _mute_clients() -> None:
@@ -142,12 +145,16 @@ def _judge(folder: Path, edn: bool) -> None:
 
     judgement = judge_folder(folder)
     text = report_text(judgement)
-    (folder / "report.txt").write_text(text)
-    _write_page(folder, judgement)
-    if edn:
-        _write_edn(folder)
-    print(text, end="")
-    raise typer.Exit(EXIT_STATUS[judgement.verdict])
+    status = EXIT_STATUS[judgement.verdict]
+    try:
+        with _unknown_when_it_fails(status or UNKNOWN_STATUS):
+            (folder / "report.txt").write_text(text)
+            _write_page(folder, judgement)
+            if edn:
+                _write_edn(folder)
+    finally:
+        print(text, end="")
+    raise typer.Exit(status)
 
 
 def _write_page(folder: Path, judgement: Any) -> None:

@@ -3,12 +3,13 @@
 import io
 import json
 import sys
+from unittest.mock import Mock
 
 import pytest
 import yaml
 
 from kbroker.cli.options import OutputFormat
-from kbroker.cli.output import for_terminal, is_table, print_object, print_rows, say
+from kbroker.cli.output import for_terminal, is_table, print_object, print_rows, say, yaml_text
 
 ROWS = [
     {"topic": "flights", "partitions": 12, "internal": False, "replicas": [1, 2], "leader": None},
@@ -66,6 +67,13 @@ def test_documents_that_follow_each_other_are_read_one_by_one(capsys: pytest.Cap
         print_rows(ROWS, COLUMNS, "yaml", one_of_many=True)
         print_object({"a": 1}, "yaml", one_of_many=True)
     assert list(yaml.safe_load_all(capsys.readouterr().out)) == [ROWS, {"a": 1}] * 2
+
+
+def test_a_yaml_document_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Mock(wraps=yaml.safe_dump_all)
+    monkeypatch.setattr(yaml, "safe_dump_all", made)
+    assert yaml_text([{"a": "ö"}], explicit_start=False) == "a: ö\n"
+    assert made.call_count == 1
 
 
 def test_names_in_a_table_do_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,6 +50,14 @@ def test_nor_does_a_record_as_it_is_or_in_a_format(template: str | None, monkeyp
     assert "\\x1b]52;c;x\\x07\\xff" in shown
 
 
+def test_what_a_format_itself_writes_is_its_authors_also_in_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    hostile = Record(2, 3, 0, b"\x1b[2Jk", "ö\n".encode(), (), "t", 1)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    write = _writer(None, r"\x1b[1m%k\x1b[0m\t%v\xff%%\r\n", None, False)
+    assert write([hostile]) == b"\x1b[1m\\x1b[2Jk\x1b[0m\t" + "ö\n".encode() + b"\xff%\r\n"
+    assert _writer(None, None, r"\x1b[0m", False)([hostile]) == b"\\x1b[2Jk\x1b[0m" + "ö\n\n".encode()
+
+
 def test_no_record_steers_the_terminal_that_shows_it() -> None:
     hostile = Record(2, 3, 0, b"\x1b[2J", "a\n\x1b]52;c;x\x07\u202eb\u3000ö".encode(), (), "t", 1)
     (line,) = table_lines([hostile]).decode().splitlines()

@@ -43,6 +43,24 @@ def test_an_anomaly_and_what_nobody_knows_have_their_own_status(tmp_path: Path) 
     )
 
 
+@pytest.mark.parametrize("file", ["report.txt", "timeline.png"])
+def test_an_anomaly_is_told_also_where_its_report_cannot_be_written(tmp_path: Path, file: str) -> None:
+    events = healthy(1, "append")
+    assert EDITS["lost-write"][0](events, random.Random(1))
+    write_history(tmp_path / "history.jsonl", events)
+    (tmp_path / file).mkdir()
+    done = kbroker("verify", "check", str(tmp_path))
+    assert (done.returncode, "lost-write" in done.stdout) == (1, True), done.stderr
+    assert done.stderr.splitlines()[-1] == f"kbroker: {tmp_path / file}: Is a directory"
+
+
+def test_a_report_that_cannot_be_written_is_no_success(tmp_path: Path) -> None:
+    write_history(tmp_path / "history.jsonl", healthy(1, "append"))
+    (tmp_path / "report.txt").mkdir()
+    done = kbroker("verify", "check", str(tmp_path))
+    assert (done.returncode, done.stdout.partition(":")[0]) == (2, "VALID"), done.stderr
+
+
 @pytest.mark.slow
 def test_what_goes_wrong_with_the_test_itself_is_never_an_anomaly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
