@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Callable
 from pathlib import Path
@@ -197,13 +198,17 @@ def hold_orders(world: World) -> tuple[str, Undo]:
     other = world.rng.choice([each for each in sorted(world.brokers) if each != controller])
     world.network.cut(world.brokers[controller].host, world.brokers[other].host)
     text = f"controller {controller} is not heard by broker {other}"
+    undo = contextlib.ExitStack()
+    undo.callback(world.network.mend)
     if world.rng.random() < 0.5:
         (third,) = (each for each in world.brokers if each not in (controller, other))
         world.zookeeper.expire(third)  # of whom it has to tell
         deposed_s = world.rng.random()
-        asyncio.get_running_loop().call_later(deposed_s, world.zookeeper.expire, controller)
-        text += f", which has to tell it of broker {third}, and is deposed {deposed_s:.2f} s later"
-    return text, world.network.mend
+        undo.callback(asyncio.get_running_loop().call_later(deposed_s, world.zookeeper.expire, controller).cancel)
+        text += (
+            f", which has to tell it of broker {third}, and is deposed {deposed_s:.2f} s later, if this holds so long"
+        )
+    return text, undo.close
 
 
 def lose_answers(world: World) -> tuple[str, Undo]:
