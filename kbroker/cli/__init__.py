@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import typer
 
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         words = _take_settings(words)
         build_app(words)(words, prog_name="kbroker")
     except BrokenPipeError:
-        _leave_quietly()
+        leave_quietly()
     except Exception as error:
         from kbroker.cli.errors import one_line, with_next_step
         from kbroker.cli.output import printable
@@ -153,8 +153,8 @@ def _global_options(
     pass
 
 
-def _leave_quietly() -> None:
+def leave_quietly(status: int = 1) -> NoReturn:
     """Whoever read our output has gone (`kbroker … | head`): nobody is left to tell."""
     # The interpreter flushes stdout at its end; that must not fail again.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(1)
+    sys.exit(status)

@@ -73,7 +73,7 @@ def yaml_text(values: Sequence[Any], *, explicit_start: bool) -> str:
 
 def say(text: str, err: bool = False) -> None:
     """Print a line that holds names and words of others."""
-    print(printable(text), file=sys.stderr if err else sys.stdout)
+    print(printable(text), file=sys.stderr if err else sys.stdout, flush=True)
 
 
 def for_terminal(data: bytes) -> bytes:

@@ -105,6 +105,7 @@ def _unknown_when_it_fails(status: int = UNKNOWN_STATUS) -> Iterator[None]:
 
     Where one was found before, that is what `status` goes on saying.
     """
+    from kbroker.cli import leave_quietly
     from kbroker.cli.errors import one_line
     from kbroker.verify.clients import ClientProblem, LibraryMissing
     from kbroker.verify.history import DamagedHistory
@@ -113,8 +114,10 @@ def _unknown_when_it_fails(status: int = UNKNOWN_STATUS) -> Iterator[None]:
 
     try:
         yield
-    except (typer.Exit, BrokenPipeError):
+    except typer.Exit:
         raise
+    except BrokenPipeError:
+        leave_quietly(status)
     except Exception as error:
         is_known = isinstance(error, (ClientProblem, DamagedHistory, HookFailed, LibraryMissing, TrialFailed))
         line = str(error) if is_known else one_line(error)
@@ -146,14 +149,14 @@ def _judge(folder: Path, edn: bool) -> None:
     judgement = judge_folder(folder)
     text = report_text(judgement)
     status = EXIT_STATUS[judgement.verdict]
-    try:
-        with _unknown_when_it_fails(status or UNKNOWN_STATUS):
+    with _unknown_when_it_fails(status or UNKNOWN_STATUS):
+        try:
             (folder / "report.txt").write_text(text)
             _write_page(folder, judgement)
             if edn:
                 _write_edn(folder)
-    finally:
-        print(text, end="")
+        finally:
+            print(text, end="", flush=True)
     raise typer.Exit(status)
 
 

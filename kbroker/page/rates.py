@@ -151,6 +151,9 @@ class Watch:
             except (KafkaError, OSError) as error:
                 self._say(f"The ends of partitions are not known: {error}")
                 log.debug("the ends of partitions are not known: %s", error)
+            except Exception as error:  # a mistake of ours, which must not end the looking
+                self._say(f"The ends of partitions are not known: {type(error).__name__}: {error}")
+                log.exception("the ends of partitions are not known")
             took = time.monotonic() - started
             await asyncio.sleep(max(PERIOD_S, SHARE * took))
 

@@ -102,6 +102,13 @@ def test_nothing_that_is_told_steers_a_terminal(
         assert yaml.safe_load(text) == [{"group": HOSTILE, "ö": "ö"}], "JSON is YAML"
 
 
+def test_a_line_is_seen_at_once_also_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
+    say("group g: Stable")
+    assert pipe.getvalue() == b"group g: Stable\n"
+
+
 def test_a_line_with_names_of_others_does_not_either(capsys: pytest.CaptureFixture[str]) -> None:
     say(f"group {HOSTILE}: Stable\nanother")
     assert capsys.readouterr().out.count("\n") == 1

@@ -1,7 +1,10 @@
 """Tests for kbroker.cli.verify: a recorded history is judged, and the exit status says how."""
 
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -52,6 +55,23 @@ def test_an_anomaly_is_told_also_where_its_report_cannot_be_written(tmp_path: Pa
     done = kbroker("verify", "check", str(tmp_path))
     assert (done.returncode, "lost-write" in done.stdout) == (1, True), done.stderr
     assert done.stderr.splitlines()[-1] == f"kbroker: {tmp_path / file}: Is a directory"
+
+
+@pytest.mark.parametrize(("edit", "status"), [("", 2), ("lost-write", 1)])
+def test_where_nobody_reads_the_verdict_only_an_anomaly_has_the_status_of_one(
+    tmp_path: Path, edit: str, status: int
+) -> None:
+    events = healthy(1, "append")
+    assert not edit or EDITS[edit][0](events, random.Random(1))
+    write_history(tmp_path / "history.jsonl", events)
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        command = [sys.executable, "-m", "kbroker", "verify", "check", str(tmp_path)]
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=120, check=False)
+    finally:
+        os.close(writing)
+    assert (done.returncode, b"Error" in done.stderr) == (status, False), done.stderr
 
 
 def test_a_report_that_cannot_be_written_is_no_success(tmp_path: Path) -> None:

@@ -1,3 +1,6 @@
+import asyncio
+from typing import Any
+
 import pytest
 
 from kbroker.client.admin import Admin
@@ -78,6 +81,28 @@ async def test_why_there_are_no_rates_is_said(
 
         for path in ("/", f"/topics/{topic_name}"):
             await until(lambda path=path: is_said(path))  # type: ignore[misc]
+
+
+async def test_a_look_with_a_mistake_in_it_is_not_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rates, "PERIOD_S", 0.0)
+    looks = 0
+    several = asyncio.Event()
+
+    class Mistaken(Watch):
+        async def look(self) -> None:
+            nonlocal looks
+            looks += 1
+            if looks > 2:
+                several.set()
+            raise ValueError("no number")
+
+    nobody: Any = None
+    watch = Mistaken(nobody)
+    running = asyncio.ensure_future(watch.run())
+    await asyncio.wait({running, asyncio.ensure_future(several.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    assert not running.done()
+    running.cancel()
+    assert "ValueError: no number" in watch.of_all()[0].problem
 
 
 @pytest.mark.slow
