@@ -195,6 +195,7 @@ class Broker:
         self.logs.open(self.broker_id, self.cluster_id)
         self._logs_open = True
         self.configs = DynamicConfig(config, self.zookeeper, self.broker_id)
+        self.configs.check_start = tls_listeners
         await self.configs.load()
         self.config = self.configs.broker
         begun = time.monotonic()

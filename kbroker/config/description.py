@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kbroker.config.broker_config import BROKER_KEYS
-from kbroker.config.dynamic_config import DynamicConfig
+from kbroker.config.dynamic_config import DynamicConfig, key_of
 from kbroker.protocol.config_def import ConfigKey, Scope
 from kbroker.segment.log_config import TOPIC_KEYS
 
@@ -76,17 +76,29 @@ def describe_topic(configs: DynamicConfig, overrides: Mapping[str, str]) -> list
 def describe_broker(configs: DynamicConfig) -> list[ConfigEntry]:
     """Return every key of this broker; unknown ones are listed, but their values are not shown: they may be secrets."""
     entries = []
+    waiting = configs.waiting
     for key in BROKER_KEYS.values():
         if key.is_internal and key.name not in configs.static.properties:
             continue
         synonyms = _broker_synonyms(configs, SIBLINGS.get(key.name, (key.name,)))
-        value = None if key.is_sensitive else key.show(getattr(configs.broker, key.field))
-        entries.append(_broker_entry(key, value, synonyms))
-    for name in sorted(configs.broker.properties.keys() - BROKER_KEYS.keys()):
-        synonyms = [Synonym(each.name, None, each.source) for each in _broker_synonyms(configs, (name,))]
-        source = synonyms[0].source if synonyms else DEFAULT
-        entries.append(ConfigEntry(name, None, source, True, True, UNKNOWN_TYPE, "", synonyms))
+        # Kafka's tools set anew what they are shown: what waits for the next start is not to be lost.
+        text = waiting[key.name] if key.name in waiting else key.show(getattr(configs.broker, key.field))
+        entries.append(_broker_entry(key, None if key.is_sensitive else text, synonyms))
+    names = configs.broker.properties.keys() | configs.broker_overrides.keys()
+    entries.extend(_other_entry(configs, name) for name in sorted(names - BROKER_KEYS.keys()))
     return entries
+
+
+def _other_entry(configs: DynamicConfig, name: str) -> ConfigEntry:
+    """What is set for one listener, or is unknown."""
+    key = key_of(name)
+    synonyms = _broker_synonyms(configs, (name,))
+    source = synonyms[0].source if synonyms else DEFAULT
+    if key is None or key.is_sensitive:
+        hidden = [Synonym(each.name, None, each.source) for each in synonyms]
+        return ConfigEntry(name, None, source, True, True, key.type if key else UNKNOWN_TYPE, "", hidden)
+    value = synonyms[0].value if synonyms else configs.broker.properties[name]
+    return ConfigEntry(name, value, source, True, False, key.type, key.doc, synonyms)
 
 
 def describe_broker_defaults(configs: DynamicConfig) -> list[ConfigEntry]:

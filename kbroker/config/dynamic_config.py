@@ -22,7 +22,8 @@ from kbroker.config.broker_config import (
     BrokerConfig,
     resolve_broker_config,
 )
-from kbroker.config.checks import check_listeners
+from kbroker.config.checks import check_listeners, refuse_unsupported
+from kbroker.config.sasl import check_of_any_listener
 from kbroker.config.shares import password_encoders
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
@@ -70,7 +71,8 @@ STORE_KEYS = frozenset(
 )
 """What listeners have new certificates by: each on its own, by listener.name.<listener>.<key>."""
 LISTENER_LIMITS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
-NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
+PROTOCOLS = "listener.security.protocol.map"
+NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", PROTOCOLS})
 """What listeners there are: overrides hold from the next start, and are not made here."""
 
 
@@ -89,27 +91,33 @@ class DynamicConfig:
         self._followers: dict[str, list[Callable[[str], Awaitable[None]]]] = {}
         self.check_change: Callable[[BrokerConfig], object] = lambda after: None
         """Raises ConfigError where this broker cannot become so while it runs."""
+        self.check_start: Callable[[BrokerConfig], object] = lambda config: None
+        """Raises ConfigError where this broker could not start so."""
         self._zookeeper = zookeeper
         self._broker_id = broker_id
         self._refreshing = asyncio.Lock()
         self._from_start: dict[str, str] = {}
-        """Overrides that were there when this broker started, of what then stays as it is: see `_is_of_the_start`."""
+        """Overrides this broker has started with, of what then stays as it is: see `_is_of_the_start`."""
         self._defaults: dict[str, Any] | None = None
         self._topic_configs: dict[str, LogConfig] = {}
 
     # -- keeping up to date -------------------------------------------------------------------------------------------
 
     async def load(self) -> None:
-        """Read all overrides: at start, before the logs are opened. Raises ConfigError for listeners that cannot be."""
+        """Read all overrides: at start, before the logs are opened.
+
+        Those with which this broker could not start are left out; raises ConfigError where it cannot start anyway.
+        """
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
         await self._encrypt_anew()
         self.broker_overrides = await self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
-        overrides = {**self.default_overrides, **self.broker_overrides}
-        self._from_start = _valid_broker_overrides(
-            {name: text for name, text in overrides.items() if _is_of_the_start(name)}
-        )
-        self._resolve_broker()
-        check_listeners(self.broker)
+        alive = self._alive(self.broker_overrides)
+        self._from_start, left_out = self._next_start(self.broker_overrides, alive)
+        for name, problem in left_out.items():
+            log.error(
+                "dynamic broker configuration %s is left out, it would not let this broker start: %s", name, problem
+            )
+        self._take_broker(alive)
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
         }
@@ -140,11 +148,10 @@ class DynamicConfig:
         else:
             self.broker_overrides = await self.decoded(config)
         before = self.broker
-        self._resolve_broker()
+        self._take_broker(self._alive(self.broker_overrides))
         log.info("broker %s: dynamic configuration changed", entity)
-        waiting = [name for name in config if _is_of_the_start(name) and name not in self._from_start]
-        if waiting:
-            log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(waiting)))
+        if entity != DEFAULT_ENTITY and self.waiting:
+            log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(self.waiting)))
         self.on_broker_change(before, self.broker)
 
     def follow(self, entity_type: str, follower: Callable[[str], Awaitable[None]]) -> None:
@@ -168,20 +175,74 @@ class DynamicConfig:
         else:
             self.topic_overrides.pop(topic, None)
 
-    def _merged(self, broker_overrides: Mapping[str, str]) -> BrokerConfig:
+    def _alive(self, broker_overrides: Mapping[str, str]) -> dict[str, str]:
+        """The properties that hold with a broker's overrides, but for those that hold from its start."""
         merged = dict(self.static.properties)
-        for overrides in (self.default_overrides, broker_overrides):
+        for overrides, per_broker in ((self.default_overrides, False), (broker_overrides, True)):
             alive = {name: text for name, text in overrides.items() if not _is_of_the_start(name)}
-            merged.update(_valid_broker_overrides(alive))
-        merged.update(self._from_start)
-        config = resolve_broker_config(merged)
+            merged.update(_valid_broker_overrides(alive, per_broker))
+        return merged
+
+    def _now(self, alive: Mapping[str, str]) -> BrokerConfig:
+        config = resolve_broker_config({**alive, **self._from_start})
         config.broker_id = self._broker_id
         return config
 
-    def _resolve_broker(self) -> None:
-        self.broker = self._merged(self.broker_overrides)
+    def _take_broker(self, alive: Mapping[str, str]) -> None:
+        self.broker = self._now(alive)
         self._defaults = None
         self._topic_configs.clear()
+
+    # -- the next start -----------------------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> dict[str, str]:
+        """What is set for this broker, and holds from its next start only."""
+        start = self._from_start
+        return {
+            name: text
+            for name, text in self.broker_overrides.items()
+            if _is_of_the_start(name) and text != start.get(name)
+        }
+
+    def _next_start(
+        self, overrides: Mapping[str, str], alive: Mapping[str, str]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return which of a broker's overrides would hold from its start, and of those that are left out then, why.
+
+        Raises ConfigError where it cannot start without them either.
+        """
+        of_the_start = {name: text for name, text in overrides.items() if _is_of_the_start(name)}
+        kept = _valid_broker_overrides(of_the_start, per_broker=True)
+        left_out: dict[str, str] = {}
+        while (problem := self._problem_of_start({**alive, **kept})) is not None:
+            name = self._culprit(alive, kept, problem)
+            if name is None:
+                raise ConfigError(next(iter(left_out.values()), problem))
+            left_out[name] = problem
+            del kept[name]
+        return kept, left_out
+
+    def _problem_of_start(self, properties: Mapping[str, str]) -> str | None:
+        try:
+            config = resolve_broker_config(properties)
+            refuse_unsupported(config)
+            check_listeners(config)
+            self.check_start(config)
+        except ConfigError as error:
+            return str(error)
+        return None
+
+    def _culprit(self, alive: Mapping[str, str], overrides: Mapping[str, str], problem: str) -> str | None:
+        """Return the override without which the broker could start, or at least has not this problem."""
+        after = {}
+        for name in sorted(overrides, key=lambda name: (name in NOT_YET_DYNAMIC, name)):
+            without = {**alive, **{each: text for each, text in overrides.items() if each != name}}
+            if name != PROTOCOLS or not _opens_a_listener({**alive, **overrides}, without):
+                after[name] = self._problem_of_start(without)
+        mended = [name for name, then in after.items() if then is None]
+        changed = [name for name, then in after.items() if then != problem]
+        return next(iter(mended or changed or after), None)
 
     # -- passwords ----------------------------------------------------------------------------------------------------
 
@@ -287,15 +348,15 @@ class DynamicConfig:
     def check_broker_overrides(self, overrides: Mapping[str, str], per_broker: bool) -> None:
         """Raise KafkaError INVALID_CONFIG when a broker (or the default of all) cannot have these."""
         for name, text in overrides.items():
-            key = _broker_key(_LISTENER_PREFIX.sub("", name))
+            key = key_of(name)
+            if not per_broker and _is_per_broker(name):
+                problem = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
+                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if key is None:
                 continue
             is_of_a_listener = _LISTENER_PREFIX.match(name) is not None and _is_of_the_start(name)
             if key.scope is Scope.READ_ONLY and not is_of_a_listener:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}")
-            if (key.scope is Scope.PER_BROKER or is_of_a_listener) and not per_broker:
-                problem = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
-                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if key.is_sensitive and key.name not in STORE_KEYS and not is_of_a_listener:
                 problem = f"It is set by listener, with listener.name.<listener>.<mechanism>. in front: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
@@ -311,7 +372,9 @@ class DynamicConfig:
         self._check_per_ip_overrides(overrides)
         if per_broker:
             self._check_listeners_stay(overrides)
-            self._check_stores(overrides)
+            alive = self._alive(overrides)
+            self._check_stores(alive)
+            self._check_next_start(overrides, alive)
 
     def _check_listeners_stay(self, overrides: Mapping[str, str]) -> None:
         """What a listener is made of does not change while it is there; what it has no more listener for may come."""
@@ -321,6 +384,8 @@ class DynamicConfig:
             prefix = _LISTENER_PREFIX.match(name)
             if prefix is None or prefix[1].lower() not in own or not _is_of_the_start(name):
                 continue
+            if overrides.get(name) == self.broker_overrides.get(name):
+                continue  # left out at the start, or written by others: no reason to refuse what is asked
             if overrides.get(name, static.get(name)) != self._from_start.get(name, static.get(name)):
                 problem = (
                     f"Configs cannot be updated dynamically for existing listener {prefix[1].upper()}, restart broker "
@@ -328,12 +393,26 @@ class DynamicConfig:
                 )
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
 
-    def _check_stores(self, overrides: Mapping[str, str]) -> None:
+    def _check_stores(self, alive: Mapping[str, str]) -> None:
         """The listeners' certificates must do: those of other files, or the same files with other contents."""
         try:
-            self.check_change(self._merged(overrides))
+            self.check_change(self._now(alive))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+
+    def _check_next_start(self, overrides: Mapping[str, str], alive: Mapping[str, str]) -> None:
+        """What would have to be left out at the next start is refused, where it is not set already."""
+        try:
+            for name, text in overrides.items():
+                if text != self.broker_overrides.get(name):
+                    check_of_any_listener(name, text)
+            _, left_out = self._next_start(overrides, alive)
+            present = self._next_start(self.broker_overrides, alive)[1] if left_out else {}
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+        for name, problem in left_out.items():
+            if name not in present or overrides[name] != self.broker_overrides.get(name):
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The broker could not start any more: {problem}")
 
     def _check_per_ip_overrides(self, overrides: Mapping[str, str]) -> None:
         text = overrides.get("max.connections.per.ip.overrides")
@@ -413,16 +492,41 @@ def _check_thread_pool(name: str, value: object, present: int) -> None:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"Invalid value {value} for configuration {name}: {problem}")
 
 
-def _broker_key(name: str) -> ConfigKey | None:
-    return BROKER_KEYS.get("broker.id" if name == "node.id" else name)
+def key_of(name: str) -> ConfigKey | None:
+    """Return the broker's key that this is, if it is one, for all listeners or for a single one."""
+    plain = _LISTENER_PREFIX.sub("", name)
+    return BROKER_KEYS.get("broker.id" if plain == "node.id" else plain)
 
 
-def _valid_broker_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
+def _is_per_broker(name: str) -> bool:
+    """Whether no default of all brokers may say it: a listener's keys, unknown ones too, but for its limits."""
+    if _LISTENER_PREFIX.match(name):
+        return _LISTENER_PREFIX.sub("", name) not in LISTENER_LIMITS
+    key = key_of(name)
+    return key is not None and key.scope is Scope.PER_BROKER
+
+
+def _opens_a_listener(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
+    """Whether a listener's security protocol would be another one: it might let everybody in."""
+    try:
+        said = resolve_broker_config(before).security_protocols
+        left = resolve_broker_config(after)
+        protocols = left.security_protocols
+        names = [listener.name for listener in left.parsed_listeners]
+        return any(said.get(name, protocols[name]) != protocols[name] for name in names)
+    except (ConfigError, KeyError):
+        return False  # the one says nothing, with the other it could not start
+
+
+def _valid_broker_overrides(overrides: Mapping[str, str], per_broker: bool) -> dict[str, str]:
     """Leave out what may not be dynamic, or is no longer valid."""
     valid = {}
     for name, text in overrides.items():
-        key = _broker_key(_LISTENER_PREFIX.sub("", name))
+        key = key_of(name)
         is_of_a_listener = _LISTENER_PREFIX.match(name) is not None
+        if not per_broker and _is_per_broker(name):
+            log.warning("dynamic broker configuration %s is left out: it is no default of all brokers", name)
+            continue
         if key is not None and not is_of_a_listener:
             if key.is_sensitive or name in STORE_KEYS:
                 log.warning("dynamic broker configuration %s is left out: it is set by listener", name)

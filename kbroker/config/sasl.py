@@ -8,7 +8,7 @@ context `<listener>.KafkaServer`, else `KafkaServer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,7 +137,21 @@ def _jaas_key(listener: str, mechanism: str) -> str:
 
 
 def _enabled(config: BrokerConfig, listener: str) -> list[str]:
-    enabled = [name for name in value_of(config, ENABLED, listener) if name]
+    return _offered(value_of(config, ENABLED, listener), listener)
+
+
+def check_of_any_listener(name: str, text: str) -> None:
+    """Raise ConfigError for a value of `sasl_listeners`' keys with which none could be made, whatever else is set."""
+    if name == ENABLED or (name.startswith("listener.name.") and name.endswith(f".{ENABLED}")):
+        _offered(BROKER_KEYS[ENABLED].parse(text), name.split(".")[2] if name != ENABLED else "<name>")
+    elif name.startswith("listener.name.") and name.endswith(f".{JAAS}"):
+        mechanism = name.removesuffix(f".{JAAS}").split(".", 3)[-1].upper()
+        if mechanism in MODULES:
+            _entry(name, text, mechanism)
+
+
+def _offered(given_names: Sequence[str], listener: str) -> list[str]:
+    enabled = [name for name in given_names if name]
     if exchange.GSSAPI in enabled:
         raise ConfigError(
             f"listener {listener}: {ENABLED} contains GSSAPI (it does when it is not set), but there is no Kerberos "
@@ -196,12 +210,22 @@ def _signed_tokens(config: BrokerConfig, listener: str, mechanism: str) -> tuple
 def _module(config: BrokerConfig, listener: str, mechanism: str) -> LoginModule:
     key = _jaas_key(listener, mechanism)
     given = _own(config, JAAS, listener, mechanism)
+    if given is not None:
+        return _entry(key, given, mechanism)
     try:
-        module = parse_jaas(given) if given is not None else _from_file(listener, mechanism)
+        module = _from_file(listener, mechanism)
     except JaasError as error:
-        raise ConfigError(f"{key}: {error}" if given is not None else str(error)) from None
+        raise ConfigError(str(error)) from None
     if module is None:
         raise ConfigError(f"{key} is missing: it says who may log in with {mechanism}, or as whom this broker does")
+    return module
+
+
+def _entry(key: str, text: str, mechanism: str) -> LoginModule:
+    try:
+        module = parse_jaas(text)
+    except JaasError as error:
+        raise ConfigError(f"{key}: {error}") from None
     if module.name != MODULES[mechanism]:
         raise ConfigError(f"{key} names {module.name}: {mechanism} is {MODULES[mechanism]}'s")
     return module

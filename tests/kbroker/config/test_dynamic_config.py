@@ -198,15 +198,112 @@ async def test_how_a_listener_lets_in_may_be_set_before_it_is_there_and_holds_fr
     assert sasl_listeners(after.broker)["CLIENTS"]["PLAIN"].passwords == {"ann": "hunter2"}, "until the next start"
 
 
-async def test_listeners_in_zookeeper_on_which_nobody_could_log_in_end_the_start() -> None:
+TWO_LISTENERS = {
+    "listeners": "PLAINTEXT://:1,CLIENTS://:2",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+    "sasl.enabled.mechanisms": "PLAIN",
+    JAAS: f'{MODULE} required user_ann="hunter2";',
+}
+
+
+async def test_a_listener_in_zookeeper_on_which_nobody_could_log_in_is_left_out_at_the_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     store = Store()
-    store.nodes["brokers", "1"] = {
-        "listeners": "PLAINTEXT://:1,CLIENTS://:2",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
-        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+    wanted = {**TWO_LISTENERS, "listener.name.plaintext.connections.max.reauth.ms": "5"}
+    del wanted[JAAS]
+    store.nodes["brokers", "1"] = wanted
+    configs = dynamic(store)
+    await configs.load()
+    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
+    assert configs.broker.properties["listener.name.plaintext.connections.max.reauth.ms"] == "5"
+    (line,) = (record.getMessage() for record in caplog.records)
+    assert "listeners is left out" in line
+    assert f"{JAAS} is missing" in line
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"sasl.enabled.mechanisms": "PLAIN,FOO"},
+        {"sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512"},  # without users
+        {"listener.name.coming.sasl.enabled.mechanisms": "PLAIN,FOO"},
+        {"listener.name.coming.scram-sha-256.sasl.jaas.config": "no.such.Module required;"},
+        {"principal.builder.class": "org.example.Builder"},
+    ],
+    ids=lambda bad: next(iter(bad)),
+)
+async def test_what_would_not_let_a_broker_start_is_refused_and_left_out_where_it_is_set(
+    bad: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    secret = {"password.encoder.secret": "new"}
+    configs = dynamic(store, **TWO_LISTENERS, **secret)
+    await configs.load()
+    with pytest.raises(KafkaError):
+        configs.check_broker_overrides(bad, per_broker=True)
+    store.nodes["brokers", "1"] = await configs.encoded(bad)  # whoever wrote it
+    given = {
+        **TWO_LISTENERS,
+        **secret,
+        "listeners": "PLAINTEXT://:1,CLIENTS://:2,COMING://:3",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,COMING:SASL_PLAINTEXT",
+        "listener.name.coming.plain.sasl.jaas.config": TWO_LISTENERS[JAAS],
+        "listener.name.coming.scram-sha-256.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        "listener.name.coming.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
     }
-    with pytest.raises(ConfigError, match=r"listener\.name\.clients\.plain\.sasl\.jaas\.config is missing"):
+    after = dynamic(store, **given)
+    await after.load()
+    assert {name: after.broker.properties.get(name) for name in bad} == {name: given.get(name) for name in bad}
+    assert f"{next(iter(bad))} is left out" in caplog.text
+    after.check_broker_overrides({**bad, "num.io.threads": "9"}, per_broker=True)
+    after.check_broker_overrides({"num.io.threads": "9"}, per_broker=True)
+
+
+async def test_no_listener_is_opened_to_everybody_because_nobody_could_log_in_on_it() -> None:
+    store = Store()
+    store.nodes["brokers", "1"] = {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}
+    with pytest.raises(ConfigError, match="GSSAPI"):
         await dynamic(store).load()
+
+
+UNKNOWN = "listener.name.plaintext.no.such.key"
+
+
+@pytest.mark.parametrize("name", [UNKNOWN, "listener.name.coming.ssl.client.auth", "ssl.client.auth"])
+async def test_what_is_no_default_of_all_brokers_is_refused_as_one_and_left_out_where_it_is_set(name: str) -> None:
+    store = Store()
+    store.nodes["brokers", "<default>"] = {name: "none", "listener.name.plaintext.max.connections": "7"}
+    configs = dynamic(store)
+    with pytest.raises(KafkaError, match="broker id must be specified"):
+        configs.check_broker_overrides({name: "none"}, per_broker=False)
+    configs.check_broker_overrides({"listener.name.plaintext.max.connections": "7"}, per_broker=False)
+    await configs.load()
+    assert name not in configs.broker.properties
+    assert configs.broker.of_listeners("max.connections") == {"PLAINTEXT": 7}
+    configs.check_broker_overrides({"num.io.threads": "9"}, per_broker=True)
+
+
+async def test_what_waits_for_the_next_start_is_described_as_it_is_set() -> None:
+    store = Store()
+    configs = dynamic(store, password__encoder__secret="new")
+    await configs.load()
+    mechanisms = "listener.name.clients.sasl.enabled.mechanisms"
+    users = f'{MODULE} required user_ann="hunter2";'
+    wanted = {mechanisms: "PLAIN", "sasl.enabled.mechanisms": "SCRAM-SHA-256", JAAS: users, UNKNOWN: "x"}
+    store.nodes["brokers", "1"] = await configs.encoded(wanted)
+    await configs.refresh("brokers", "1")
+    described = {entry.name: entry for entry in describe_broker(configs) if entry.source == DYNAMIC_BROKER}
+    assert {name: (entry.value, entry.is_sensitive) for name, entry in described.items()} == {
+        mechanisms: ("PLAIN", False),
+        "sasl.enabled.mechanisms": ("SCRAM-SHA-256", False),
+        JAAS: (None, True),
+        UNKNOWN: (None, True),
+    }
+    assert "hunter2" not in str(described)
+    assert configs.broker.sasl_enabled_mechanisms == ("GSSAPI",)
 
 
 async def test_what_zookeeper_may_hold_is_missed_once_it_is_read() -> None:
