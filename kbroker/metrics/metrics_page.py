@@ -33,8 +33,9 @@ made for these draw a cluster of ours. Panels that ask for the labels of a scrap
                      container: kafka, kubernetes_pod_name: mine-kafka-0}
 
 Names that end in `persec_total`, `requesthandleravgidlepercent_total` or `networkprocessoravgidlepercent` are those of
-Strimzi's newer reporter, for the dashboards that come with it: the same samples under a second name. Where nobody asks
-for them a rule of the job leaves them out (`action: drop`, `regex: kafka_.*persec_total`).
+Strimzi's newer reporter, for the dashboards that come with it: the same samples under a second name, but for the
+handlers' idle time, which is counted in nanoseconds there. Where nobody asks for them a rule of the job leaves them out
+(`action: drop`, `regex: kafka_.*(persec_total|avgidlepercent|avgidlepercent_total)`).
 
 What dashboards ask Kubernetes for (`container_…`, `kubelet_…`) is not here: `process_resident_memory_bytes`,
 `process_cpu_seconds_total` and `kbroker_log_dir_free_bytes` say the same of a broker. Dashboards of kafka_exporter
