@@ -267,6 +267,12 @@ def test_kafkas_tool_gives_a_listener_its_users_before_it_is_there(
     broker = make_broker(properties={"password.encoder.secret": "of the broker"})
     key = "listener.name.clients.plain.sasl.jaas.config"
     change = ("--bootstrap-server", broker.bootstrap, "--entity-type", "brokers", "--entity-name", "1", "--alter")
+    mechanisms = "listener.name.clients.sasl.enabled.mechanisms"
+    java_tool("kafka.admin.ConfigCommand", *change, "--add-config", f"{mechanisms}=PLAIN")
+    java_tool("kafka.admin.ConfigCommand", *change, "--add-config", "log.cleaner.threads=2")
+    assert f"{mechanisms}=PLAIN" in java_tool("kafka.admin.ConfigCommand", *change[:-1], "--describe")
+    java_tool("kafka.admin.ConfigCommand", *change, "--delete-config", mechanisms)
+    assert mechanisms not in java_tool("kafka.admin.ConfigCommand", *change[:-1], "--describe")
     java_tool("kafka.admin.ConfigCommand", *change, "--add-config", f'{key}=[{PLAIN} user_alice="{PASSWORD}";]')
     assert broker.stop() is not None
     (port,) = free_ports(1)

@@ -272,6 +272,8 @@ def test_certificates_are_renewed_without_a_restart_and_strangers_are_refused(
             admin.alter_configs("broker", "1", {key: str(authority.issue("somebody else").file)})
         with pytest.raises(kbroker.InvalidRequestError, match=r"with listener\.name\."):
             admin.alter_configs("broker", "1", {"ssl.keystore.location": str(own)})
+        with pytest.raises(kbroker.InvalidRequestError, match="could not start any more: listener SSL"):
+            admin.alter_configs("broker", "1", {key: str(own), "ssl.enabled.protocols": "TLSv9"})
         assert shown_certificate(broker) == der(third)
 
 
