@@ -11,6 +11,7 @@ Names are percent-encoded; <default> is whoever has no limit of their own. Each 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -198,7 +199,10 @@ class QuotaKeeper:
 
         await self._zookeeper.change_config(*place, change)
         await self.refresh(place)
-        finding = self._look_ups.get(_decoded(place.entity)) if place.kind == IPS else None
-        if finding is not None:
-            # It may stand in line.
-            await asyncio.wait([finding], timeout=2 * host_addresses.LONGEST_LOOKUP_S)
+        if place.kind != IPS:
+            return
+        name = _decoded(place.entity)
+        with contextlib.suppress(TimeoutError):  # it may stand in line
+            async with asyncio.timeout(2 * host_addresses.LONGEST_LOOKUP_S):
+                while (finding := self._look_ups.get(name)) is not None:  # the next one begins when ZooKeeper tells
+                    await asyncio.wait([finding])

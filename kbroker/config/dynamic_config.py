@@ -71,8 +71,7 @@ STORE_KEYS = frozenset(
 )
 """What listeners have new certificates by: each on its own, by listener.name.<listener>.<key>."""
 LISTENER_LIMITS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
-PROTOCOLS = "listener.security.protocol.map"
-NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", PROTOCOLS})
+NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
 """What listeners there are: overrides hold from the next start, and are not made here."""
 
 
@@ -106,17 +105,17 @@ class DynamicConfig:
     async def load(self) -> None:
         """Read all overrides: at start, before the logs are opened.
 
-        Those with which this broker could not start are left out; raises ConfigError where it cannot start anyway.
+        Raises ConfigError where this broker cannot start so: what may protect a listener is never left out.
         """
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
         await self._encrypt_anew()
         self.broker_overrides = await self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
         alive = self._alive(self.broker_overrides)
-        self._from_start, left_out = self._next_start(self.broker_overrides, alive)
-        for name, problem in left_out.items():
-            log.error(
-                "dynamic broker configuration %s is left out, it would not let this broker start: %s", name, problem
-            )
+        self._from_start = _of_the_start(self.broker_overrides)
+        problem = self._problem_of_start({**alive, **self._from_start})
+        if problem is not None:
+            said = f" (ZooKeeper says at /config/brokers/{self._broker_id}: {', '.join(sorted(self._from_start))})"
+            raise ConfigError(problem + said if self._from_start else problem)
         self._take_broker(alive)
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
@@ -205,24 +204,6 @@ class DynamicConfig:
             if _is_of_the_start(name) and text != start.get(name)
         }
 
-    def _next_start(
-        self, overrides: Mapping[str, str], alive: Mapping[str, str]
-    ) -> tuple[dict[str, str], dict[str, str]]:
-        """Return which of a broker's overrides would hold from its start, and of those that are left out then, why.
-
-        Raises ConfigError where it cannot start without them either.
-        """
-        of_the_start = {name: text for name, text in overrides.items() if _is_of_the_start(name)}
-        kept = _valid_broker_overrides(of_the_start, per_broker=True)
-        left_out: dict[str, str] = {}
-        while (problem := self._problem_of_start({**alive, **kept})) is not None:
-            name = self._culprit(alive, kept, problem)
-            if name is None:
-                raise ConfigError(next(iter(left_out.values()), problem))
-            left_out[name] = problem
-            del kept[name]
-        return kept, left_out
-
     def _problem_of_start(self, properties: Mapping[str, str]) -> str | None:
         try:
             config = resolve_broker_config(properties)
@@ -232,17 +213,6 @@ class DynamicConfig:
         except ConfigError as error:
             return str(error)
         return None
-
-    def _culprit(self, alive: Mapping[str, str], overrides: Mapping[str, str], problem: str) -> str | None:
-        """Return the override without which the broker could start, or at least has not this problem."""
-        after = {}
-        for name in sorted(overrides, key=lambda name: (name in NOT_YET_DYNAMIC, name)):
-            without = {**alive, **{each: text for each, text in overrides.items() if each != name}}
-            if name != PROTOCOLS or not _opens_a_listener({**alive, **overrides}, without):
-                after[name] = self._problem_of_start(without)
-        mended = [name for name, then in after.items() if then is None]
-        changed = [name for name, then in after.items() if then != problem]
-        return next(iter(mended or changed or after), None)
 
     # -- passwords ----------------------------------------------------------------------------------------------------
 
@@ -349,7 +319,7 @@ class DynamicConfig:
         """Raise KafkaError INVALID_CONFIG when a broker (or the default of all) cannot have these."""
         for name, text in overrides.items():
             key = key_of(name)
-            if not per_broker and _is_per_broker(name):
+            if not per_broker and _is_per_broker(name) and text != self.default_overrides.get(name):
                 problem = f"Cannot update these configs at default cluster level, broker id must be specified: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if key is None:
@@ -360,7 +330,7 @@ class DynamicConfig:
             if key.is_sensitive and key.name not in STORE_KEYS and not is_of_a_listener:
                 problem = f"It is set by listener, with listener.name.<listener>.<mechanism>. in front: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
-            if name in NOT_YET_DYNAMIC and text != self._from_start.get(name):
+            if name in NOT_YET_DYNAMIC and text not in (self._from_start.get(name), self.broker_overrides.get(name)):
                 problem = f"Listeners cannot be changed while the broker runs yet: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if name in STORE_KEYS:
@@ -401,18 +371,17 @@ class DynamicConfig:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def _check_next_start(self, overrides: Mapping[str, str], alive: Mapping[str, str]) -> None:
-        """What would have to be left out at the next start is refused, where it is not set already."""
+        """With what this broker could not start again is refused, unless it cannot with what is set already."""
         try:
             for name, text in overrides.items():
                 if text != self.broker_overrides.get(name):
                     check_of_any_listener(name, text)
-            _, left_out = self._next_start(overrides, alive)
-            present = self._next_start(self.broker_overrides, alive)[1] if left_out else {}
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        for name, problem in left_out.items():
-            if name not in present or overrides[name] != self.broker_overrides.get(name):
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"The broker could not start any more: {problem}")
+        problem = self._problem_of_start({**alive, **_of_the_start(overrides)})
+        if problem is None or problem == self._problem_of_start({**alive, **_of_the_start(self.broker_overrides)}):
+            return
+        raise KafkaError(ErrorCode.INVALID_CONFIG, f"The broker could not start any more: {problem}")
 
     def _check_per_ip_overrides(self, overrides: Mapping[str, str]) -> None:
         text = overrides.get("max.connections.per.ip.overrides")
@@ -506,16 +475,11 @@ def _is_per_broker(name: str) -> bool:
     return key is not None and key.scope is Scope.PER_BROKER
 
 
-def _opens_a_listener(before: Mapping[str, str], after: Mapping[str, str]) -> bool:
-    """Whether a listener's security protocol would be another one: it might let everybody in."""
-    try:
-        said = resolve_broker_config(before).security_protocols
-        left = resolve_broker_config(after)
-        protocols = left.security_protocols
-        names = [listener.name for listener in left.parsed_listeners]
-        return any(said.get(name, protocols[name]) != protocols[name] for name in names)
-    except (ConfigError, KeyError):
-        return False  # the one says nothing, with the other it could not start
+def _of_the_start(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a broker's overrides that hold from its start on."""
+    return _valid_broker_overrides(
+        {name: text for name, text in overrides.items() if _is_of_the_start(name)}, per_broker=True
+    )
 
 
 def _valid_broker_overrides(overrides: Mapping[str, str], per_broker: bool) -> dict[str, str]:

@@ -242,6 +242,8 @@ class ConsumerGroup:
         self._out += records.member_tombstones(self.group_id, former.member_id)
         del self.members[former.member_id]
         target = self.target.members.pop(former.member_id, {})
+        if former_id in self._read_by:
+            self._read_by[member_id] = self._read_by.pop(former_id)
         former.member_id = member_id
         former.move_to(JOIN_EPOCH)
         self.members[member_id] = former
@@ -333,10 +335,14 @@ class ConsumerGroup:
         if member.topic_regex is None or authority is None or authority.version == member.seen_rules:
             return False
         member.seen_rules, member.look = authority.version, None
+        names = frozenset(self.subscribed_topics(member))
         before = self._read_by.get(member.member_id)
-        if before is None and not authority.is_limited:  # as the coordinator before this one had it
-            return False
-        return before != frozenset(self.subscribed_topics(member))
+        if before is not None:
+            return before != names
+        # The coordinator before this one made the target: what it has is known, not what it was made of.
+        self._seen_updates = -1
+        may = {self._topics.topics[name].topic_id for name in names}
+        return not may.issuperset(self.target.members.get(member.member_id, ()))
 
     def _refresh_topics(self, is_changed: bool) -> bool:
         """Look at the topics again when they may have changed; True when those of the group have."""

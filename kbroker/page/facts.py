@@ -21,6 +21,7 @@ from kbroker.client.types import (
 )
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
+S = TypeVar("S")
 T = TypeVar("T")
 SHORT_S = 2.0
 LONG_S = 10.0
@@ -163,6 +164,11 @@ class Health:
         return not self.under_replicated and not self.offline
 
 
+async def _limited(ask: Callable[[S], Awaitable[T]], what: S) -> T:
+    """Ask, and wait so long; a task that is cancelled before it begins has not asked."""
+    return await asyncio.wait_for(ask(what), BROKER_LIMIT_S)
+
+
 class Facts:
     """Asks a cluster; what is asked of all of it has someone else do where `beside` says whom."""
 
@@ -211,8 +217,7 @@ class Facts:
     async def _of_each_broker(self, ask: Callable[[int], Awaitable[T]]) -> tuple[list[T], dict[int, str]]:
         """Ask all brokers; one that does not answer costs only its own part."""
         brokers = [broker.id for broker in (await self.cluster.get()).brokers]
-        asked = (asyncio.wait_for(ask(broker), BROKER_LIMIT_S) for broker in brokers)
-        told_by = await asyncio.gather(*asked, return_exceptions=True)
+        told_by = await asyncio.gather(*(_limited(ask, broker) for broker in brokers), return_exceptions=True)
         answers: list[T] = []
         problems: dict[int, str] = {}
         for broker, answer in zip(brokers, told_by, strict=True):
@@ -256,7 +261,7 @@ class Facts:
         per_leader: dict[int | None, list[TopicPartition]] = defaultdict(list)
         for key in keys:
             per_leader[leaders.get(key)].append(key)
-        asked = (asyncio.wait_for(ask(some), BROKER_LIMIT_S) for some in per_leader.values())
+        asked = (_limited(ask, some) for some in per_leader.values())
         found: dict[TopicPartition, T] = {}
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, dict):

@@ -18,7 +18,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from kbroker.client.types import TopicDescription, TopicPartition
-from kbroker.page.facts import Facts, told
+from kbroker.page.facts import Disks, Facts, Told, told
 from kbroker.protocol.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -163,13 +163,16 @@ class Watch:
         if sum(len(topic.partitions) for topic in topics.values()) > MOST_PARTITIONS:
             self._say(f"Not known: the cluster has more than {MOST_PARTITIONS:,} partitions.")
             return
-        ends, disks = await asyncio.gather(self.facts.ends(topics), told(self.facts.disks.fresh()))
+        ends, disks = await asyncio.gather(self.facts.ends(topics), self._disks())
         self.records.add(time.monotonic(), {name: ends_of(topic, ends) for name, topic in topics.items()})
         if disks.value is None:
             self.bytes.problem = f"Sizes are not known: {disks.problem}"
         elif self.bytes.last_at is None or disks.value.at >= self.bytes.last_at + PERIOD_S / 2:  # one looked at before
             sizes = disks.value.sizes()
             self.bytes.add(disks.value.at, {name: sizes_of(topic, sizes) for name, topic in topics.items()})
+
+    async def _disks(self) -> Told[Disks]:
+        return await told(self.facts.disks.fresh())
 
     def of(self, topic: str) -> tuple[Rates, Rates]:
         """Return a topic's rates in records and in bytes."""

@@ -205,6 +205,30 @@ async def test_what_a_newer_look_up_has_found_is_not_lost_by_an_older_one_that_e
     assert not unread._look_ups
 
 
+async def test_who_sets_a_hosts_limit_is_answered_once_it_holds_though_zookeeper_tells_of_it_meanwhile(
+    unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: Any) -> None:
+        """It is written."""
+
+    async def limited(*_: Any) -> dict[str, str]:
+        return LIMITED
+
+    monkeypatch.setattr(unread, "_zookeeper", SimpleNamespace(change_config=nothing, read_config=limited))
+    resolver = Resolver(monkeypatch)
+    changing = asyncio.ensure_future(unread.change(ip_place("host"), LIMITED))
+    await resolver.is_asked(1)
+    await asyncio.sleep(0)
+    await unread.refresh(ip_place("host"))
+    await resolver.is_asked(2)
+    resolver.answer(0, ["10.0.0.1"])
+    await asyncio.sleep(0.05)
+    assert not changing.done()
+    resolver.answer(1, ["10.0.0.1"])
+    await changing
+    assert unread.ip_rates == {"10.0.0.1": 5.0}
+
+
 async def test_what_an_older_look_up_finds_first_does_not_count_and_the_newer_one_goes_on(
     unread: QuotaKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:

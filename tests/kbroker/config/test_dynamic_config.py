@@ -1,5 +1,6 @@
 """Overrides over server.properties over defaults, with ZooKeeper's nodes played."""
 
+import re
 import threading
 from hashlib import pbkdf2_hmac
 from typing import Any
@@ -206,20 +207,27 @@ TWO_LISTENERS = {
 }
 
 
-async def test_a_listener_in_zookeeper_on_which_nobody_could_log_in_is_left_out_at_the_start(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_listeners_in_zookeeper_on_which_nobody_could_log_in_end_the_start() -> None:
     store = Store()
-    wanted = {**TWO_LISTENERS, "listener.name.plaintext.connections.max.reauth.ms": "5"}
-    del wanted[JAAS]
-    store.nodes["brokers", "1"] = wanted
-    configs = dynamic(store)
-    await configs.load()
-    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
-    assert configs.broker.properties["listener.name.plaintext.connections.max.reauth.ms"] == "5"
-    (line,) = (record.getMessage() for record in caplog.records)
-    assert "listeners is left out" in line
-    assert f"{JAAS} is missing" in line
+    store.nodes["brokers", "1"] = {name: text for name, text in TWO_LISTENERS.items() if name != JAAS}
+    with pytest.raises(ConfigError, match=rf"{re.escape(JAAS)} is missing.*/config/brokers/1: .*listeners"):
+        await dynamic(store).load()
+
+
+async def test_what_protects_a_listener_is_never_left_out_for_a_broker_to_start() -> None:
+    handler = "listener.name.clients.oauthbearer.sasl.server.callback.handler.class"
+    given = {
+        **TWO_LISTENERS,
+        "listener.name.clients.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.clients.oauthbearer.sasl.jaas.config": (
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required;"
+        ),
+    }
+    store = Store()
+    await dynamic(store, **given).load()
+    store.nodes["brokers", "1"] = {handler: "com.example.Validator"}
+    with pytest.raises(ConfigError, match=handler):
+        await dynamic(store, **given).load()
 
 
 @pytest.mark.parametrize(
@@ -233,8 +241,8 @@ async def test_a_listener_in_zookeeper_on_which_nobody_could_log_in_is_left_out_
     ],
     ids=lambda bad: next(iter(bad)),
 )
-async def test_what_would_not_let_a_broker_start_is_refused_and_left_out_where_it_is_set(
-    bad: dict[str, str], caplog: pytest.LogCaptureFixture
+async def test_what_would_not_let_a_broker_start_is_refused_and_where_it_is_set_nothing_else_is(
+    bad: dict[str, str],
 ) -> None:
     store = Store()
     secret = {"password.encoder.secret": "new"}
@@ -243,23 +251,20 @@ async def test_what_would_not_let_a_broker_start_is_refused_and_left_out_where_i
     with pytest.raises(KafkaError):
         configs.check_broker_overrides(bad, per_broker=True)
     store.nodes["brokers", "1"] = await configs.encoded(bad)  # whoever wrote it
-    given = {
-        **TWO_LISTENERS,
-        **secret,
-        "listeners": "PLAINTEXT://:1,CLIENTS://:2,COMING://:3",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT,COMING:SASL_PLAINTEXT",
-        "listener.name.coming.plain.sasl.jaas.config": TWO_LISTENERS[JAAS],
-        "listener.name.coming.scram-sha-256.sasl.jaas.config": (
-            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-        ),
-        "listener.name.coming.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
-    }
-    after = dynamic(store, **given)
-    await after.load()
-    assert {name: after.broker.properties.get(name) for name in bad} == {name: given.get(name) for name in bad}
-    assert f"{next(iter(bad))} is left out" in caplog.text
-    after.check_broker_overrides({**bad, "num.io.threads": "9"}, per_broker=True)
-    after.check_broker_overrides({"num.io.threads": "9"}, per_broker=True)
+    await configs.refresh("brokers", "1")
+    configs.check_broker_overrides({**bad, "num.io.threads": "9"}, per_broker=True)
+    configs.check_broker_overrides({"num.io.threads": "9"}, per_broker=True)
+
+
+async def test_listeners_that_others_have_written_do_not_keep_other_keys_from_changing() -> None:
+    store = Store()
+    configs = dynamic(store)
+    await configs.load()
+    store.nodes["brokers", "1"] = {"listeners": "PLAINTEXT://:1,OTHER://:2"}
+    await configs.refresh("brokers", "1")
+    configs.check_broker_overrides({"listeners": "PLAINTEXT://:1,OTHER://:2", "num.io.threads": "9"}, per_broker=True)
+    with pytest.raises(KafkaError, match="Listeners cannot be changed"):
+        configs.check_broker_overrides({"listeners": "PLAINTEXT://:3"}, per_broker=True)
 
 
 async def test_no_listener_is_opened_to_everybody_because_nobody_could_log_in_on_it() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kbroker.coordinator.consumer_group import ConsumerAnswer, ConsumerGroup, ConsumerHeartbeat, ConsumerSettings
-from kbroker.coordinator.consumer_member import MemberState, Partitions
+from kbroker.coordinator.consumer_member import LEAVE_STATIC_EPOCH, MemberState, Partitions
 from kbroker.coordinator.consumer_records import StoredGroup, load_record
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
-from kbroker.security.authorizer import Authorizer, Everything
+from kbroker.security.authorizer import EVERYTHING, Authorizer, Everything
 
 
 @dataclass
@@ -197,18 +197,19 @@ def test_a_pattern_matches_only_what_its_member_may_describe() -> None:
 
 
 class Reader:
-    """A member whose pattern means all that it may describe."""
+    """A member whose pattern means all that it may describe, unless told otherwise."""
 
-    def __init__(self, name: str, authority: Everything) -> None:
-        self.name, self.authority = name, authority
+    def __init__(self, name: str, authority: Everything, regex: str = ".*", instance_id: str | None = None) -> None:
+        self.name, self.authority, self.regex, self.instance_id = name, authority, regex, instance_id
         self.epoch = 0
         self.owned: Partitions = {}
 
     def heard(self, group: ConsumerGroup) -> None:
-        regex, timeout_ms = (".*", 60_000) if self.epoch == 0 else (None, -1)
+        regex, timeout_ms = (self.regex, 60_000) if self.epoch == 0 else (None, -1)
         request = ConsumerHeartbeat(
             self.name,
             self.epoch,
+            self.instance_id,
             rebalance_timeout_ms=timeout_ms,
             topic_regex=regex,
             owned=self.owned,
@@ -254,16 +255,59 @@ def test_rules_about_one_members_topics_count_though_another_reads_them_and_afte
     epoch = group.epoch
     settle_all(group)
     assert group.epoch == epoch, "no change, no rebalance"
+    taken_over = moved(group, topics)
+    readers.append(Reader("c", readers[1].authority))
+    readers[2].heard(taken_over)  # targets are made while nobody knows what the others may
+    settle_all(taken_over)
+    assert ann.topics == {"open"}
+
+
+def moved(group: ConsumerGroup, topics: Any) -> ConsumerGroup:
+    """The group at another coordinator."""
     stored: dict[str, StoredGroup] = {}
     for key, value in group.take_records():
         load_record(stored, key, value)
     taken_over = ConsumerGroup("orders", ConsumerSettings(), topics)
     taken_over.restore(stored["orders"])
     taken_over.start(0)
-    readers.append(Reader("c", readers[1].authority))
-    readers[2].heard(taken_over)  # targets are made while nobody knows what the others may
-    settle_all(taken_over)
-    assert ann.topics == {"open"}
+    return taken_over
+
+
+def test_a_topic_that_is_made_while_the_coordinator_moves_is_read_whoever_is_heard_first() -> None:
+    group, topics = make({"a1": 2, "b1": 2})
+    readers = [Reader("b", EVERYTHING, "b.*"), Reader("a", EVERYTHING, "a.*")]
+    for _ in range(6):
+        for reader in readers:
+            reader.heard(group)
+    topics.set("a2", 2)
+    group = moved(group, topics)
+    for _ in range(6):
+        for reader in readers:
+            reader.heard(group)
+    assert readers[1].topics == {"a1", "a2"}
+
+
+def test_neither_a_move_nor_a_static_members_return_under_rules_makes_a_rebalance() -> None:
+    authorizer = Authorizer()
+    entries = [Entry("User:ann", "*", AclOperation.READ, AclPermission.ALLOW)]
+    authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, "open"), entries)
+    group, topics = make({"open": 4, "shut": 4})
+    readers = [Reader(f"m{n}", authorizer.authority("User:ann", f"10.0.0.{n}"), instance_id=f"i{n}") for n in (1, 2)]
+    for _ in range(6):
+        for reader in readers:
+            reader.heard(group)
+    epoch = group.epoch
+    group.heartbeat(ConsumerHeartbeat("m1", LEAVE_STATIC_EPOCH, "i1", authority=readers[0].authority), 0)
+    readers[0] = Reader("m3", authorizer.authority("User:ann", "10.0.0.3"), instance_id="i1")
+    for _ in range(6):
+        for reader in readers:
+            reader.heard(group)
+    assert group.epoch == epoch
+    group = moved(group, topics)
+    for _ in range(6):
+        for reader in readers:
+            reader.heard(group)
+    assert group.epoch == epoch
 
 
 class Counting(Everything):
