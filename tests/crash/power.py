@@ -10,6 +10,7 @@ Files that says it has synced and has not.
 
 import os
 import stat
+import threading
 from pathlib import Path
 from random import Random
 
@@ -25,6 +26,8 @@ class Platter:
         self.contents: dict[int, bytes] = {}
         self.names: dict[int, dict[str, tuple[int, bool]]] = {}
         """Folder -> name -> inode, and whether it is a folder."""
+        self._noting = threading.Lock()
+        """What one thread listed before another did must not take its place: disks forget nothing."""
 
     @classmethod
     def below(cls, monkeypatch: pytest.MonkeyPatch) -> "Platter":
@@ -36,13 +39,14 @@ class Platter:
 
     def note(self, descriptor: int) -> None:
         """A file or a folder is synced."""
-        status = os.fstat(descriptor)
-        if stat.S_ISDIR(status.st_mode):
-            self.names[status.st_ino] = {
-                entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(descriptor)
-            }
-        else:
-            self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+        with self._noting:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                self.names[status.st_ino] = {
+                    entry.name: (entry.inode(), entry.is_dir()) for entry in os.scandir(descriptor)
+                }
+            else:
+                self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
 
     def restore(self, folder: Path, target: Path) -> None:
         """Write to `target` what is in a folder when the power is back."""
@@ -61,23 +65,26 @@ class Platter:
 class PowerFailing(Files):
     """Notes what has reached the disk."""
 
-    __slots__ = ("contents", "names", "syncs")
+    __slots__ = ("_noting", "contents", "names", "syncs")
 
     def __init__(self) -> None:
         self.contents: dict[int, bytes] = {}
         """Inode -> what is on the disk."""
         self.names: dict[str, dict[str, int]] = {}
         """Folder -> name -> inode, as on the disk."""
+        self._noting = threading.Lock()
         self.syncs = 0
 
     def sync(self, descriptor: int) -> None:  # type: ignore[override]
-        self.syncs += 1
-        status = os.fstat(descriptor)
-        self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
+        with self._noting:
+            self.syncs += 1
+            status = os.fstat(descriptor)
+            self.contents[status.st_ino] = os.pread(descriptor, status.st_size, 0)
 
     def sync_folder(self, path: str) -> None:
-        self.syncs += 1
-        self.names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
+        with self._noting:
+            self.syncs += 1
+            self.names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
 
     def power_loss(self, log_dir: Path, target: Path, rng: Random | None = None) -> None:
         """Write to `target` what a log directory holds when the power is back; with `rng` some of the rest as well."""
