@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from types import ModuleType
 
 import pytest
 
 from tests.fixtures.kafka import JavaBroker
-from tests.kbroker.page import (
-    conftest,
-    test_access_views,
-    test_browser,
-    test_facts,
-    test_group_reset,
-    test_group_views,
-    test_lags,
-    test_message_views,
-    test_overview_views,
-    test_rates,
-    test_scan,
-    test_topic_change_views,
-    test_topic_views,
-)
+from tests.kbroker.page import conftest, test_browser
 from tests.kbroker.page.visiting import visiting
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(600)]
 
 page, browser, topic = test_browser.page, test_browser.browser, test_browser.topic
 patient = conftest._patient
+MODULES = (
+    "test_access_views",
+    "test_browser",
+    "test_facts",
+    "test_group_reset",
+    "test_group_views",
+    "test_lags",
+    "test_message_views",
+    "test_overview_views",
+    "test_rates",
+    "test_scan",
+    "test_topic_change_views",
+    "test_topic_views",
+)
 OURS_ALONE = {"test_members_and_the_story_of_a_rebalance_are_told"}
 
 
@@ -49,21 +50,8 @@ def of(module: ModuleType) -> dict[str, object]:
     }
 
 
-for module in (
-    test_access_views,
-    test_browser,
-    test_facts,
-    test_group_reset,
-    test_group_views,
-    test_lags,
-    test_message_views,
-    test_overview_views,
-    test_rates,
-    test_scan,
-    test_topic_change_views,
-    test_topic_views,
-):
-    globals().update(of(module))
+for module in MODULES:
+    globals().update(of(importlib.import_module(f"tests.kbroker.page.{module}")))
 
 
 async def test_what_a_broker_of_kafka_does_not_tell_is_left_out(kafka_broker: JavaBroker) -> None:

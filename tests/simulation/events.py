@@ -27,18 +27,23 @@ def kill(world: World) -> tuple[str, Undo]:
     return f"kill broker {broker_id}", lambda: world.start(broker_id)
 
 
+def kill_each(world: World, broker_ids: list[int]) -> Undo:
+    """Kill these brokers; returns what starts them again."""
+    for each in broker_ids:
+        world.kill(each)
+
+    def start_again() -> None:
+        for each in broker_ids:
+            world.start(each)
+
+    return start_again
+
+
 def leave_one(world: World) -> tuple[str, Undo]:
     """All brokers but one are killed; it leads, alone, once their sessions are over."""
     left = world.zookeeper.leader(TOPIC, world.rng.randrange(PARTITIONS))
     killed = [each for each in sorted(world.brokers) if each != left]
-    for each in killed:
-        world.kill(each)
-
-    def start_again() -> None:
-        for each in killed:
-            world.start(each)
-
-    return f"kill all but broker {left}", start_again
+    return f"kill all but broker {left}", kill_each(world, killed)
 
 
 def kill_controller(world: World) -> tuple[str, Undo]:
@@ -131,14 +136,8 @@ def lose_power_and_be_alone(world: World) -> tuple[str, Undo]:
     lost = world.brokers[world.weak].lose_power(world.rng)
     world.start(world.weak)
     others = [each for each in sorted(world.brokers) if each != world.weak]
-    for each in others:
-        world.kill(each)
-
-    def start_again() -> None:
-        for each in others:
-            world.start(each)
-
-    return f"broker {world.weak} loses its power, and {lost} changes, and is back; the others are killed", start_again
+    text = f"broker {world.weak} loses its power, and {lost} changes, and is back; the others are killed"
+    return text, kill_each(world, others)
 
 
 def others_have(world: World, broker_id: int) -> bool:

@@ -187,13 +187,19 @@ def test_a_pattern_matches_only_what_its_member_may_describe() -> None:
     epoch = heard(heard(heard(epoch)))
     assert topics_of(group) == {"shut"}
     # Another broker takes over: it does not know yet what the member may, and keeps to what there was.
+    taken_over = moved(group, topics)
+    assert taken_over.subscribed_topics(taken_over.members["a"]) == {"shut"}
+
+
+def moved(group: ConsumerGroup, topics: Any) -> ConsumerGroup:
+    """The group at another coordinator."""
     stored: dict[str, StoredGroup] = {}
     for key, value in group.take_records():
         load_record(stored, key, value)
     taken_over = ConsumerGroup("orders", ConsumerSettings(), topics)
     taken_over.restore(stored["orders"])
     taken_over.start(0)
-    assert taken_over.subscribed_topics(taken_over.members["a"]) == {"shut"}
+    return taken_over
 
 
 class Reader:
@@ -223,6 +229,13 @@ class Reader:
         return {bytes(topic_id).lstrip(b"\0").decode() for topic_id in self.owned}
 
 
+def hear(readers: list[Reader], group: ConsumerGroup) -> None:
+    """As often as any rebalance of theirs takes."""
+    for _ in range(8):
+        for reader in readers:
+            reader.heard(group)
+
+
 def test_rules_about_one_members_topics_count_though_another_reads_them_and_after_a_fail_over() -> None:
     authorizer = Authorizer(super_users=["User:root"])
 
@@ -231,59 +244,39 @@ def test_rules_about_one_members_topics_count_though_another_reads_them_and_afte
             entries = [Entry("User:ann", "*", AclOperation.READ, AclPermission.ALLOW)] if name in names else []
             authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, name), entries)
 
-    def settle_all(group: ConsumerGroup) -> None:
-        for _ in range(8):
-            for reader in readers:
-                reader.heard(group)
-
     allow_ann("open")
     group, topics = make({"open": 2, "shut": 6})
     ann = Reader("a", authorizer.authority("User:ann", "10.0.0.1"))
     readers = [ann, Reader("b", authorizer.authority("User:root", "10.0.0.2"))]
-    settle_all(group)
+    hear(readers, group)
     assert ann.topics == {"open"}
     for names in ({"open", "shut"}, {"open"}, {"shut"}, {"open"}):
         allow_ann(*names)
-        settle_all(group)
+        hear(readers, group)
         assert ann.topics == names
     limited = ann.authority
     for authority, names in ((readers[1].authority, {"open", "shut"}), (limited, {"open"})):
         ann.authority = authority  # it connects anew, as somebody else
-        settle_all(group)
+        hear(readers, group)
         assert ann.topics == names
     assert any("may read other topics" in reason for told in group.story.rebalances for reason in told.all_reasons())
     epoch = group.epoch
-    settle_all(group)
+    hear(readers, group)
     assert group.epoch == epoch, "no change, no rebalance"
     taken_over = moved(group, topics)
     readers.append(Reader("c", readers[1].authority))
     readers[2].heard(taken_over)  # targets are made while nobody knows what the others may
-    settle_all(taken_over)
+    hear(readers, taken_over)
     assert ann.topics == {"open"}
-
-
-def moved(group: ConsumerGroup, topics: Any) -> ConsumerGroup:
-    """The group at another coordinator."""
-    stored: dict[str, StoredGroup] = {}
-    for key, value in group.take_records():
-        load_record(stored, key, value)
-    taken_over = ConsumerGroup("orders", ConsumerSettings(), topics)
-    taken_over.restore(stored["orders"])
-    taken_over.start(0)
-    return taken_over
 
 
 def test_a_topic_that_is_made_while_the_coordinator_moves_is_read_whoever_is_heard_first() -> None:
     group, topics = make({"a1": 2, "b1": 2})
     readers = [Reader("b", EVERYTHING, "b.*"), Reader("a", EVERYTHING, "a.*")]
-    for _ in range(6):
-        for reader in readers:
-            reader.heard(group)
+    hear(readers, group)
     topics.set("a2", 2)
     group = moved(group, topics)
-    for _ in range(6):
-        for reader in readers:
-            reader.heard(group)
+    hear(readers, group)
     assert readers[1].topics == {"a1", "a2"}
 
 
@@ -293,20 +286,14 @@ def test_neither_a_move_nor_a_static_members_return_under_rules_makes_a_rebalanc
     authorizer.replace(Pattern(AclResource.TOPIC, AclPattern.LITERAL, "open"), entries)
     group, topics = make({"open": 4, "shut": 4})
     readers = [Reader(f"m{n}", authorizer.authority("User:ann", f"10.0.0.{n}"), instance_id=f"i{n}") for n in (1, 2)]
-    for _ in range(6):
-        for reader in readers:
-            reader.heard(group)
+    hear(readers, group)
     epoch = group.epoch
     group.heartbeat(ConsumerHeartbeat("m1", LEAVE_STATIC_EPOCH, "i1", authority=readers[0].authority), 0)
     readers[0] = Reader("m3", authorizer.authority("User:ann", "10.0.0.3"), instance_id="i1")
-    for _ in range(6):
-        for reader in readers:
-            reader.heard(group)
+    hear(readers, group)
     assert group.epoch == epoch
     group = moved(group, topics)
-    for _ in range(6):
-        for reader in readers:
-            reader.heard(group)
+    hear(readers, group)
     assert group.epoch == epoch
 
 
@@ -336,9 +323,7 @@ def test_no_heartbeat_decides_for_all_members() -> None:
             each.decisions = 0
         return counts
 
-    for _ in range(8):
-        for reader in readers:
-            reader.heard(group)
+    hear(readers, group)
     decided()
     for each in authorities:
         each.version = 1
