@@ -28,10 +28,8 @@ IMBALANCE = _declare.gauge(
 TOPICS = _declare.gauge(f"{_controller}globaltopiccount", "Topics.")
 PARTITIONS = _declare.gauge(f"{_controller}globalpartitioncount", "Partitions.")
 ACTIVE_BROKERS = _declare.gauge(f"{_controller}activebrokercount", "Brokers that are there.")
-UNCLEAN = _declare.counter(
-    "kafka_controller_controllerstats_uncleanleaderelections_total",
-    "Leaders that were not in sync: records were lost.",
-    also="kafka_controller_controllerstats_uncleanleaderelectionspersec_total",
+UNCLEAN = _declare.meter(
+    "kafka_controller_controllerstats_uncleanleaderelections", "Leaders that were not in sync: records were lost."
 )
 CONTROLLER_ID = _declare.gauge("kafka_server_metadataloader_currentcontrollerid", "Id of the controller, -1 for none.")
 TOPIC_LIST = _declare.gauge(

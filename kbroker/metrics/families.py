@@ -47,9 +47,13 @@ class Section:
     def __init__(self, title: str) -> None:
         self._title = title
 
-    def counter(self, name: str, help: str, *labels: str, also: str = "") -> Family:
+    def counter(self, name: str, help: str, *labels: str) -> Family:
         """Grows from 0 as long as the broker lives."""
-        return self._declare(name, "counter", help, labels, also)
+        return self._declare(name, "counter", help, labels)
+
+    def meter(self, name: str, help: str, *labels: str) -> Family:
+        """A counter `name`_total, which exporters spell `name`persec_total, too."""
+        return self._declare(f"{name}_total", "counter", help, labels, f"{name}persec_total")
 
     def gauge(self, name: str, help: str, *labels: str, also: str = "") -> Family:
         """As it is now."""

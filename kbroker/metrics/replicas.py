@@ -28,21 +28,9 @@ AT_MIN_ISR = _declare.gauge(
 )
 REASSIGNING = _declare.gauge(f"{_manager}reassigningpartitions", "Partitions led here that are being moved.")
 PRODUCER_IDS = _declare.gauge(f"{_manager}produceridcount", "Producers that the logs here remember.")
-ISR_SHRINKS = _declare.counter(
-    f"{_manager}isrshrinks_total",
-    "Replicas that leaders here took out of an ISR.",
-    also=f"{_manager}isrshrinkspersec_total",
-)
-ISR_EXPANDS = _declare.counter(
-    f"{_manager}isrexpands_total",
-    "Replicas that leaders here took back into an ISR.",
-    also=f"{_manager}isrexpandspersec_total",
-)
-FAILED_ISR_UPDATES = _declare.counter(
-    f"{_manager}failedisrupdates_total",
-    "Such changes that the controller refused.",
-    also=f"{_manager}failedisrupdatespersec_total",
-)
+ISR_SHRINKS = _declare.meter(f"{_manager}isrshrinks", "Replicas that leaders here took out of an ISR.")
+ISR_EXPANDS = _declare.meter(f"{_manager}isrexpands", "Replicas that leaders here took back into an ISR.")
+FAILED_ISR_UPDATES = _declare.meter(f"{_manager}failedisrupdates", "Such changes that the controller refused.")
 MAX_LAG = _declare.gauge(
     "kafka_server_replicafetchermanager_maxlag",
     "Messages that the slowest replica here lacks of its leader.",

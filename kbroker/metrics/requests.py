@@ -10,19 +10,17 @@ from kbroker.metrics.sources import Sources
 from kbroker.network.request_times import ApiRequests, Times
 
 _declare = Section("Requests")
-REQUESTS = _declare.counter(
-    "kafka_network_requestmetrics_requests_total",
+REQUESTS = _declare.meter(
+    "kafka_network_requestmetrics_requests",
     "Requests; those of Fetch also as FetchConsumer or FetchFollower.",
     "request",
     "version",
-    also="kafka_network_requestmetrics_requestspersec_total",
 )
-ERRORS = _declare.counter(
-    "kafka_network_requestmetrics_errors_total",
+ERRORS = _declare.meter(
+    "kafka_network_requestmetrics_errors",
     "Refused requests, and single partitions that Produce or Fetch refused.",
     "request",
     "error",
-    also="kafka_network_requestmetrics_errorspersec_total",
 )
 REQUEST_BYTES = _declare.summary("kafka_network_requestmetrics_requestbytes", "Size of the requests.", "request")
 QUEUE = _declare.summary(

@@ -17,7 +17,7 @@ PREFIX = "kafka_server_brokertopicmetrics_"
 
 def _topic_counter(name: str, help: str) -> Family:
     meaning = f"{help} The series without a topic is the broker's sum."
-    return _declare.counter(f"{PREFIX}{name}_total", meaning, "topic", also=f"{PREFIX}{name}persec_total")
+    return _declare.meter(f"{PREFIX}{name}", meaning, "topic")
 
 
 MESSAGES_IN = _topic_counter("messagesin", "Records that leaders here appended; not what was replicated.")
@@ -32,16 +32,8 @@ FETCHES = _topic_counter("totalfetchrequests", "Partitions that Fetch requests r
 FAILED_FETCHES = _topic_counter(
     "failedfetchrequests", "Those of them that failed for other reasons than a stale view of the cluster."
 )
-REPLICATED_IN = _declare.counter(
-    f"{PREFIX}replicationbytesin_total",
-    "Bytes appended as a follower.",
-    also=f"{PREFIX}replicationbytesinpersec_total",
-)
-REPLICATED_OUT = _declare.counter(
-    f"{PREFIX}replicationbytesout_total",
-    "Bytes of records sent to followers.",
-    also=f"{PREFIX}replicationbytesoutpersec_total",
-)
+REPLICATED_IN = _declare.meter(f"{PREFIX}replicationbytesin", "Bytes appended as a follower.")
+REPLICATED_OUT = _declare.meter(f"{PREFIX}replicationbytesout", "Bytes of records sent to followers.")
 
 PLAIN = (
     (BYTES_OUT, "bytes_out", "bytes_out"),
