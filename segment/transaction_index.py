@@ -7,12 +7,15 @@ entry = version int16 = 0 | producer id int64 | first offset int64 | last offset
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
+from operator import attrgetter
 from typing import NamedTuple
 
 from kbroker.segment.files import FilePool, Folder, PooledFile
 from kbroker.segment.names import TRANSACTION_INDEX, file_name
 
 ENTRY = struct.Struct(">hqqqq")
+_last_offset = attrgetter("last_offset")
 
 
 class AbortedTransaction(NamedTuple):
@@ -27,32 +30,37 @@ class AbortedTransaction(NamedTuple):
 
 
 class TransactionIndex(PooledFile):
-    """Aborted transactions in the order of their markers, all in memory once used (they are few)."""
+    """Aborted transactions in the order of their markers, all in memory once used.
+
+    Whoever appends or truncates holds the log's lock; readers hold none. So the list only grows, or is replaced.
+    """
 
     __slots__ = ("_entries",)
 
     def __init__(self, pool: FilePool, folder: Folder, base_offset: int, suffix: str = TRANSACTION_INDEX) -> None:
         super().__init__(pool, folder, file_name(base_offset, suffix), create=True)
-        self._entries: tuple[AbortedTransaction, ...] = ()
+        self._entries: list[AbortedTransaction] = []
         data = pool.files.read_file(self.path) or b""
         if len(data) % ENTRY.size:
             raise ValueError(f"{self.path}: {len(data)} bytes are no whole number of {ENTRY.size}-byte entries")
-        self._entries = tuple(parse_entry(data, position) for position in range(0, len(data), ENTRY.size))
+        self._entries = [parse_entry(data, position) for position in range(0, len(data), ENTRY.size)]
 
     @property
     def entries(self) -> tuple[AbortedTransaction, ...]:
         """All entries, ascending by last offset."""
-        return self._entries
+        return tuple(self._entries)
 
     def append(self, transaction: AbortedTransaction) -> None:
         """Note an aborted transaction (its marker was just appended to this segment)."""
         self.write(ENTRY.pack(0, *transaction), len(self._entries) * ENTRY.size)
-        self._entries = (*self._entries, transaction)
+        self._entries.append(transaction)
 
     def collect(self, fetch_offset: int, upper: int, found: list[AbortedTransaction]) -> bool:
         """Add what overlaps [fetch_offset, upper) to found; True when no later segment can hold more."""
-        for transaction in self._entries:
-            if transaction.last_offset >= fetch_offset and transaction.first_offset < upper:
+        entries = self._entries
+        for number in range(bisect_left(entries, fetch_offset, key=_last_offset), len(entries)):
+            transaction = entries[number]
+            if transaction.first_offset < upper:
                 found.append(transaction)
             if transaction.last_stable_offset >= upper:
                 return True
@@ -60,10 +68,10 @@ class TransactionIndex(PooledFile):
 
     def truncate_to(self, offset: int) -> None:
         """Drop the transactions whose marker lies at or above offset."""
-        kept = tuple(entry for entry in self._entries if entry.last_offset < offset)
-        if len(kept) != len(self._entries):
-            self.truncate(len(kept) * ENTRY.size)
-            self._entries = kept
+        kept = bisect_left(self._entries, offset, key=_last_offset)
+        if kept != len(self._entries):
+            self.truncate(kept * ENTRY.size)
+            self._entries = self._entries[:kept]
 
 
 def parse_entry(data: bytes, position: int) -> AbortedTransaction:

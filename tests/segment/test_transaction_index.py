@@ -1,5 +1,6 @@
 """Aborted transactions of a segment."""
 
+import random
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,40 @@ def test_entries_are_collected_where_they_overlap_and_survive(tmp_path: Path) ->
     again.truncate_to(25)
     assert again.entries == (FIRST,)
     assert (tmp_path / f"{0:020d}.txnindex").stat().st_size == 34
+    again.close()
+
+
+def test_what_is_collected_is_what_overlaps_wherever_one_begins(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    index = TransactionIndex(FilePool(capacity=16), Folder(str(tmp_path)), 0)
+    entries: list[AbortedTransaction] = []
+    last_stable_offset = 0
+    for number in range(200):
+        last_offset = 5 * number + 4
+        last_stable_offset = rng.randint(last_stable_offset, last_offset + 1)
+        entries.append(
+            AbortedTransaction(
+                number % 9, rng.randint(max(0, last_offset - 60), last_offset), last_offset, last_stable_offset
+            )
+        )
+        index.append(entries[-1])
+    for start in range(1010):
+        upper = start + rng.randint(1, 100)
+        found: list[AbortedTransaction] = []
+        is_last = index.collect(start, upper, found)
+        looked_at = entries
+        if is_last:
+            ends = next(
+                n for n, each in enumerate(entries) if each.last_offset >= start and each.last_stable_offset >= upper
+            )
+            looked_at = entries[: ends + 1]
+        assert found == [each for each in looked_at if each.last_offset >= start and each.first_offset < upper]
+    index.truncate_to(504)
+    assert index.entries == tuple(entries[:100])
+    index.append(SECOND._replace(last_offset=504))
+    index.close()
+    again = TransactionIndex(FilePool(capacity=16), Folder(str(tmp_path)), 0)
+    assert again.entries == (*entries[:100], SECOND._replace(last_offset=504))
     again.close()
 
 
