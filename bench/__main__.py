@@ -28,6 +28,7 @@ SECTIONS = (
     "compaction",
     "spark",
     "verify",
+    "commands",
 )
 COMPARED = {
     "broker": "One broker, one machine, one run",

@@ -11,7 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import typer
 
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         return
     try:
         words = _take_settings(words)
-        build_app(words)(words, prog_name="kbroker")
+        _command(words)(words, prog_name="kbroker")
     except BrokenPipeError:
         leave_quietly()
     except Exception as error:
@@ -128,6 +128,16 @@ def build_app(words: Sequence[str]) -> typer.Typer:
         else:
             app.command(name)(target)
     return app
+
+
+def _command(words: Sequence[str]) -> Any:
+    from typer.main import get_command
+
+    from kbroker.cli.plain_values import read_plainly
+
+    command = get_command(build_app(words))
+    read_plainly(command)
+    return command
 
 
 def _not_loaded() -> None:

@@ -104,12 +104,9 @@ def _print_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
 def _print_lines(rows: Sequence[Row], columns: Sequence[str]) -> None:
     titles, cells, numeric = _cells(rows, columns)
     widths = [max(len(line[at]) for line in (titles, *cells)) for at in range(len(columns))]
+    sides = [str.rjust if is_number else str.ljust for is_number in numeric]
     for line in (titles, *cells):
-        padded = [
-            text.rjust(width) if is_number else text.ljust(width)
-            for text, width, is_number in zip(line, widths, numeric, strict=True)
-        ]
-        print("  ".join(padded).rstrip())
+        print("  ".join([side(text, width) for side, text, width in zip(sides, line, widths, strict=True)]).rstrip())
 
 
 def _cells(rows: Sequence[Row], columns: Sequence[str]) -> tuple[list[str], list[list[str]], list[bool]]:
@@ -139,6 +136,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
+    if type(value) is str:
+        return printable(value)
+    if type(value) is int:
+        return str(value)
     if value is None:
         return "-"
     if isinstance(value, bool):

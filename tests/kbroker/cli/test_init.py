@@ -1,5 +1,6 @@
 """The command line's frame: help, exit status, what is loaded."""
 
+import socket
 import subprocess
 import sys
 
@@ -50,3 +51,18 @@ def test_wrong_usage_exits_with_2_and_a_line_on_stderr(arguments: tuple[str, ...
 
 def test_the_version_is_shown() -> None:
     assert kbroker("--version").stdout.startswith("kbroker")
+
+
+def test_a_list_is_asked_for_without_what_typer_reads_values_with() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        host, port = listener.getsockname()
+    program = (
+        "import sys\n"
+        "from kbroker.cli import main\n"
+        f"try:\n    main(['topic', 'list', '-b', '{host}:{port}', '--format', 'json'])\n"
+        "except SystemExit as end:\n    assert end.code == 1, end.code\n"
+        "loaded = [name for name in ('pydantic', 'rich', 'yaml') if name in sys.modules]\n"
+        "assert 'kbroker.client.admin' in sys.modules and not loaded, loaded\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
