@@ -82,6 +82,8 @@ TELL_S = 1.0
 """How long a controller that stops waits for brokers to hear its last orders."""
 FIRST_METADATA_S = 60.0
 FIRST_TOPICS_S = 5.0
+"""How long a start waits to hear of the topics; and how long it takes until their absence is believed."""
+LONGEST_SILENCE_S = 30.0
 SLOW_CONNECT_S = 1.0
 IN_FLIGHT_KEY = "zookeeper.max.in.flight.requests"
 """Counts only when it is set: with Kafka's default a start with many topics would take longer."""
@@ -350,9 +352,11 @@ class Broker:
                 f"the controller's broker, and that it can reach {', '.join(self.endpoints)}"
             )
         if await self.zookeeper.topic_names():
-            # A topic without any leader is never told of: so the wait has an end.
+            # A topic without any leader is never told of: so neither wait is without an end.
+            self._spawn(metadata.hear_of_topics(LONGEST_SILENCE_S))
             await metadata.wait_for(lambda cache: bool(cache.topics), FIRST_TOPICS_S)
-        metadata.introduced.set()
+        else:
+            metadata.introduced.set()
         await self._features.watch()
 
     # -- who we are ---------------------------------------------------------------------------------------------------

@@ -197,6 +197,11 @@ class MetadataCache:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
 
+    async def hear_of_topics(self, timeout: float) -> None:
+        """Until the controller has told of topics, or for `timeout` seconds, nobody hears that there are none."""
+        await self.wait_for(lambda cache: bool(cache.topics), timeout)
+        self.introduced.set()
+
     def _wake(self) -> None:
         still_waiting = []
         for waiter in self._waiters:

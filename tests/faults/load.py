@@ -128,7 +128,7 @@ class Load:
                 number % self.partitions == partition and number in writer.acknowledged
                 for number in range(first, writer.sent)
             ):
-                assert time.monotonic() < deadline, (writer.name, partition, writer.errors)
+                assert time.monotonic() < deadline, (writer.name, partition, writer.errors[-5:])
                 time.sleep(0.02)
 
     def finish_and_check(self) -> None:

@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Protocol
 
 from kbroker.client.connection import Connection
-from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import FindCoordinatorRequest
@@ -16,13 +15,19 @@ TRANSACTION = 1
 Ask = Callable[..., Any]
 
 
+class HasPort(Protocol):
+    """A broker, in a process of its own or in the test's."""
+
+    port: int
+
+
 def told(answer: Any, version: int) -> Any:
     """What a client reads of a handler's answer: arrays may be encoded already."""
     return decode(type(answer), encode(answer, version), version)
 
 
 @asynccontextmanager
-async def asking(broker: BrokerProcess) -> AsyncIterator[Ask]:
+async def asking(broker: HasPort) -> AsyncIterator[Ask]:
     """Yield `await ask(request, version)`; every answer has to come within 20 seconds."""
     connection = await Connection.open("127.0.0.1", broker.port, client_id="test", timeout=10)
     await connection.negotiate()

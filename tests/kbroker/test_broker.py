@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from kazoo.client import KazooClient
@@ -21,6 +22,7 @@ from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
+from kbroker.handlers import metadata as metadata_module
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.metadata import MetadataRequest
 from tests.controller.conftest import until
@@ -287,6 +289,34 @@ async def test_a_registration_that_fails_after_an_expired_session_is_tried_until
         monkeypatch.setattr(broker.zookeeper, "register_broker", register_at_the_second_try)
         await expire(broker.zookeeper)
         await until(lambda: broker.broker_epoch > first)
+    finally:
+        await broker.stop(controlled=False)
+
+
+async def test_a_broker_that_has_not_heard_of_topics_does_not_say_that_there_are_none(
+    zookeeper: ZooKeeperAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients would believe it: librdkafka gives up what it has to send."""
+    monkeypatch.setattr(broker_module, "FIRST_TOPICS_S", 0.01)
+    monkeypatch.setattr(metadata_module, "INTRODUCTION_S", 0.01)
+    client = KazooClient(zookeeper.hosts)
+    client.start()
+    try:
+        led_by_nobody = json.dumps({"version": 1, "partitions": {"0": [2]}}).encode()
+        client.create(f"{zookeeper.chroot}/brokers/topics/old", led_by_nobody, makepath=True)
+    finally:
+        client.stop()
+        client.close()
+    properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "broker.id": "1"}
+    broker = Broker(read_broker_config({**properties, "zookeeper.connect": zookeeper.connect_string}))
+    await broker.start()
+    try:
+        port = int(broker.endpoints[0].rpartition(":")[2])
+        async with asking(SimpleNamespace(port=port)) as ask:
+            assert (await describe(ask, "old")).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            await create(ask, topic("new"))
+            assert (await describe(ask, "new")).error_code is ErrorCode.NONE
+            assert (await describe(ask, "old")).error_code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     finally:
         await broker.stop(controlled=False)
 

@@ -77,7 +77,7 @@ class Writer:
 
     def _is_ahead(self) -> bool:
         """Whether enough is on its way: nobody catches up with a sender who goes on while the broker is away."""
-        return self.sent - len(self.acknowledged) >= MOST_IN_FLIGHT
+        return self.sent - len(self.acknowledged) - len(self.errors) >= MOST_IN_FLIGHT
 
     def _next(self) -> tuple[int, int, bytes]:
         """(number, partition, value)"""
