@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-import socket
 import time
 import uuid
 from collections.abc import Generator, Sequence
@@ -29,6 +28,7 @@ from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.peer_security import connection_setup
 from kbroker.cluster.producer_id_manager import ProducerIdManager
+from kbroker.cluster.registration import check_endpoints_are_free, endpoints_of, registration_of
 from kbroker.cluster.scram_users import USERS
 from kbroker.cluster.stand_in_refusal import refuse_stand_in
 from kbroker.cluster.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
@@ -36,10 +36,9 @@ from kbroker.cluster.transaction_verifier import TransactionVerifier
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.shares import controller_settings, settings_of, zookeeper_access
-from kbroker.controller.features import SUPPORTED
 from kbroker.controller.runner import ControllerRunner
-from kbroker.controller.znode_operations import BrokerIdTaken, SessionExpired, ZooKeeperError
-from kbroker.controller.znodes import BrokerRegistration, Endpoint, MalformedZnode, TopicPartition
+from kbroker.controller.znode_operations import BrokerIdTaken, NoNode, SessionExpired, ZooKeeperError
+from kbroker.controller.znodes import BrokerRegistration, MalformedZnode, TopicPartition
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.coordinator.local_markers import LocalMarkers
@@ -49,9 +48,10 @@ from kbroker.handlers.context import Services
 from kbroker.metrics.sources import BrokerState, Sources
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import addresses_of, server_limits
+from kbroker.network.listeners import Listeners
 from kbroker.network.logins import Logins
-from kbroker.network.server import Listener, Server
-from kbroker.network.tls_listeners import check_change, renew, tls_listeners
+from kbroker.network.server import Server
+from kbroker.network.tls_listeners import renew
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.messages.replication import (
@@ -65,7 +65,6 @@ from kbroker.replica.replication import Replication
 from kbroker.replica.standstill import Standstill, proof
 from kbroker.replica.turns import in_turns
 from kbroker.replica.workers import Workers
-from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.log_manager import LogDirError, LogManager, LogManagerSettings
 
@@ -134,6 +133,7 @@ class Broker:
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._logins: Logins | None = None
+        self._listeners = Listeners()
         self._logs_open = False
         self._registered = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -197,7 +197,7 @@ class Broker:
         self.logs.open(self.broker_id, self.cluster_id)
         self._logs_open = True
         self.configs = DynamicConfig(config, self.zookeeper, self.broker_id)
-        self.configs.check_start = tls_listeners
+        self.configs.listeners = self._listeners
         await self.configs.load()
         self.config = self.configs.broker
         begun = time.monotonic()
@@ -300,10 +300,8 @@ class Broker:
         self.server = Server(dispatcher, limits, quotas.ip_rates)
         assert self._logins is not None
         self.configs.follow(USERS, self._logins.users.refresh)
-        self.server.sasl = await self._logins.start()
-        self.server.tls = tls_listeners(config)
-        protocols = config.security_protocols
-        self.server.bind([Listener(*each, SecurityProtocol(protocols[each.name])) for each in config.parsed_listeners])
+        await self._logins.start()
+        await self._listeners.open(self.server, self._logins, config)
         sources = Sources(self.services, self.server, dispatcher, self._watchdog, lambda: self.state)
         if self.config.parsed_metrics_listeners:
             from kbroker.metrics.listener import serve_metrics  # loads an HTTP server
@@ -331,8 +329,8 @@ class Broker:
         self._transactions.start(await self._partitions_of(TRANSACTIONS_TOPIC))
         self.configs.on_topic_change = self._topic_changed
         self.configs.on_broker_change = self._broker_changed
-        self.configs.check_change = lambda after: check_change(self.server.tls, after)
-        await self._check_endpoints_are_free()
+        self._listeners.check_endpoints = self._check_endpoints_are_free
+        await self._check_endpoints_are_free(self.config)
         # Killed and started again at once, a broker finds its old registration until its old session expires:
         # ZooKeeper looks for such sessions once a tick, of 2 s or 3 s where nobody chose another.
         patience_ms = self.config.zookeeper_session_timeout_ms + 5_000
@@ -373,29 +371,11 @@ class Broker:
 
     def registration(self) -> BrokerRegistration:
         """Return what stands in this broker's znode."""
-        config = self.config
-        endpoints = []
-        for each in config.parsed_advertised_listeners:
-            port = each.port or self.server.ports[each.name]
-            host = each.host or socket.getfqdn()
-            endpoints.append(Endpoint(each.name, host, port, config.security_protocols[each.name]))
-        return BrokerRegistration(
-            self.broker_id,
-            tuple(endpoints),
-            config.broker_rack,
-            timestamp_ms=int(time.time() * 1000),
-            group_protocols=config.group_coordinator_rebalance_protocols,
-            features={name: highest for name, (_, highest) in SUPPORTED.items()},
-        )
+        return registration_of(self.config, self.broker_id, self.server.ports)
 
-    async def _check_endpoints_are_free(self) -> None:
-        """Another live broker with an address of ours would be unreachable: refuse as Kafka does."""
-        ours = {(endpoint.host, endpoint.port) for endpoint in self.registration().endpoints}
-        for other in (await self.zookeeper.brokers()).values():
-            taken = ours & {(endpoint.host, endpoint.port) for endpoint in other.endpoints}
-            if taken and other.broker_id != self.broker_id:
-                host, port = taken.pop()
-                raise StartError(f"advertised address {host}:{port} is also that of live broker {other.broker_id}")
+    async def _check_endpoints_are_free(self, config: BrokerConfig) -> None:
+        endpoints = endpoints_of(config, self.server.ports)
+        await check_endpoints_are_free(self.zookeeper, self.broker_id, endpoints)
 
     # -- events -------------------------------------------------------------------------------------------------------
 
@@ -441,6 +421,20 @@ class Broker:
             except ZooKeeperError as error:
                 log.error("this broker cannot be registered again, trying on: %s", error)
                 await asyncio.sleep(REGISTER_PAUSE_S)
+
+    async def _tell_endpoints(self) -> None:
+        """Clients are told other addresses from now on; a new session registers with them anyway."""
+        while self._registered:
+            try:
+                await self.zookeeper.update_broker(self.registration())
+            except (SessionExpired, NoNode):
+                return
+            except ZooKeeperError as error:
+                log.error("the addresses of this broker cannot be changed in ZooKeeper, trying on: %s", error)
+                await asyncio.sleep(REGISTER_PAUSE_S)
+            else:
+                log.info("broker %d serves %s", self.broker_id, ", ".join(self.endpoints))
+                return
 
     async def _prove_leadership(self) -> None:
         """Return when ZooKeeper says that this broker is alive, or has its orders for the life it has begun."""
@@ -491,6 +485,9 @@ class Broker:
         assert self._replicas is not None
         assert self._controller is not None
         self.config = self.services.config = self._replicas.config = after
+        ports = self.server.ports
+        if endpoints_of(before, ports) != endpoints_of(after, ports):
+            self._spawn(self._tell_endpoints())
         if renew(self.server, after):
             for setup in (self._to_peers, self._to_control_planes):
                 setup.security = connection_setup(after, setup.listener).security

@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 from kbroker.broker import Broker, StartError, StartInterrupted
 from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_properties
 from kbroker.config.shares import open_listeners
+from kbroker.network.listeners import OPEN
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.replica import turns
@@ -37,12 +38,6 @@ GC_THRESHOLDS = 5_000, 3, 1 << 30
 at everything, which may take long, only when the loop has nothing long to do: `collect_now_and_then`."""
 COLLECT_PAUSE_S = 60.0
 LONGEST_COLLECT_PAUSE_S = 600.0
-
-
-OPEN = (
-    "whoever reaches %s comes in without a login: set listeners to SASL_SSL, or to SSL with ssl.client.auth=required, "
-    "or to 127.0.0.1 (docs/security.md)"
-)
 
 
 class OneLine(logging.Formatter):

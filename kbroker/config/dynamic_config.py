@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.broker_config import (
@@ -23,6 +23,15 @@ from kbroker.config.broker_config import (
     resolve_broker_config,
 )
 from kbroker.config.checks import check_listeners, refuse_unsupported
+from kbroker.config.listener_changes import (
+    LISTENER_LIMITS,
+    LISTENER_PREFIX,
+    STORE_KEYS,
+    ListenerHost,
+    check_existing,
+    is_of_listeners,
+    is_of_the_start,
+)
 from kbroker.config.sasl import check_of_any_listener
 from kbroker.config.shares import password_encoders
 from kbroker.controller.znode_operations import ZooKeeperError
@@ -37,11 +46,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LISTENER_PREFIX = re.compile(
-    r"^listener\.name\.([^.]+)\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?"
-)
-"""Before a key that is set for one listener only, or for one mechanism of it."""
-
 TOPICS, BROKERS, DEFAULT_ENTITY = "topics", "brokers", "<default>"
 
 THREAD_POOLS = frozenset(
@@ -54,25 +58,6 @@ THREAD_POOLS = frozenset(
         "log.cleaner.threads",
     }
 )
-STORE_KEYS = frozenset(
-    f"ssl.{name}"
-    for name in (
-        "keystore.type",
-        "keystore.location",
-        "keystore.password",
-        "keystore.key",
-        "keystore.certificate.chain",
-        "key.password",
-        "truststore.type",
-        "truststore.location",
-        "truststore.password",
-        "truststore.certificates",
-    )
-)
-"""What listeners have new certificates by: each on its own, by listener.name.<listener>.<key>."""
-LISTENER_LIMITS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
-NOT_YET_DYNAMIC = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map"})
-"""What listeners there are: overrides hold from the next start, and are not made here."""
 
 
 class DynamicConfig:
@@ -88,15 +73,13 @@ class DynamicConfig:
         self.on_topic_change: Callable[[str], None] = lambda topic: None
         self.on_broker_change: Callable[[BrokerConfig, BrokerConfig], None] = lambda before, after: None
         self._followers: dict[str, list[Callable[[str], Awaitable[None]]]] = {}
-        self.check_change: Callable[[BrokerConfig], object] = lambda after: None
-        """Raises ConfigError where this broker cannot become so while it runs."""
-        self.check_start: Callable[[BrokerConfig], object] = lambda config: None
-        """Raises ConfigError where this broker could not start so."""
+        self.listeners = ListenerHost()
         self._zookeeper = zookeeper
         self._broker_id = broker_id
         self._refreshing = asyncio.Lock()
-        self._from_start: dict[str, str] = {}
-        """Overrides this broker has started with, of what then stays as it is: see `_is_of_the_start`."""
+        self._altering = asyncio.Lock()
+        self._in_force: dict[str, str] = {}
+        """Overrides that hold, of what does not change by itself: what listeners are made of, what is of the start."""
         self._defaults: dict[str, Any] | None = None
         self._topic_configs: dict[str, LogConfig] = {}
 
@@ -110,13 +93,15 @@ class DynamicConfig:
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
         await self._encrypt_anew()
         self.broker_overrides = await self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
-        alive = self._alive(self.broker_overrides)
-        self._from_start = _of_the_start(self.broker_overrides)
-        problem = self._problem_of_start({**alive, **self._from_start})
-        if problem is not None:
-            said = f" (ZooKeeper says at /config/brokers/{self._broker_id}: {', '.join(sorted(self._from_start))})"
-            raise ConfigError(problem + said if self._from_start else problem)
-        self._take_broker(alive)
+        self._in_force = _checked_overrides(self.broker_overrides)
+        try:
+            config = self._with(self.broker_overrides, self._in_force)
+            self._check_start(config)
+        except ConfigError as error:
+            names = ", ".join(sorted(self._in_force))
+            said = f" (ZooKeeper says at /config/brokers/{self._broker_id}: {names})" if names else ""
+            raise ConfigError(f"{error}{said}") from error
+        self._take_broker(config)
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
         }
@@ -147,11 +132,27 @@ class DynamicConfig:
         else:
             self.broker_overrides = await self.decoded(config)
         before = self.broker
-        self._take_broker(self._alive(self.broker_overrides))
+        await self._change_listeners()
+        self._take_broker(self._with(self.broker_overrides, self._in_force))
         log.info("broker %s: dynamic configuration changed", entity)
         if entity != DEFAULT_ENTITY and self.waiting:
             log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(self.waiting)))
         self.on_broker_change(before, self.broker)
+
+    async def _change_listeners(self) -> None:
+        """Open and close listeners as ZooKeeper says, where that can be."""
+        wanted = self._wanted(self.broker_overrides)
+        if wanted == self._in_force:
+            return
+        try:
+            config = self._with(self.broker_overrides, wanted)
+            self._check_change(config)
+            await self.listeners.prepare(config)
+        except ConfigError as error:
+            log.error("the listeners stay as they are: %s", error)
+            return
+        await self.listeners.take(config)
+        self._in_force = wanted
 
     def follow(self, entity_type: str, follower: Callable[[str], Awaitable[None]]) -> None:
         """Call this with the name of each entity of a type that has changed."""
@@ -174,21 +175,23 @@ class DynamicConfig:
         else:
             self.topic_overrides.pop(topic, None)
 
-    def _alive(self, broker_overrides: Mapping[str, str]) -> dict[str, str]:
-        """The properties that hold with a broker's overrides, but for those that hold from its start."""
+    def _with(self, broker_overrides: Mapping[str, str], checked: Mapping[str, str]) -> BrokerConfig:
+        """Return the configuration with a broker's overrides, and these of what does not change by itself."""
         merged = dict(self.static.properties)
         for overrides, per_broker in ((self.default_overrides, False), (broker_overrides, True)):
-            alive = {name: text for name, text in overrides.items() if not _is_of_the_start(name)}
+            alive = {name: text for name, text in overrides.items() if not _is_checked(name)}
             merged.update(_valid_broker_overrides(alive, per_broker))
-        return merged
-
-    def _now(self, alive: Mapping[str, str]) -> BrokerConfig:
-        config = resolve_broker_config({**alive, **self._from_start})
+        config = resolve_broker_config({**merged, **checked})
         config.broker_id = self._broker_id
         return config
 
-    def _take_broker(self, alive: Mapping[str, str]) -> None:
-        self.broker = self._now(alive)
+    def _wanted(self, overrides: Mapping[str, str]) -> dict[str, str]:
+        """Return what is to be in force with a broker's overrides: what is of the start stays."""
+        started = {name: text for name, text in self._in_force.items() if is_of_the_start(name)}
+        return started | {name: text for name, text in _checked_overrides(overrides).items() if is_of_listeners(name)}
+
+    def _take_broker(self, config: BrokerConfig) -> None:
+        self.broker = config
         self._defaults = None
         self._topic_configs.clear()
 
@@ -197,19 +200,20 @@ class DynamicConfig:
     @property
     def waiting(self) -> dict[str, str]:
         """What is set for this broker, and holds from its next start only."""
-        start = self._from_start
         return {
             name: text
             for name, text in self.broker_overrides.items()
-            if _is_of_the_start(name) and text != start.get(name)
+            if _is_checked(name) and text != self._in_force.get(name)
         }
 
-    def _problem_of_start(self, properties: Mapping[str, str]) -> str | None:
+    def _check_start(self, config: BrokerConfig) -> None:
+        refuse_unsupported(config)
+        check_listeners(config)
+        self.listeners.check_start(config)
+
+    def _problem_of_start(self, overrides: Mapping[str, str]) -> str | None:
         try:
-            config = resolve_broker_config(properties)
-            refuse_unsupported(config)
-            check_listeners(config)
-            self.check_start(config)
+            self._check_start(self._with(overrides, _checked_overrides(overrides)))
         except ConfigError as error:
             return str(error)
         return None
@@ -324,14 +328,11 @@ class DynamicConfig:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if key is None:
                 continue
-            is_of_a_listener = _LISTENER_PREFIX.match(name) is not None and _is_of_the_start(name)
+            is_of_a_listener = LISTENER_PREFIX.match(name) is not None and is_of_listeners(name)
             if key.scope is Scope.READ_ONLY and not is_of_a_listener:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"Cannot update these configs dynamically: {name}")
             if key.is_sensitive and key.name not in STORE_KEYS and not is_of_a_listener:
                 problem = f"It is set by listener, with listener.name.<listener>.<mechanism>. in front: {name}"
-                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
-            if name in NOT_YET_DYNAMIC and text not in (self._from_start.get(name), self.broker_overrides.get(name)):
-                problem = f"Listeners cannot be changed while the broker runs yet: {name}"
                 raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
             if name in STORE_KEYS:
                 problem = f"Stores change by listener, with listener.name.<listener>. in front: {name}"
@@ -341,36 +342,46 @@ class DynamicConfig:
                 _check_thread_pool(name, value, getattr(self.broker, key.field))
         self._check_per_ip_overrides(overrides)
         if per_broker:
-            self._check_listeners_stay(overrides)
-            alive = self._alive(overrides)
-            self._check_stores(alive)
-            self._check_next_start(overrides, alive)
+            try:
+                self._check_change(self._becoming(overrides))
+            except ConfigError as error:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
+            self._check_next_start(overrides)
 
-    def _check_listeners_stay(self, overrides: Mapping[str, str]) -> None:
-        """What a listener is made of does not change while it is there; what it has no more listener for may come."""
-        own = {listener.name.lower() for listener in self.broker.parsed_listeners}
-        static = self.static.properties
-        for name in {**self._from_start, **overrides}:
-            prefix = _LISTENER_PREFIX.match(name)
-            if prefix is None or prefix[1].lower() not in own or not _is_of_the_start(name):
-                continue
-            if overrides.get(name) == self.broker_overrides.get(name):
-                continue  # left out at the start, or written by others: no reason to refuse what is asked
-            if overrides.get(name, static.get(name)) != self._from_start.get(name, static.get(name)):
-                problem = (
-                    f"Configs cannot be updated dynamically for existing listener {prefix[1].upper()}, restart broker "
-                    f"or create a new listener for update: {name}"
-                )
-                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+    def _becoming(self, overrides: Mapping[str, str]) -> BrokerConfig:
+        """Return what the configuration becomes at once: listeners that stay as they are asked for are no reason to
+        refuse others, though whoever wrote them wrote what cannot be.
+        """
+        wanted = self._wanted(overrides)
+        return self._with(overrides, self._in_force if wanted == self._wanted(self.broker_overrides) else wanted)
 
-    def _check_stores(self, alive: Mapping[str, str]) -> None:
-        """The listeners' certificates must do: those of other files, or the same files with other contents."""
+    def _check_change(self, config: BrokerConfig) -> None:
+        """Raise ConfigError where this broker cannot become so while it runs.
+
+        The listeners' certificates must do: those of other files, or the same files with other contents.
+        """
+        check_existing(self.broker, config)
+        check_listeners(config)
+        self.listeners.check_change(config)
+
+    @asynccontextmanager
+    async def altering(self) -> AsyncIterator[None]:
+        """Within it this broker's overrides may be altered: one change at a time."""
+        async with self._altering:
+            try:
+                yield
+            finally:
+                async with self._refreshing:
+                    await self.listeners.discard()
+
+    async def prepare(self, overrides: Mapping[str, str]) -> None:
+        """Open the listeners that there are to be with these; raises KafkaError where one cannot be opened."""
         try:
-            self.check_change(self._now(alive))
+            await self.listeners.prepare(self._becoming(overrides))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
-    def _check_next_start(self, overrides: Mapping[str, str], alive: Mapping[str, str]) -> None:
+    def _check_next_start(self, overrides: Mapping[str, str]) -> None:
         """With what this broker could not start again is refused, unless it cannot with what is set already."""
         try:
             for name, text in overrides.items():
@@ -378,8 +389,8 @@ class DynamicConfig:
                     check_of_any_listener(name, text)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        problem = self._problem_of_start({**alive, **_of_the_start(overrides)})
-        if problem is None or problem == self._problem_of_start({**alive, **_of_the_start(self.broker_overrides)}):
+        problem = self._problem_of_start(overrides)
+        if problem is None or problem == self._problem_of_start(self.broker_overrides):
             return
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"The broker could not start any more: {problem}")
 
@@ -406,18 +417,13 @@ def _decoded(overrides: Mapping[str, str], encoder: PasswordEncoder | None, leve
     return found
 
 
-def _is_of_the_start(name: str) -> bool:
-    """Whether it says what listeners there are, how they let clients in, or how brokers reach each other: that is made
-    when a broker starts. Certificates and limits are not: they change while it runs.
-    """
-    key = _LISTENER_PREFIX.sub("", name)
-    if key in STORE_KEYS or key in LISTENER_LIMITS:
-        return False
-    return key != name or name in NOT_YET_DYNAMIC or name.startswith(("ssl.", "sasl.", "principal."))
+def _is_checked(name: str) -> bool:
+    """Whether it only changes together with others, after a check of all of them; or not at all while a broker runs."""
+    return is_of_listeners(name) or is_of_the_start(name)
 
 
 def _is_password(name: str) -> bool:
-    key = BROKER_KEYS.get(_LISTENER_PREFIX.sub("", name))
+    key = BROKER_KEYS.get(LISTENER_PREFIX.sub("", name))
     return key is not None and key.is_sensitive
 
 
@@ -463,22 +469,22 @@ def _check_thread_pool(name: str, value: object, present: int) -> None:
 
 def key_of(name: str) -> ConfigKey | None:
     """Return the broker's key that this is, if it is one, for all listeners or for a single one."""
-    plain = _LISTENER_PREFIX.sub("", name)
+    plain = LISTENER_PREFIX.sub("", name)
     return BROKER_KEYS.get("broker.id" if plain == "node.id" else plain)
 
 
 def _is_per_broker(name: str) -> bool:
     """Whether no default of all brokers may say it: a listener's keys, unknown ones too, but for its limits."""
-    if _LISTENER_PREFIX.match(name):
-        return _LISTENER_PREFIX.sub("", name) not in LISTENER_LIMITS
+    if LISTENER_PREFIX.match(name):
+        return LISTENER_PREFIX.sub("", name) not in LISTENER_LIMITS
     key = key_of(name)
     return key is not None and key.scope is Scope.PER_BROKER
 
 
-def _of_the_start(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a broker's overrides that hold from its start on."""
+def _checked_overrides(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return those of a broker's overrides that hold as listeners are opened, or from its start on."""
     return _valid_broker_overrides(
-        {name: text for name, text in overrides.items() if _is_of_the_start(name)}, per_broker=True
+        {name: text for name, text in overrides.items() if _is_checked(name)}, per_broker=True
     )
 
 
@@ -487,7 +493,7 @@ def _valid_broker_overrides(overrides: Mapping[str, str], per_broker: bool) -> d
     valid = {}
     for name, text in overrides.items():
         key = key_of(name)
-        is_of_a_listener = _LISTENER_PREFIX.match(name) is not None
+        is_of_a_listener = LISTENER_PREFIX.match(name) is not None
         if not per_broker and _is_per_broker(name):
             log.warning("dynamic broker configuration %s is left out: it is no default of all brokers", name)
             continue

@@ -336,12 +336,16 @@ async def _alter_broker(
         after = changed(await configs.decoded(present) if name else present, changes, BROKER_KEYS, keep)
         try:
             configs.check_broker_overrides(after, per_broker=bool(name))
-            return await configs.encoded(after, present) if name else after
+            if not name:
+                return after
+            await configs.prepare(after)
+            return await configs.encoded(after, present)
         except KafkaError as error:
             # Kafka has another code for brokers than for topics.
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error
 
-    await _change(services, BROKERS, name or DEFAULT_ENTITY, change, validate_only)
+    async with configs.altering():
+        await _change(services, BROKERS, name or DEFAULT_ENTITY, change, validate_only)
 
 
 async def _change(services: Services, kind: str, entity: str, change: ConfigChange, validate_only: bool) -> None:

@@ -49,6 +49,8 @@ MOST_HELD = 1000
 CLOSED_EACH, CLOSED_OF_ALL = 100, 500
 """Lines about connections that are closed, for one address and for all, in ten seconds."""
 CLOSED_PER_TURN = 100
+LAST_LOOKS, LOOK_PAUSE_S = 100, 0.02
+"""How often, and when, it is looked whether a connection of a listener that has gone has its last answer."""
 LARGEST_RESERVE = 4096
 SMALLEST_RESERVE = 64
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -116,17 +118,45 @@ class Server:
         """Bind and listen; raises OSError whose text names the listener and its address."""
         for listener in listeners:
             try:
-                sock = open_socket(listener, self.limits)
-            except OSError as error:
+                sock = bound(listener, self.limits)
+            except OSError:
                 self._close_sockets()
-                reason = error.strerror or str(error)
-                if error.errno == errno.EADDRINUSE:
-                    reason = "the port is in use: end what listens there, or choose another in listeners"
-                text = f"cannot listen on {listener.name}://{listener.host}:{listener.port}: {reason}"
-                raise OSError(error.errno, text) from error
-            self._listeners[listener.name] = listener
-            self._sockets[listener.name] = sock
-            self.ports[listener.name] = sock.getsockname()[1]
+                raise
+            self.add(listener, sock)
+
+    @property
+    def listeners(self) -> list[Listener]:
+        """Those there are."""
+        return list(self._listeners.values())
+
+    def add(self, listener: Listener, sock: socket.socket) -> None:
+        """Take a socket that is bound; from `start` on its clients are served."""
+        name = listener.name
+        self._listeners[name] = listener
+        self._sockets[name] = sock
+        self.ports[name] = sock.getsockname()[1]
+        if self._accepting:
+            self._resume_accepting(name)
+
+    def remove(self, name: str) -> None:
+        """Close a listener, and its connections as soon as the answers are out on which their clients wait."""
+        sock = self._sockets.pop(name)
+        del self._listeners[name], self.ports[name]
+        self._paused_listeners.discard(name)
+        self.loop.remove_reader(sock.fileno())
+        sock.close()
+        self._close_gone([each for each in self.connections if each.listener == name])
+
+    def _close_gone(self, connections: list[Connection], looks: int = LAST_LOOKS) -> None:
+        """Close some in each turn; who waits for an answer may do so for a while."""
+        waiting = [each for each in connections[:CLOSED_PER_TURN] if looks and not each.is_idle]
+        for connection in connections[:CLOSED_PER_TURN]:
+            if connection not in waiting:
+                connection.close("its listener is no more")
+        if rest := connections[CLOSED_PER_TURN:]:
+            self.loop.call_soon(self._close_gone, rest, looks)
+        if waiting:
+            self.loop.call_later(LOOK_PAUSE_S, self._close_gone, waiting, looks - 1)
 
     def start(self) -> None:
         """Begin to accept."""
@@ -245,7 +275,10 @@ class Server:
             self._handshakes = Handshakes(self.loop)
 
         def connect(channel: Channel, principal: str) -> None:
-            self._connect(channel, listener, host, port).principal = principal
+            connection = self._connect(channel, listener, host, port)
+            connection.principal = principal
+            if self._listeners.get(listener.name) is not listener:
+                connection.close("its listener is no more")
 
         self._handshakes.begin(
             client,
@@ -382,6 +415,18 @@ class Server:
                 self.loop.remove_reader(sock.fileno())
             sock.close()
         self._sockets.clear()
+
+
+def bound(listener: Listener, limits: ServerLimits) -> socket.socket:
+    """Return a socket that listens; raises OSError whose text names the listener and its address."""
+    try:
+        return open_socket(listener, limits)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        if error.errno == errno.EADDRINUSE:
+            reason = "the port is in use: end what listens there, or choose another in listeners"
+        text = f"cannot listen on {listener.name}://{listener.host}:{listener.port}: {reason}"
+        raise OSError(error.errno, text) from error
 
 
 def open_socket(listener: Listener, limits: ServerLimits) -> socket.socket:

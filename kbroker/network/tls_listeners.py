@@ -102,9 +102,13 @@ def renew(server: Serving, config: BrokerConfig) -> bool:
     except ConfigError as error:
         log.error("the certificates stay as they were: %s", error)
         return False
-    changed = [name for name, listener in found.items() if listener.settings != server.tls[name].settings]
+    changed = {
+        name: listener
+        for name, listener in found.items()
+        if name in server.tls and listener.settings != server.tls[name].settings
+    }
     if changed:
-        server.tls = found
+        server.tls = {**server.tls, **changed}
         log.info("new certificates on %s", ", ".join(changed))
     return bool(changed)
 

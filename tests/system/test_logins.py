@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +264,7 @@ def test_javas_tools_make_renew_and_end_tokens(
     assert secret not in broker.log_file.read_text()
 
 
-def test_kafkas_tool_gives_a_listener_its_users_before_it_is_there(
+def test_kafkas_tool_gives_a_running_broker_a_listener_with_its_users_and_takes_it_away(
     make_broker: MakeBroker, java_tool: JavaTool, zookeeper: ZooKeeperAddress
 ) -> None:
     broker = make_broker(properties={"password.encoder.secret": "of the broker"})
@@ -274,19 +277,88 @@ def test_kafkas_tool_gives_a_listener_its_users_before_it_is_there(
     java_tool("kafka.admin.ConfigCommand", *change, "--delete-config", mechanisms)
     assert mechanisms not in java_tool("kafka.admin.ConfigCommand", *change[:-1], "--describe")
     java_tool("kafka.admin.ConfigCommand", *change, "--add-config", f'{key}=[{PLAIN} user_alice="{PASSWORD}";]')
-    assert broker.stop() is not None
     (port,) = free_ports(1)
-    more = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{broker.port},CLIENTS://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
-        "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
-    }
-    broker.properties.update(more)
-    broker.start().wait_until_ready(WAIT_S)
+    addresses = f"PLAINTEXT://127.0.0.1:{broker.port},CLIENTS://127.0.0.1:{port}"
+    java_tool(
+        *("kafka.admin.ConfigCommand", *change, "--add-config"),
+        f"{mechanisms}=PLAIN,listener.security.protocol.map=[PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT],"
+        f'listeners=[{addresses}],{key}=[{PLAIN} user_alice="{PASSWORD}";]',
+    )
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
     with kbroker.Admin(f"127.0.0.1:{port}", **login, sasl_password=PASSWORD) as admin:
         (config,) = admin.describe_configs("broker", [1]).values()
         assert PASSWORD not in str(config)
         with pytest.raises(kbroker.InvalidRequestError, match="for existing listener CLIENTS"):
             admin.alter_configs("broker", "1", {key: f'{PLAIN} user_alice="other";'})
+    broker.stop()
+    broker.start().wait_until_ready(WAIT_S)
+    with kbroker.Admin(f"127.0.0.1:{port}", **login, sasl_password=PASSWORD) as admin:
+        assert admin.describe_cluster().brokers
+    java_tool("kafka.admin.ConfigCommand", *change, "--delete-config", f"listeners,{key}")
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port), WAIT_S):
+        pass
     assert PASSWORD not in broker.log_file.read_text()
+
+
+@contextmanager
+def writing(bootstrap: str, topic: str) -> Iterator[list[Any]]:
+    """A producer of librdkafka that goes on until the end, and then has had all of its records acknowledged."""
+    producer, done = Producer({"bootstrap.servers": bootstrap, "acks": "all"}), threading.Event()
+    delivered: list[Any] = []
+
+    def write() -> None:
+        while not done.wait(0.01):
+            producer.produce(topic, b"old", on_delivery=lambda error, message: delivered.append(error))
+            producer.poll(0)
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    try:
+        yield delivered
+    finally:
+        done.set()
+        thread.join(WAIT_S)
+        left = producer.flush(WAIT_S)
+    assert left == 0
+    assert set(delivered) == {None}
+
+
+def test_clients_log_in_on_listeners_that_come_while_those_on_the_old_ones_go_on(
+    make_broker: MakeBroker, topic_name: str
+) -> None:
+    secret = {"password.encoder.secret": "of the brokers"}
+    brokers = [make_broker(number, properties=secret) for number in (1, 2)]
+    ports = free_ports(2)
+    with kbroker.Admin(bootstrap(brokers)) as admin, writing(bootstrap(brokers), topic_name) as delivered:
+        for number, broker, port in zip((1, 2), brokers, ports, strict=True):
+            own = f"PLAINTEXT://127.0.0.1:{broker.port}"
+            more = {
+                "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+                "listener.name.clients.plain.sasl.jaas.config": f'{PLAIN} user_alice="{PASSWORD}";',
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+            }
+            with socket.create_server(("127.0.0.1", 0)) as taken:
+                for wrong, said in ((brokers[-number].port, "live broker"), (taken.getsockname()[1], "port is in use")):
+                    with pytest.raises(kbroker.InvalidRequestError, match=said):
+                        admin.alter_configs(
+                            "broker", number, {**more, "listeners": f"{own},CLIENTS://127.0.0.1:{wrong}"}
+                        )
+            admin.alter_configs("broker", number, {**more, "listeners": f"{own},CLIENTS://127.0.0.1:{port}"})
+            socket.create_connection(("127.0.0.1", port), WAIT_S).close()
+        login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
+        new = ",".join(f"127.0.0.1:{port}" for port in ports)
+        with kbroker.Admin(new, **login, sasl_password=PASSWORD) as other:
+            until(lambda: {each.port for each in other.describe_cluster().brokers} == set(ports))
+        settings = {"bootstrap.servers": new, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        producer = Producer({**settings, "sasl.username": "alice", "sasl.password": PASSWORD, "acks": "all"})
+        failures: list[Any] = []
+        producer.produce(topic_name, b"new", on_delivery=lambda error, message: failures.append(error))
+        assert producer.flush(WAIT_S) == 0
+        assert failures == [None]
+        for number, port in zip((1, 2), ports, strict=True):
+            admin.alter_configs("broker", number, {"listeners": None})
+            with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", port), WAIT_S):
+                pass
+        count = len(delivered)
+        until(lambda: len(delivered) > count)
+    assert PASSWORD not in "".join(broker.log_file.read_text() for broker in brokers)

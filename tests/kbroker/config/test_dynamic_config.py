@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.config.broker_config import read_broker_config
+from kbroker.config.broker_config import BrokerConfig, read_broker_config
 from kbroker.config.description import (
     DEFAULT,
     DYNAMIC_BROKER,
@@ -17,6 +17,7 @@ from kbroker.config.description import (
     describe_topic,
 )
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
+from kbroker.config.listener_changes import ListenerHost
 from kbroker.config.sasl import sasl_listeners
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
@@ -115,7 +116,11 @@ def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> 
         ({"listener.name.plaintext.ssl.client.auth": "required"}, True, "for existing listener PLAINTEXT"),
         ({"listener.name.clients.scram-sha-256.sasl.jaas.config": "x"}, False, "broker id must be specified"),
         ({"listener.name.clients.ssl.client.auth": "perhaps"}, True, "perhaps"),
-        ({"listeners": "PLAINTEXT://:1"}, True, "Listeners"),
+        ({"listeners": "PLAINTEXT://:1"}, True, "brokers reach each other through listener PLAINTEXT"),
+        ({"listeners": "OTHER://:1"}, True, "OTHER has no security protocol"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:9092"}, True, "a different name"),
+        ({"listener.security.protocol.map": "PLAINTEXT:SSL"}, True, "Security protocol cannot be updated"),
+        ({"advertised.listeners": "OTHER://h:1"}, True, "OTHER is not among listeners"),
         ({"num.io.threads": "3"}, True, "at least half"),
         ({"num.io.threads": "17"}, True, "double"),
         ({"log.segment.bytes": "1"}, True, "log.segment.bytes"),
@@ -167,36 +172,91 @@ JAAS = "listener.name.clients.plain.sasl.jaas.config"
 MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
-async def test_how_a_listener_lets_in_may_be_set_before_it_is_there_and_holds_from_the_next_start() -> None:
+async def test_a_listener_comes_with_its_users_stays_as_it_is_and_goes() -> None:
     store = Store()
-    secret = {"password__encoder__secret": "new"}
-    before = dynamic(store, **secret)
-    await before.load()
+    configs = dynamic(store, password__encoder__secret="new")
+    await configs.load()
     wanted = {
         JAAS: f'{MODULE} required user_ann="hunter2";',
         "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
+        "listeners": "PLAINTEXT://:9092,CLIENTS://:2",
     }
-    before.check_broker_overrides({name: wanted[name] for name in list(wanted)[:2]}, per_broker=True)
-    store.nodes["brokers", "1"] = await before.encoded(wanted)
-    assert "hunter2" not in store.nodes["brokers", "1"][JAAS]
-    await before.refresh("brokers", "1")
-    assert JAAS not in before.broker.properties
-    # As a broker of Kafka's that has got its listeners while it ran leaves them behind.
-    store.nodes["brokers", "1"]["listeners"] = "PLAINTEXT://:1,CLIENTS://:2"
-    after = dynamic(store, **secret)
-    await after.load()
-    assert [each.name for each in after.broker.parsed_listeners] == ["PLAINTEXT", "CLIENTS"]
-    assert sasl_listeners(after.broker)["CLIENTS"]["PLAIN"].passwords == {"ann": "hunter2"}
-    after.check_broker_overrides({**wanted, "num.io.threads": "9"}, per_broker=True)
-    for name, value in ((JAAS, "x"), (JAAS, None)):
-        changed = {**wanted, name: value} if value else {each: wanted[each] for each in wanted if each != name}
+    without = {name: text for name, text in wanted.items() if name != JAAS}
+    with pytest.raises(KafkaError, match=f"{re.escape(JAAS)} is missing"):
+        configs.check_broker_overrides(without, per_broker=True)
+    for some in (1, 2, 3, 4):  # what belongs to a listener may come before it
+        part = {name: wanted[name] for name in list(wanted)[:some]}
+        configs.check_broker_overrides(part, per_broker=True)
+        store.nodes["brokers", "1"] = await configs.encoded(part)
+        assert "hunter2" not in store.nodes["brokers", "1"][JAAS]
+        await configs.refresh("brokers", "1")
+    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT", "CLIENTS"]
+    assert sasl_listeners(configs.broker)["CLIENTS"]["PLAIN"].passwords == {"ann": "hunter2"}
+    assert not configs.waiting
+    configs.check_broker_overrides({**wanted, "num.io.threads": "9"}, per_broker=True)
+    for changed in ({**wanted, JAAS: f'{MODULE} required user_ann="other";'}, without):
         with pytest.raises(KafkaError, match="for existing listener CLIENTS"):
-            after.check_broker_overrides(changed, per_broker=True)
+            configs.check_broker_overrides(changed, per_broker=True)
+        store.nodes["brokers", "1"] = await configs.encoded(changed)  # by somebody who does not ask
+        await configs.refresh("brokers", "1")
+        assert sasl_listeners(configs.broker)["CLIENTS"]["PLAIN"].passwords == {"ann": "hunter2"}
     store.nodes["brokers", "1"] = {"num.io.threads": "9"}
-    await after.refresh("brokers", "1")
-    assert after.broker.num_io_threads == 9
-    assert sasl_listeners(after.broker)["CLIENTS"]["PLAIN"].passwords == {"ann": "hunter2"}, "until the next start"
+    await configs.refresh("brokers", "1")
+    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
+    assert configs.broker.num_io_threads == 9
+
+
+class Host(ListenerHost):
+    """Notes what it is to do; a port of 13 is taken."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    def listeners(self, done: str, config: BrokerConfig) -> None:
+        self.done.append(f"{done} {' '.join(each.name for each in config.parsed_listeners)}")
+        if done == "prepare" and any(each.port == 13 for each in config.parsed_listeners):
+            raise ConfigError("the port is in use")
+
+    async def prepare(self, config: BrokerConfig) -> None:
+        self.listeners("prepare", config)
+
+    async def take(self, config: BrokerConfig) -> None:
+        self.listeners("take", config)
+
+    async def discard(self) -> None:
+        self.done.append("discard")
+
+
+async def test_listeners_are_prepared_before_a_change_is_written_and_taken_after_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Store()
+    configs = dynamic(store, listener__security__protocol__map="PLAINTEXT:PLAINTEXT,MORE:PLAINTEXT")
+    host = configs.listeners = Host()
+    await configs.load()
+    wanted = {"listeners": "PLAINTEXT://:9092,MORE://:2"}
+    with pytest.raises(KafkaError, match="in use"):
+        async with configs.altering():
+            await configs.prepare({"listeners": "PLAINTEXT://:9092,MORE://:13"})
+    async with configs.altering():
+        await configs.prepare(wanted)
+        store.nodes["brokers", "1"] = wanted
+        await configs.refresh("brokers", "1")
+    prepared = "prepare PLAINTEXT MORE"
+    assert host.done == [prepared, "discard", prepared, prepared, "take PLAINTEXT MORE", "discard"]
+    store.nodes["brokers", "1"] = {"listeners": "PLAINTEXT://:9092,MORE://:13", "num.io.threads": "9"}
+    host.done.clear()
+    await configs.refresh("brokers", "1")
+    assert host.done == [prepared]
+    assert "the listeners stay as they are: the port is in use" in caplog.text
+    assert configs.broker.listeners == wanted["listeners"]
+    assert configs.broker.num_io_threads == 9, "what else is set there holds"
+    assert list(configs.waiting) == ["listeners"]
+    configs.check_broker_overrides({**store.nodes["brokers", "1"], "num.io.threads": "10"}, per_broker=True)
+    del store.nodes["brokers", "1"]
+    await configs.refresh("brokers", "1")
+    assert host.done[1:] == ["prepare PLAINTEXT", "take PLAINTEXT"]
 
 
 TWO_LISTENERS = {
@@ -263,8 +323,8 @@ async def test_listeners_that_others_have_written_do_not_keep_other_keys_from_ch
     store.nodes["brokers", "1"] = {"listeners": "PLAINTEXT://:1,OTHER://:2"}
     await configs.refresh("brokers", "1")
     configs.check_broker_overrides({"listeners": "PLAINTEXT://:1,OTHER://:2", "num.io.threads": "9"}, per_broker=True)
-    with pytest.raises(KafkaError, match="Listeners cannot be changed"):
-        configs.check_broker_overrides({"listeners": "PLAINTEXT://:3"}, per_broker=True)
+    configs.check_broker_overrides({"num.io.threads": "9"}, per_broker=True)
+    assert configs.broker.listeners == "PLAINTEXT://:9092"
 
 
 async def test_no_listener_is_opened_to_everybody_because_nobody_could_log_in_on_it() -> None:

@@ -23,10 +23,11 @@ SALT = b"salt"
 
 async def test_each_mechanism_lets_in_whom_it_knows() -> None:
     nowhere: Any = None
-    logins = Logins(resolve_broker_config({**BASE, **MORE}), nowhere, lambda: False)
+    config = resolve_broker_config({**BASE, **MORE})
+    logins = Logins(config, nowhere, lambda: False)
     salted = salted_password(SCRAM_SHA_256, "secret", SALT, 4096)
     logins.users.credentials["alice"] = {SCRAM_SHA_256: credential_of(SCRAM_SHA_256, salted, SALT, 4096)}
-    (listener,) = (await logins.listeners()).values()
+    (listener,) = (await logins.listeners(config)).values()
     assert (listener.failure_delay_s, listener.max_receive_bytes) == (0.07, 1234)
     assert list(listener.mechanisms) == ["PLAIN", "SCRAM-SHA-256", "OAUTHBEARER"]
 
@@ -48,9 +49,10 @@ async def test_each_mechanism_lets_in_whom_it_knows() -> None:
 
 async def test_a_nonce_is_never_used_twice() -> None:
     nowhere: Any = None
-    logins = Logins(resolve_broker_config({**BASE, **MORE}), nowhere, lambda: False)
+    config = resolve_broker_config({**BASE, **MORE})
+    logins = Logins(config, nowhere, lambda: False)
     salted = salted_password(SCRAM_SHA_256, "secret", SALT, 4096)
     logins.users.credentials["a"] = {SCRAM_SHA_256: credential_of(SCRAM_SHA_256, salted, SALT, 4096)}
-    (listener,) = (await logins.listeners()).values()
+    (listener,) = (await logins.listeners(config)).values()
     begin = listener.mechanisms[SCRAM_SHA_256].begin
     assert len({begin().step(b"n,,n=a,r=x") for _ in range(100)}) == 100
