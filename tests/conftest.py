@@ -1,13 +1,14 @@
 """What all tests share: the fixture plugins, and the report's first lines (ZooKeeper's is in its plugin)."""
 
 import contextlib
+import gc
 import importlib
 import os
 import platform
 import resource
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def pytest_configure(config: pytest.Config) -> None:
         share = (highest_port() - LOWEST_PORT) // worker["workercount"]
         lowest = LOWEST_PORT + number * share
         os.environ[RANGE_VARIABLE] = f"{lowest}-{lowest + share - 1}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from thousands of tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def keep_files_in_memory() -> None:
