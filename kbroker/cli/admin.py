@@ -6,12 +6,14 @@ from typing import Any, TypeVar
 
 import typer
 
-from kbroker.cli.profiles import chosen_bootstrap, client_settings
+from kbroker.cli.profiles import chosen_bootstrap, settings_for
 from kbroker.client.admin import Admin
 from kbroker.client.types import EARLIEST, LATEST, PartitionDescription, ResourceType, TopicPartition
 
 T = TypeVar("T")
 REQUEST_TIMEOUT_MS = 10_000
+CONNECT_TIMEOUT_MS = 5_000
+"""Who takes a connection and then says nothing for so long is taken for no broker."""
 
 
 def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
@@ -20,7 +22,8 @@ def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
     options: dict[str, Any] = {
         "client_id": "kbroker-cli",
         "request_timeout_ms": REQUEST_TIMEOUT_MS,
-        **client_settings(),
+        "connect_timeout_ms": CONNECT_TIMEOUT_MS,
+        **settings_for("admin"),
     }
 
     async def run() -> T:
@@ -28,6 +31,11 @@ def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
             return await work(admin)
 
     return asyncio.run(run())
+
+
+def check_reach(bootstrap: str) -> None:
+    """Raise at once what a client that goes on trying would say after a minute: that no broker is there."""
+    with_admin(bootstrap, lambda admin: admin.cluster.any_connection())
 
 
 async def partitions_of(admin: Admin, texts: Sequence[str]) -> list[TopicPartition]:

@@ -11,7 +11,7 @@ import typer
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
 from kbroker.cli.interrupts import interrupts
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
-from kbroker.cli.profiles import chosen_bootstrap, client_settings
+from kbroker.cli.profiles import chosen_bootstrap, settings_for
 from kbroker.cli.record_copy import Copy, Ends, Sink, TextSink
 
 if TYPE_CHECKING:
@@ -116,9 +116,7 @@ def consume(
     plain = template is None and key_delimiter is None and not null
     kind = _table_format(to, output_format, plain, unpack=unpack, overwrite=overwrite)
     writer = _writer("json" if to else output_format, template, key_delimiter, null) if kind is None else None
-    options: dict[str, Any] = {
-        **client_settings(),
-    }
+    options: dict[str, Any] = {**settings_for("consumer")}
     if isolation is not None:
         options["isolation_level"] = isolation.replace("-", "_")
     if group is not None:
@@ -126,6 +124,9 @@ def consume(
         options = {"enable_auto_commit": to is None, **group_options(group, partition, position, until_ms), **options}
     names = topic_names(topics, bootstrap)
     from kbroker import Consumer
+    from kbroker.cli.admin import check_reach
+
+    check_reach(bootstrap)
 
     # Ctrl-C is the usual way to end this: it ends the loop, and interrupts nothing.
     with (

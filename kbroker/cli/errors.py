@@ -32,8 +32,13 @@ def with_next_step(error: BaseException, line: str) -> str:
 
 def _next_step(error: BaseException, line: str) -> str:
     from kbroker.client.errors import NotConnected
+    from kbroker.client.session import SPEAKS_HTTP, SPEAKS_TLS
     from kbroker.protocol.errors import ErrorCode, KafkaError
 
+    if isinstance(error, NotConnected) and SPEAKS_HTTP in line:
+        return "that is the port of a web server: -b names a broker's own"
+    if isinstance(error, NotConnected) and SPEAKS_TLS in line:
+        return "-X security.protocol=SSL, or a profile: see kbroker help profiles"
     if isinstance(error, NotConnected) and "closed the connection" in line:
         return "a broker that wants TLS or a log-in does that: see kbroker help profiles"
     if isinstance(error, NotConnected) and ("sent what is no answer" in line or "did not answer ApiVersions" in line):

@@ -10,7 +10,7 @@ import typer
 from kbroker.cli.file_formats import FileFormat, file_format, need_pyarrow
 from kbroker.cli.interrupts import INTERRUPTED
 from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, parse_settings
-from kbroker.cli.profiles import chosen_bootstrap, client_settings
+from kbroker.cli.profiles import chosen_bootstrap, settings_for
 
 if TYPE_CHECKING:
     from kbroker.cli.table_input import TableInput
@@ -115,7 +115,7 @@ def produce(
     kbroker topic produce flights --from flights.csv.gz --key tailnum --type tailnum=string
     """
     options: dict[str, Any] = {
-        **client_settings(),
+        **settings_for("producer"),
         "compression": compression,
         "acks": acks,
     }
@@ -169,7 +169,9 @@ def _send(
     verbose: bool,
 ) -> None:
     from kbroker import Producer
+    from kbroker.cli.admin import check_reach
 
+    check_reach(bootstrap)
     count = 0
     interrupted = False
     futures: list[Delivery] = []

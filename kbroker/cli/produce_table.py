@@ -82,7 +82,9 @@ def send_file(
 ) -> None:
     """Send all rows but the first `skip`; how many to standard error. Raises CommandFailed when not all are written."""
     from kbroker import Producer
+    from kbroker.cli.admin import check_reach
 
+    check_reach(bootstrap)
     outcome = Outcome()
     unit: Any = "count" if source.format == "parquet" else "bytes"
     with (

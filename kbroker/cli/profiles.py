@@ -22,7 +22,7 @@ import stat
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import typer
 
@@ -80,6 +80,25 @@ def take_settings(words: Sequence[str]) -> list[str]:
 def client_settings() -> dict[str, str]:
     """Return the settings for clients, without the bootstrap brokers."""
     return {key: value for key, value in _chosen.items() if key not in ("bootstrap", "bootstrap.servers")}
+
+
+def settings_for(client: Literal["admin", "producer", "consumer"]) -> dict[str, str]:
+    """Return the settings without those that only the other clients take: a profile is for all commands.
+
+    What no client takes is left in, so that it is refused.
+    """
+    chosen = client_settings()
+    if not chosen:
+        return chosen
+    from kbroker.client.client_config import AdminConfig, ConsumerConfig, ProducerConfig
+    from kbroker.client.settings import setting_name, settings_of
+
+    taken = {
+        name: {each.name for each in settings_of(config)}
+        for name, config in (("admin", AdminConfig), ("producer", ProducerConfig), ("consumer", ConsumerConfig))
+    }
+    others = set().union(*taken.values()) - taken[client]
+    return {key: value for key, value in chosen.items() if setting_name(key) not in others}
 
 
 def keep_bootstrap() -> None:

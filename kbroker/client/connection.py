@@ -90,7 +90,7 @@ class Connection(asyncio.BufferedProtocol):
         except TimeoutError:
             raise TimedOut(f"no connection to {address} within {timeout:g} s") from None
         except OSError as error:
-            lost = NotConnected(f"no connection to {address}: {error.strerror or error}")
+            lost = NotConnected(f"no connection to {address}: {_reason(error, security)}")
             raise tls_failure(error, address) or lost from error
         return connection
 
@@ -322,6 +322,12 @@ class Connection(asyncio.BufferedProtocol):
 
 class MalformedAnswer(NotConnected):
     """A response whose bytes do not follow the protocol."""
+
+
+def _reason(error: OSError, security: Security) -> str:
+    if str(error) or not security.protocol.has_tls:
+        return error.strerror or str(error) or type(error).__name__
+    return "it ended the TLS handshake: does that port speak TLS?"  # of which asyncio says nothing
 
 
 def _is_free(transport: asyncio.Transport) -> bool:

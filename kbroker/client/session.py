@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kbroker.client.errors import error_for
 from kbroker.protocol.apis import Api, api_of
 from kbroker.protocol.errors import ErrorCode, MalformedMessage
-from kbroker.protocol.frame import SIZE_BYTES, frame_size
+from kbroker.protocol.frame import SIZE_BYTES, FrameError, frame_size
 from kbroker.protocol.headers import decode_response, encode_request
 from kbroker.protocol.records.buffers import BufferPool
 
@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
 STAGING_BYTES = 64 * 1024
 DEFAULT_MAX_FRAME = 128 << 20
+TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+"""How alerts and handshakes of TLS begin."""
+SPEAKS_TLS = "it speaks TLS"
+SPEAKS_HTTP = "it speaks HTTP:"
+SHOWN_BYTES = 60
+"""Of text that is no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +120,10 @@ class Session:
         self._end += count
         responses = []
         while self._end - self._start >= SIZE_BYTES:
-            size = frame_size(self._staging_view, self.max_frame, self._start)
+            try:
+                size = frame_size(self._staging_view, self.max_frame, self._start)
+            except FrameError as error:
+                raise FrameError(what_speaks(bytes(self._staging_view[self._start : self._end])) or error) from None
             body = self._start + SIZE_BYTES
             if self._end - body < size:
                 self._begin_frame(size, body)
@@ -143,6 +152,16 @@ class Session:
             return Response(correlation_id, decode_response(frame, response_type, version)[1])
         except MalformedMessage as error:
             return Response(correlation_id, None, error)
+
+
+def what_speaks(first: bytes) -> str:
+    """Say who sends such bytes instead of a frame: another protocol, or somebody who writes text; "" for others."""
+    if first[:2] in TLS_RECORDS:
+        return SPEAKS_TLS
+    line = first[:SHOWN_BYTES].splitlines()[0]
+    if len(line) < SIZE_BYTES or not (line.isascii() and line.decode().isprintable()):
+        return ""
+    return f"{SPEAKS_HTTP if line.startswith(b'HTTP/') else 'it says'} {line.decode()!r}"
 
 
 def _no_common_version(api: Api, known: tuple[int, int]) -> str:

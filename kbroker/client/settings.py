@@ -59,6 +59,12 @@ def settings_of(config_type: type) -> Iterator[Setting]:
         yield Setting(field.name, str(field.type), field.default, doc, check, not field.repr)
 
 
+def setting_name(option: str) -> str:
+    """Return what a setting is called here, of snake_case or dotted names, with or without `kafka.` in front."""
+    name = option.removeprefix("kafka.").replace(".", "_").lower()
+    return RENAMED.get(name, name)
+
+
 def read_settings(config_type: type, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return name -> value of options given by snake_case or dotted names, with or without `kafka.` in front.
 
@@ -67,8 +73,7 @@ def read_settings(config_type: type, options: Mapping[str, Any]) -> dict[str, An
     known = {each.name: each for each in settings_of(config_type)}
     values: dict[str, Any] = {}
     for option, value in options.items():
-        name = option.removeprefix("kafka.").replace(".", "_").lower()
-        name = RENAMED.get(name, name)
+        name = setting_name(option)
         if name not in known:
             raise ConfigurationError(_unknown(config_type, option, name, list(known)))
         values[name] = _parsed(option, value, known[name])

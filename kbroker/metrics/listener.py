@@ -30,6 +30,7 @@ from kbroker.metrics.sources import Sources
 log = logging.getLogger(__name__)
 
 MOST_CLIENTS = 8
+NO_HTTP = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 READ_S = 5.0
 POLL_S = 0.1
 """How soon a listener ends."""
@@ -173,6 +174,20 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = READ_S
     server_version = "kbroker"
     sys_version = ""
+
+    def handle_one_request(self) -> None:
+        """Read a request and answer it; who begins with what is no letter, as a Kafka client, is told at once."""
+        try:
+            first = self.rfile.peek(1)[:1]
+        except TimeoutError:
+            first = b""
+        if first.isalpha():
+            super().handle_one_request()
+            return
+        self.close_connection = True
+        if first:
+            self.rfile.read1()  # else the answer would be lost with what was never read
+            self.wfile.write(NO_HTTP)
 
     def do_GET(self) -> None:
         """Answer /metrics."""

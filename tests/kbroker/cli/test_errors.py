@@ -1,12 +1,16 @@
 """What the user is told instead of a traceback."""
 
+import socket
+
 import pytest
 
+from kbroker.cli import admin
 from kbroker.cli.errors import CommandFailed, one_line, with_next_step
 from kbroker.client.errors import NotConnected
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeperError
 from kbroker.dev.stand_in_zookeeper import StandInError
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from tests.kbroker.cli.commands import fail
 
 
 @pytest.mark.parametrize(
@@ -32,6 +36,11 @@ def test_an_error_of_the_world_is_one_line(error: Exception, line: str) -> None:
         (NotConnected("no bootstrap broker answers: refused"), "kbroker dev"),
         (NotConnected("no bootstrap broker answers: h:9092 closed the connection"), "kbroker help profiles"),
         (NotConnected("no bootstrap broker answers: h:80 sent what is no answer: a frame"), "is that a broker?"),
+        (NotConnected("no bootstrap broker answers: h:80 sent what is no answer: it speaks HTTP: 'x'"), "web server"),
+        (
+            NotConnected("no bootstrap broker answers: h:80 sent what is no answer: it speaks TLS"),
+            "security.protocol=SSL",
+        ),
         (NotConnected("no bootstrap broker answers: h:80 did not answer ApiVersionsRequest within 10 s"), "-b names"),
         (KafkaError(ErrorCode.INVALID_CONFIG, "Unknown topic config name: retention.mss"), "did you mean retention.ms"),
         (KafkaError(ErrorCode.INVALID_CONFIG, "Unknown topic config name: zzzz"), "docs/configuration.md"),
@@ -52,3 +61,21 @@ def test_what_to_do_next_is_said_where_it_is_not_plain(error: Exception, step: s
 
 def test_a_bug_of_ours_keeps_its_traceback() -> None:
     assert one_line(AssertionError("never")) is None
+
+
+COMMANDS = [("topic", "list"), ("topic", "consume", "a", "-o", "start"), ("topic", "produce", "a")]
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_where_nobody_listens_a_command_says_so_and_does_not_go_on_trying(words: tuple[str, ...]) -> None:
+    assert "no connection to 127.0.0.1:1" in fail(*words, "-b", "127.0.0.1:1", given=b"value")
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_who_takes_a_connection_and_is_silent_is_taken_for_no_broker(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(admin, "CONNECT_TIMEOUT_MS", 300)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        said = fail(*words, "-b", f"127.0.0.1:{silent.getsockname()[1]}", given=b"value")
+    assert "within 0.3 s" in said

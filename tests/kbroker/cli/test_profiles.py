@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from kbroker.cli.profiles import chosen_bootstrap, client_settings, profiles_file, take_settings
+from kbroker.cli.profiles import chosen_bootstrap, client_settings, profiles_file, settings_for, take_settings
 from kbroker.client.security import Security
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import kbroker, succeed
@@ -143,7 +143,16 @@ def test_a_setting_reaches_the_client(broker: BrokerProcess, topic_name: str) ->
 
 
 def test_a_setting_holds_for_its_command_and_not_for_the_next_one(broker: BrokerProcess) -> None:
-    refused = kbroker("topic", "list", "-b", broker.bootstrap, "-X", "batch.size=1000")
+    refused = kbroker("topic", "list", "-b", broker.bootstrap, "-X", "nonsense=1000")
     assert refused.returncode == 1
-    assert "batch.size" in refused.stderr
+    assert "nonsense" in refused.stderr
     succeed("topic", "list", "-b", broker.bootstrap)
+
+
+def test_a_profile_for_all_clients_is_taken_by_each_command_as_far_as_it_goes() -> None:
+    words = ["-X", "acks=1", "-X", "fetch.min.bytes=2", "-X", "kafka.client.id=me", "-X", "nonsense=3"]
+    assert take_settings(["topic", "list", *words]) == ["topic", "list"]
+    assert settings_for("admin") == {"kafka.client.id": "me", "nonsense": "3"}
+    assert settings_for("producer") == {"acks": "1", "kafka.client.id": "me", "nonsense": "3"}
+    assert settings_for("consumer") == {"fetch.min.bytes": "2", "kafka.client.id": "me", "nonsense": "3"}
+    take_settings(["topic", "list"])

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from kbroker.client.client_config import AdminConfig
 from kbroker.client.connection import WAKE_BYTES, Connection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
@@ -71,10 +72,20 @@ async def test_a_silent_broker_is_given_up_after_the_timeout() -> None:
         await connection.close()
 
 
+async def hanging_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read(1)
+
+
+async def test_a_peer_that_hangs_up_on_a_tls_handshake_is_named_with_what_may_be_wrong() -> None:
+    async with peer(hanging_up) as address:
+        with pytest.raises(ConnectionError, match=r"no connection to 127\.0\.0\.1:\d+: \w"):
+            await Connection.open(*address, security=AdminConfig(bootstrap="h:1", security_protocol="SSL"))
+
+
 async def test_garbage_ends_the_connection_and_fails_what_waits() -> None:
     async with peer(garbage) as address:
         connection = await Connection.open(*address)
-        with pytest.raises(ConnectionError, match="announces"):
+        with pytest.raises(ConnectionError, match="it speaks HTTP"):
             await connection.request(MetadataRequest(topics=[]), 9, timeout=5)
         await connection.close()
 

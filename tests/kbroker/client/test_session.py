@@ -42,6 +42,24 @@ def test_a_frame_larger_than_allowed_is_refused_before_it_is_received() -> None:
         feed(Session("me", max_frame=1000), b"\x7f\xff\xff\xff", 4)
 
 
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n", "it speaks HTTP: 'HTTP/1.1 400 Bad Request'"),
+        (b"\x15\x03\x03\x00\x02\x02\x46", "it speaks TLS"),
+        (b"\x16\x03\x01\x00\x05hello", "it speaks TLS"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "it says 'SSH-2.0-OpenSSH_9.2'"),
+        (b"\x7f\x1b[2J is no text", "a frame announces"),
+        ("Grüß Gott".encode(), "a frame announces"),
+        (b"\n\n\n\n\n", "a frame announces"),
+    ],
+)
+def test_a_peer_that_is_no_broker_is_told_by_its_first_words(first: bytes, told: str) -> None:
+    with pytest.raises(FrameError) as refused:
+        feed(Session("me", max_frame=1000), first, 100)
+    assert str(refused.value).startswith(told)
+
+
 def test_an_answer_that_nobody_asked_for_is_refused() -> None:
     with pytest.raises(KafkaError, match="nobody sent"):
         feed(Session("me"), answer(77), 100)

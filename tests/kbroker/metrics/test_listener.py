@@ -52,6 +52,16 @@ def test_it_is_gzipped_for_who_takes_that(serving: MetricsListener) -> None:
         assert gzip.decompress(answer.read()) == b"a 1\nb 2\n"
 
 
+def test_a_client_that_speaks_no_http_is_told_so_at_once(serving: MetricsListener) -> None:
+    host, port = serving.addresses[0].removeprefix("http://").removesuffix("/metrics").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as kafka_client:
+        kafka_client.sendall(b"\x00\x00\x00\x17\x00\x12\x00\x03")
+        answer = b""
+        while more := kafka_client.recv(1000):
+            answer += more
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
 def test_silent_clients_take_no_more_than_their_places(serving: MetricsListener) -> None:
     host, port = serving.addresses[0].removeprefix("http://").removesuffix("/metrics").split(":")
     silent = [socket.create_connection((host, int(port)), timeout=20) for _ in range(MOST_CLIENTS)]
