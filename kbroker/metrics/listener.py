@@ -177,8 +177,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         """Read a request and answer it; who begins with what is no letter, as a Kafka client, is told at once."""
+        arriving: Any = self.rfile  # a BufferedReader, which its type does not say
         try:
-            first = self.rfile.peek(1)[:1]
+            first = arriving.peek(1)[:1]
         except TimeoutError:
             first = b""
         if first.isalpha():
@@ -186,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.close_connection = True
         if first:
-            self.rfile.read1()  # else the answer would be lost with what was never read
+            arriving.read1()  # else the answer would be lost with what was never read
             self.wfile.write(NO_HTTP)
 
     def do_GET(self) -> None:
