@@ -24,6 +24,7 @@ SECTIONS = (
     "transactions",
     "tls",
     "quotas",
+    "logins",
     "client",
     "compaction",
     "spark",
@@ -39,6 +40,7 @@ COMPARED = {
     "stalls": "Waits of an honest client beside others",
     "tls": "TLS beside clear text, the same stores and clients",
     "quotas": "Ten modest clients beside a greedy one",
+    "logins": "Ten modest clients beside wrong passwords",
 }
 """Sections whose `measure(kind, scale)` is run for each system, and the titles of their tables."""
 SCALED = ("client", "compaction", "spark", "verify")

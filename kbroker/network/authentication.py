@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kbroker.network.connection import Connection
     from kbroker.network.dispatch import Dispatcher
     from kbroker.network.limits import ServerLimits
+    from kbroker.network.strangers import Strangers
 
 log = logging.getLogger(__name__)
 
@@ -76,9 +77,14 @@ class SaslListener:
     """sasl.server.max.receive.size: the largest frame before the login"""
     lines: LimitedLines = field(default_factory=lambda: LimitedLines(log, "refused logins"))
 
+    _limits: tuple[ServerLimits, ServerLimits] | None = None
+
     def limits(self, server: ServerLimits) -> ServerLimits:
-        """Return what holds before the login."""
-        return replace(server, request_max_bytes=self.max_receive_bytes, small_request_max_bytes=self.max_receive_bytes)
+        """Return what holds before the login; made once of the server's."""
+        if self._limits is None or self._limits[0] is not server:
+            most = self.max_receive_bytes
+            self._limits = server, replace(server, request_max_bytes=most, small_request_max_bytes=most)
+        return self._limits[1]
 
 
 class Refused(Exception):
@@ -100,11 +106,13 @@ class Authentication:
         "_listener",
         "_mechanism",
         "_principal",
+        "_strangers",
         "state",
     )
 
-    def __init__(self, listener: SaslListener, dispatch: Any) -> None:
+    def __init__(self, listener: SaslListener, dispatch: Any, strangers: Strangers) -> None:
         """`dispatch`: the Dispatcher that serves once the client has logged in."""
+        self._strangers = strangers
         self.state = INITIAL
         self._listener = listener
         self._dispatch: Dispatcher = dispatch
@@ -230,7 +238,9 @@ class Authentication:
             log.error("a login from %r could not be checked", connection, exc_info=error)
             raise self._refusal(AuthenticationFailure("it could not be checked"), header) from None
         later = asyncio.ensure_future(answer)
-        later.add_done_callback(lambda done: self._answer_later(connection, done, header))
+        later.add_done_callback(
+            lambda done: self._strangers.serve(lambda: self._answer_later(connection, done, header))
+        )
         return PENDING
 
     def _answer_later(self, connection: Connection, done: asyncio.Future[bytes], header: RequestHeader | None) -> None:

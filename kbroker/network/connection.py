@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from functools import partial
 from struct import Struct
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
@@ -98,20 +99,17 @@ class Connection:
     )
 
     def __init__(self, server: Server, channel: Channel, listener: Listener, host: str, port: int) -> None:
-        self._server = server
-        self._channel = channel
+        self._server, self._channel = server, channel
         self._recv_into = channel.recv_into
         self._send_parts = channel.send
         self.listener = listener.name
         self.security_protocol = listener.security_protocol
-        self.host = host
-        self.port = port
+        self.host, self.port = host, port
         self.principal = ANONYMOUS
         """Whoever logged in, or whose certificate it is: `User:` and the name."""
         self.authority: Everything = EVERYTHING
         """What the principal may do; dispatch keeps it up to date."""
-        self.client_software_name = "unknown"
-        self.client_software_version = "unknown"
+        self.client_software_name = self.client_software_version = "unknown"
         self.is_by_token = False
         """Whether a delegation token was the password: then no tokens are given out."""
         self.state = READING
@@ -130,9 +128,7 @@ class Connection:
         """Bytes received behind the request in work; at most one scratch buffer's."""
         self._frame: Buffer | None = None
         """Being filled: the frame lies in [`_frame_start`, `_frame_end`), what is below `_frame_filled` has come."""
-        self._frame_start = 0
-        self._frame_end = 0
-        self._frame_filled = 0
+        self._frame_start = self._frame_end = self._frame_filled = 0
         self._expected = 0
         """Size of the buffer for the next frame and its size, when the last one did not fit into the shared buffer."""
         self._in_work: Buffer | None = None
@@ -150,8 +146,7 @@ class Connection:
         """A whole frame that may not overtake the late answers."""
         self._out: list[Any] | None = None
         """Parts that wait for the socket; `_out_index` and `_out_offset` say how far they are out."""
-        self._out_index = 0
-        self._out_offset = 0
+        self._out_index = self._out_offset = 0
         channel.start_reading(self._on_readable)
 
     def log_in_first(self, login: Authentication, limits: ServerLimits) -> None:
@@ -194,6 +189,19 @@ class Connection:
             self._paused = True
             self._channel.stop_reading()
             return
+        if self._login_limits is not None and not self._server.strangers.have_time():
+            self._channel.stop_reading()
+            self._server.strangers.wait(self._read_in_turn)
+            return
+        self._read()
+
+    def _read_in_turn(self) -> None:
+        """It has not logged in, and had to wait until others like it had their time."""
+        if self.state is not CLOSED:
+            self._channel.start_reading(self._on_readable)
+            self._read()
+
+    def _read(self) -> None:
         try:
             if self._frame is not None:
                 self._fill_frame(self._frame)
@@ -258,8 +266,7 @@ class Connection:
             self._in_work = frame
             whole = memoryview(frame)[self._frame_start : self._frame_end]
             if len(whole) > LARGE_FRAME and self._must_wait_for_turn(whole[:2]):
-                self._held = whole
-                self.state = WORKING
+                self._held, self.state = whole, WORKING
                 self._server.loop.call_soon(self._serve_in_turn)
             elif self._serve(whole):
                 self._release()
@@ -277,9 +284,7 @@ class Connection:
             if not 0 <= size <= limits.small_request_max_bytes:
                 if 0 <= size <= limits.request_max_bytes and end - start < 6:
                     break
-                reason = self._refusal_of_size(buffer, start, size)
-                if reason:
-                    self._refuse_size(reason)
+                if self._refuses_size(buffer, start, size):
                     return None
             if (
                 size > LARGE_FRAME
@@ -311,17 +316,16 @@ class Connection:
             self._partial = bytearray(buffer[start:end])
         return None
 
-    def _refusal_of_size(self, buffer: Buffer, start: int, size: int) -> str | None:
-        """Say why a frame that is not small is refused; None when its API may be as large."""
+    def _refuses_size(self, buffer: Buffer, start: int, size: int) -> bool:
+        """Whether the connection ends for a frame that is not small, unless its API may be as large."""
         limits = self._login_limits or self._server.limits
         key = "socket.request.max.bytes" if self._login_limits is None else "sasl.server.max.receive.size"
-        return refusal_of_size(bytes(buffer[start : start + 8]), size, limits, self.takes_brokers, key)
-
-    def _refuse_size(self, reason: str) -> None:
-        if self._login_limits is None:
+        reason = refusal_of_size(bytes(buffer[start : start + 8]), size, limits, self.takes_brokers, key)
+        if reason and self._login_limits is None:
             self.close(reason, logging.WARNING)
-        else:
+        elif reason:
             cast("Authentication", self._dispatch).refuse_size(self, reason)
+        return bool(reason)
 
     def _begin_frame(self, buffer: Buffer, start: int, end: int, size: int) -> Buffer | None:
         try:
@@ -331,10 +335,7 @@ class Connection:
             return None
         self.last_active = monotonic()
         frame[: end - start] = buffer[start:end]
-        self._frame = frame
-        self._frame_start = 0
-        self._frame_filled = end - start
-        self._frame_end = size
+        self._frame, self._frame_start, self._frame_filled, self._frame_end = frame, 0, end - start, size
         self._expected = min(size + 4, LARGEST_EXPECTED) if size > self._server.scratch.size else 0
         return frame
 
@@ -361,8 +362,7 @@ class Connection:
     def _serve(self, frame: memoryview) -> bool:
         """Have the frame handled. True when the connection is ready for the next one."""
         if self._late and not self._may_overtake(frame):
-            self._held = frame
-            self.state = WORKING
+            self._held, self.state = frame, WORKING
             return False
         self.last_active = monotonic()
         try:
@@ -371,8 +371,7 @@ class Connection:
             self.close(str(error), logging.WARNING)
             return False
         if answer is PENDING:
-            self._pending = True
-            self.state = WORKING
+            self.state, self._pending = WORKING, True
             return False
         if answer is None:
             return self.state is READING and not self._is_mute()
@@ -572,7 +571,8 @@ class Connection:
         """Read nothing more; after the delay send the parts (None: nothing) and close."""
         if self.state is not CLOSED:
             self.state, self._pending = WORKING, True
-            self._server.loop.call_later(delay_s, self._close_now, parts, reason, level)
+            close = partial(self._close_now, parts, reason, level)
+            self._server.loop.call_later(delay_s, self._server.strangers.serve, close)
 
     def _close_now(self, parts: list[Any] | None, reason: str, level: int) -> None:
         if parts is not None and self.state is not CLOSED:

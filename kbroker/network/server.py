@@ -29,6 +29,7 @@ from kbroker.network.channel import Channel, PlainChannel
 from kbroker.network.connection import Connection
 from kbroker.network.handshakes import Handshakes
 from kbroker.network.limits import ServerLimits
+from kbroker.network.strangers import MOST_WAITING, Strangers
 from kbroker.network.tls_listeners import TlsListener
 from kbroker.security.limited_lines import LimitedLines
 from kbroker.security.security_protocol import SecurityProtocol
@@ -41,6 +42,8 @@ then connection.answer(parts) later; raises dispatch.CloseConnection. The frame 
 it keeps its memory."""
 
 ACCEPTS_AT_ONCE = 64
+ACCEPTS_S = 0.001
+"""For how long, and how many at most, new connections are accepted in one turn of the event loop."""
 TURN_S = 0.004
 """For how long small frames are cut from buffers before the event loop looks who else has come."""
 ACCEPT_PAUSE_S = 0.5
@@ -97,6 +100,7 @@ class Server:
         self.accepted: Counter[str] = Counter()
         """Listener name -> connections that came in."""
         self._sockets: dict[str, socket.socket] = {}
+        self.strangers = Strangers(self.loop)
         self._admission = Admission(self.limits, ip_rates)
         self._held: set[socket.socket] = set()
         """Of addresses that connect too often: unserved, and soon closed."""
@@ -167,10 +171,14 @@ class Server:
 
     def _accept(self, name: str) -> None:
         sock = self._sockets[name]
+        ends_at = monotonic() + ACCEPTS_S
         for _ in range(ACCEPTS_AT_ONCE):
-            pause_s = self._admission.pause_s(name, monotonic())
+            now = monotonic()
+            pause_s = self._admission.pause_s(name, now)
             if pause_s:
                 self._wait(name, pause_s)
+                return
+            if now >= ends_at or (name in self.sasl and self.strangers.waiting > MOST_WAITING):
                 return
             try:
                 client, address = sock.accept()
@@ -188,7 +196,7 @@ class Server:
                 )
                 return
             self._accept_failed = False
-            held_s = self._admission.accepted(name, plain_address(address[0]), monotonic())
+            held_s = self._admission.accepted(name, plain_address(address[0]), now)
             if held_s:
                 self._hold(client, held_s)
             else:
@@ -266,7 +274,7 @@ class Server:
         self.connections[connection] = None
         sasl = self.sasl.get(listener.name)
         if sasl is not None:
-            connection.log_in_first(Authentication(sasl, self.dispatch), sasl.limits(self.limits))
+            connection.log_in_first(Authentication(sasl, self.dispatch, self.strangers), sasl.limits(self.limits))
         return connection
 
     def _shake_hands(self, client: socket.socket, listener: Listener, host: str, port: int) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import random
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import count
@@ -22,8 +23,10 @@ from kbroker.network.authentication import Mechanism, SaslListener
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.limits import ServerLimits
 from kbroker.network.server import Listener, Server
+from kbroker.network.strangers import MOST_WAITING, TURN_S, Strangers
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_request
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from kbroker.protocol.messages.security import SaslAuthenticateRequest, SaslHandshakeRequest
 from kbroker.security.exchange import OAUTHBEARER, PLAIN, SCRAM_SHA_256, Identity
 from kbroker.security.limited_lines import LINES_EACH, PERIOD_S
@@ -35,7 +38,7 @@ from kbroker.security.signed_tokens import SignedValidator
 from tests.fixtures.certificates import Authority
 from tests.fixtures.certificates import Identity as Certified
 from tests.kbroker.network.serving import until
-from tests.kbroker.network.test_authentication import Peer
+from tests.kbroker.network.test_authentication import Peer, peer, sasl_server
 from tests.kbroker.network.tls_serving import tls_listener
 
 PASSWORD = "kept-very-secret"
@@ -264,3 +267,75 @@ async def test_hundreds_of_wrong_passwords_leave_few_lines_and_others_are_served
     counts = [int(line.split()[0]) for line in told if "more refused logins of 127.0.0.1" in line]
     assert sum(counts) + len([line for line in told if "login refused" in line]) == 400
     assert served > 0
+
+
+# -- their share of a turn of the event loop --------------------------------------------------------------------------
+
+
+def work_of(ends_after_s: float, done: list[str], name: str) -> Any:
+    """Work that takes so long."""
+
+    def work() -> None:
+        end = monotonic() + ends_after_s
+        while monotonic() < end:
+            pass
+        done.append(name)
+
+    return work
+
+
+async def test_strangers_are_served_in_order_and_others_between_them() -> None:
+    loop = asyncio.get_running_loop()
+    strangers, done = Strangers(loop), list[str]()
+
+    def someone_else() -> None:
+        done.append("-")
+        if done.count("-") < 20:
+            loop.call_soon(someone_else)
+
+    loop.call_soon(someone_else)
+    for name in "abcdef":
+        strangers.serve(work_of(1.1 * TURN_S, done, name))
+    assert done == ["a"], "the others wait"
+    await until(lambda: done.count("-") == 20)
+    assert [name for name in done if name != "-"] == list("abcdef")
+    assert max(map(len, "".join(done).split("-"))) == 1, "never two in one turn"
+    assert strangers.have_time()
+
+
+async def test_a_listener_accepts_nobody_while_many_wait_who_have_not_logged_in() -> None:
+    waiting: list[int] = []
+
+    class Accepted(Counter[str]):
+        def __setitem__(self, listener: str, count: int) -> None:
+            waiting.append(server.strangers.waiting)
+            super().__setitem__(listener, count)
+
+    async with sasl_server() as server:
+        server.accepted = Accepted()
+        for _ in range(MOST_WAITING + 50):
+            server.strangers.wait(work_of(1.1 * TURN_S, [], ""))
+        async with peer(server) as client:
+            assert (await client.handshake()).error_code is ErrorCode.NONE
+    assert waiting
+    assert waiting[0] <= MOST_WAITING
+
+
+async def test_who_has_logged_in_does_not_wait_for_a_crowd_that_has_not() -> None:
+    """All have sent something before the loop looks; the last of them is served as soon as one stranger is."""
+    begun: list[str] = []
+    async with sasl_server() as server:
+        server.sasl["CLIENTS"].mechanisms["SLOW"] = Mechanism(work_of(1.1 * TURN_S, begun, "stranger"))  # type: ignore[index]
+        async with peer(server) as honest, contextlib.AsyncExitStack() as stack:
+            await honest.log_in()
+            crowd = [await stack.enter_async_context(peer(server)) for _ in range(20)]
+            await until(lambda: len(server.connections) == 21)
+            for each in crowd:
+                each.request(SaslHandshakeRequest(mechanism="SLOW"), 1)
+            honest.request(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3)
+            await honest.receive()
+            before = len(begun)
+            for each in crowd:
+                await each.receive()
+    assert before < 10
+    assert len(begun) == 20
