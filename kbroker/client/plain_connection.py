@@ -99,17 +99,19 @@ class PlainConnection:
 
     def request(self, message: Message, version: int | None = None, timeout: float | None = None) -> Any:
         """Send a request and wait for its answer; nothing else may be in flight."""
-        self.send(message, version)
+        self.send(message, version=version)
         return self.receive(timeout)
 
-    def send(self, message: Message, version: int | None = None) -> None:
-        """Send a request without waiting; `version` None: the newest both sides have."""
+    def send(self, *messages: Message, version: int | None = None) -> None:
+        """Send requests without waiting, together; `version` None: the newest both sides have."""
         if time.monotonic() > self._login_ends:
             self._log_in_again()
-        _, parts = self._session.send(message, self.version_for(type(message)) if version is None else version)
+        parts: list[Any] = []  # requests have no part in a file
+        for message in messages:
+            parts += self._session.send(message, self.version_for(type(message)) if version is None else version)[1]
         try:
             self._socket.settimeout(self._timeout)
-            self._socket.sendall(b"".join(parts))  # type: ignore[arg-type]  # requests have no part in a file
+            self._socket.sendall(b"".join(parts))
         except BaseException as error:
             self.close()
             if isinstance(error, OSError):

@@ -205,15 +205,20 @@ class PlainTransactions:
     def _ask_each(
         self, requests: Sequence[tuple[Owner, Message]], highest: int | None = None
     ) -> Iterable[tuple[Owner, Any]]:
-        """Ask each owner's coordinator, some questions ahead of the answers."""
+        """Ask each owner's coordinator, some questions ahead of the answers: these go out together, so that kbroker
+        writes what they ask for together, too.
+        """
         self._find({owner.transactional_id for owner, _ in requests})
         for first in range(0, len(requests), AT_ONCE):
             some = [
                 (owner, self._coordinator(owner.transactional_id), each) for owner, each in requests[first:][:AT_ONCE]
             ]
+            together: dict[PlainConnection, list[Message]] = {}
+            for _, connection, request in some:
+                together.setdefault(connection, []).append(request)
             try:
-                for _, connection, request in some:
-                    connection.send(request, connection.version_for(type(request), highest))
+                for connection, of_it in together.items():
+                    connection.send(*of_it, version=connection.version_for(type(of_it[0]), highest))
                 answers = [connection.receive(self._limit) for _, connection, _ in some]
             except BaseException:
                 for _, connection, _ in some:

@@ -154,7 +154,7 @@ class RangeReader:
         """Send a Fetch, to the partition's leader or the replica to read from where no connection is given."""
         if connection is None:
             connection = self._cluster.connection_for(self._place, self._replica)
-        connection.send(self._request(offset), connection.version_for(FetchRequest, self._version))
+        connection.send(self._request(offset), version=connection.version_for(FetchRequest, self._version))
         self._asked = connection
         return connection
 

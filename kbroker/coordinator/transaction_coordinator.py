@@ -303,17 +303,25 @@ class TransactionCoordinator:
         self, transactional_id: str, producer_id: int, producer_epoch: int, is_commit: bool
     ) -> Awaitable[Answer]:
         """EndTxn of a transaction with an epoch of its own: the answer has the next one. Raises KafkaError."""
-        return self._waiting.ask(
-            transactional_id, lambda: self._end_each(transactional_id, (producer_id, producer_epoch), is_commit)
-        )
+        producer = producer_id, producer_epoch
 
-    async def _end_each(self, transactional_id: str, producer: tuple[int, int], is_commit: bool) -> Answer:
+        def end() -> Awaitable[Answer]:
+            _, transaction = self._find_known(transactional_id)
+            if transaction.needs_producer_id_after(*producer, is_commit):
+                return self._end_the_last(transactional_id, producer, is_commit)
+            return self._end_each(transactional_id, producer, is_commit)
+
+        return self._waiting.ask(transactional_id, end)
+
+    async def _end_the_last(self, transactional_id: str, producer: tuple[int, int], is_commit: bool) -> Answer:
+        """End the transaction with the last epoch of a producer id: the producer goes on with another."""
+        return await self._end_each(transactional_id, producer, is_commit, await self._producer_ids.next_id())
+
+    def _end_each(
+        self, transactional_id: str, producer: tuple[int, int], is_commit: bool, fresh: int = NO_PRODUCER_ID
+    ) -> asyncio.Future[Answer]:
         owned, transaction = self._find_known(transactional_id)
-        fresh = NO_PRODUCER_ID
-        while fresh < 0 and transaction.needs_producer_id_after(*producer, is_commit):
-            fresh = await self._producer_ids.next_id()
-            owned, transaction = self._find_known(transactional_id)
-        return await self._answer(
+        return self._answer(
             owned,
             transaction,
             lambda request: transaction.end_each(*producer, is_commit, request, self._clock(), fresh),

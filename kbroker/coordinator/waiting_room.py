@@ -40,9 +40,12 @@ class WaitingRoom:
         self._count = 0
 
     def ask(self, name: str, question: Question) -> Awaitable[Answer]:
-        """Ask at once; return the answer, or what is to be awaited for it. What the question raises is raised."""
+        """Ask at once; return the answer, or what is to be awaited for it. What the question raises is raised.
+
+        A future that is not done says that a record of this very request is being written: there is no waiting then.
+        """
         first = None if name in self._waiting else question()
-        if isinstance(first, asyncio.Future) and first.done() and first.result().error is not CONCURRENT:
+        if isinstance(first, asyncio.Future) and not (first.done() and first.result().error is CONCURRENT):
             return first
         return self._ask_on(name, question, first, next(self._numbers))
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 from kbroker.cluster.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
-from kbroker.coordinator.transaction import EPOCH_EACH, STATE_NAMES, Transaction, TransactionRecord
+from kbroker.coordinator.transaction import EPOCH_EACH, STATE_NAMES, Answer, Transaction, TransactionRecord
 from kbroker.handlers.context import RequestContext, Services
 from kbroker.handlers.demands import (
     CLUSTER_ACTION,
@@ -40,6 +40,7 @@ from kbroker.protocol.messages.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from kbroker.replica.reply import Reply
 from kbroker.replica.turns import Turn, Work, in_turns
 
 FIRST_BATCHED_VERSION = 4
@@ -49,6 +50,7 @@ FIRST_FENCED_VERSION = 2
 FIRST_EPOCH_EACH_VERSION = 5
 """Of EndTxn: each transaction has an epoch of its own (KIP-890)."""
 
+T = TypeVar("T")
 Key = tuple[str, int]
 Topics = Sequence[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]
 TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
@@ -91,47 +93,62 @@ def _may_add(asked: Asked) -> None:
 @handles(AddPartitionsToTxnRequest, when(since_version(FIRST_BATCHED_VERSION), on_cluster(CLUSTER_ACTION), _may_add))
 def add_partitions_to_txn(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
-) -> Awaitable[AddPartitionsToTxnResponse]:
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     """Let partitions take part in a transaction; or only tell whether they do (KIP-890).
 
     What waits for the end of the transaction before does so no longer than its connection: nobody is left to end the
     one that it would begin. What brokers ask for many at once does not wait: one would hold up the others.
     """
     ctx.ends_with_connection = True
-    return _add_partitions_to_txn(services, ctx, request)
+    if ctx.api_version >= FIRST_BATCHED_VERSION:
+        return _add_for_brokers(services, request)
+    if ctx.is_large:
+        return _add_many(services, ctx, request)
+    knows = services.metadata.knows
+    return _add_all(services, ctx, request, {key for key in _keys(request.v3_and_below_topics) if not knows(*key)})
 
 
-async def _add_partitions_to_txn(
+async def _add_for_brokers(services: Services, request: AddPartitionsToTxnRequest) -> AddPartitionsToTxnResponse:
+    results = [_add_or_verify(services, each) for each in request.transactions]
+    return AddPartitionsToTxnResponse(results_by_transaction=await asyncio.gather(*results))
+
+
+async def _add_many(
     services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse:
-    if ctx.api_version >= FIRST_BATCHED_VERSION:
-        results = [_add_or_verify(services, each) for each in request.transactions]
-        return AddPartitionsToTxnResponse(results_by_transaction=await asyncio.gather(*results))
-    topics = request.v3_and_below_topics
-    unknown = await _unknown_partitions(services, topics)
-    if unknown:
-        others = ErrorCode.OPERATION_NOT_ATTEMPTED
-        errors = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else others for key in _keys(topics)}
-    else:
-        error = await _add(
-            services,
-            request.v3_and_below_transactional_id,
-            request.v3_and_below_producer_id,
-            request.v3_and_below_producer_epoch,
-            list(_keys(topics)),
-        )
-        errors = dict.fromkeys(_keys(topics), known_error(error, ctx.api_version))
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, errors))
-
-
-async def _unknown_partitions(services: Services, topics: Topics) -> set[Key]:
     turn = Turn()
     unknown = set()
-    for key in _keys(topics):
+    for key in _keys(request.v3_and_below_topics):
         if not services.metadata.knows(*key):
             unknown.add(key)
         await turn.end_if_over()
-    return unknown
+    added = _add_all(services, ctx, request, unknown)
+    return added if isinstance(added, AddPartitionsToTxnResponse) else await added
+
+
+def _add_all(
+    services: Services, ctx: RequestContext, request: AddPartitionsToTxnRequest, unknown: set[Key]
+) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
+    """Add all partitions, or none if some are unknown."""
+    topics = request.v3_and_below_topics
+    if unknown:
+        others = ErrorCode.OPERATION_NOT_ATTEMPTED
+        errors = {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in unknown else others for key in _keys(topics)}
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, errors))
+    keys = list(_keys(topics))
+    asked = services.transactions.add_partitions(
+        request.v3_and_below_transactional_id,
+        request.v3_and_below_producer_id,
+        request.v3_and_below_producer_epoch,
+        keys,
+    )
+    version = ctx.api_version
+
+    def response(answer: Answer) -> AddPartitionsToTxnResponse:
+        errors = dict.fromkeys(keys, known_error(answer.error, version))
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_topic_results(topics, errors))
+
+    return _answered(asked, response)
 
 
 async def _add(
@@ -203,19 +220,50 @@ async def _add_offsets_to_txn(
 
 
 @handles(EndTxnRequest, on_transactional_id(WRITE))
-async def end_txn(services: Services, ctx: RequestContext, request: EndTxnRequest) -> EndTxnResponse:
-    """Commit or abort: answered when that is decided; the markers follow."""
+def end_txn(
+    services: Services, ctx: RequestContext, request: EndTxnRequest
+) -> EndTxnResponse | Awaitable[EndTxnResponse]:
+    """Commit or abort: answered when that is decided; the markers follow.
+
+    Whoever ends many transactions sends one request behind the other: what comes in one turn of the loop is decided by
+    one append for each partition of __transaction_state.
+    """
+    ctx.may_be_overtaken = True
     transactions = services.transactions
     end = transactions.end_each if ctx.api_version >= FIRST_EPOCH_EACH_VERSION else transactions.end
-    try:
-        answer = await end(request.transactional_id, request.producer_id, request.producer_epoch, request.committed)
-    except KafkaError as refusal:
-        return EndTxnResponse(error_code=known_error(refusal.code, ctx.api_version))
-    return EndTxnResponse(
-        error_code=known_error(answer.error, ctx.api_version),
-        producer_id=answer.producer_id,
-        producer_epoch=answer.producer_epoch,
+    asked = end(request.transactional_id, request.producer_id, request.producer_epoch, request.committed)
+    version = ctx.api_version
+    return _answered(
+        asked,
+        lambda answer: EndTxnResponse(
+            error_code=known_error(answer.error, version),
+            producer_id=answer.producer_id,
+            producer_epoch=answer.producer_epoch,
+        ),
     )
+
+
+def _answered(asked: Awaitable[Answer], response: Callable[[Answer], T]) -> T | Awaitable[T]:
+    """Return what a coordinator's answer is on the wire, at once if it is known. No task where none is needed."""
+    if not isinstance(asked, asyncio.Future):
+        asked = asyncio.ensure_future(asked)
+    elif asked.done():
+        return response(asked.result())
+    reply = Reply()
+
+    def answered(future: asyncio.Future[Answer]) -> None:
+        if reply.done():
+            return
+        try:
+            answer = response(future.result())
+        except (Exception, asyncio.CancelledError) as error:
+            reply.set_exception(error)
+        else:
+            reply.set_result(answer)
+
+    asked.add_done_callback(answered)
+    reply.add_done_callback(lambda _: asked.cancel())  # nobody wants it, if it is not done
+    return reply
 
 
 # --- what tools see -----------------------------------------------------------------------------------------------

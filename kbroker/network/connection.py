@@ -3,9 +3,9 @@
     READING --frame complete--> WORKING --answer--> SENDING --all out--> READING      (any) --> CLOSED
 
 While a request is in work or its answer is not out, nothing more is read: a client that pipelines waits in its
-socket, and a slow reader holds one answer at most. One kind of waiting does not stop the rest: a Produce that is in its
-logs and only waits for its flush or its replicas (`LateAnswer`) lets further Produce frames be appended meanwhile, at
-most MOST_LATE_ANSWERS of them, so that they share flushes. Answers go out in the order of the requests all the same.
+socket, and a slow reader holds one answer at most. Two kinds of waiting do not stop their like (`LateAnswer`): further
+Produce frames share the flush of one that is in its logs, further EndTxn frames the append of the first, at most
+MOST_LATE_ANSWERS of them. Answers go out in the order of the requests all the same.
 
 A client that sends many small frames at once is not served at the others' expense: what all connections may take of
 one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn. So do large
@@ -69,6 +69,7 @@ class Connection:
         "_held",
         "_in_work",
         "_late",
+        "_late_key",
         "_late_scheduled",
         "_login_limits",
         "_muting",
@@ -100,8 +101,7 @@ class Connection:
 
     def __init__(self, server: Server, channel: Channel, listener: Listener, host: str, port: int) -> None:
         self._server, self._channel = server, channel
-        self._recv_into = channel.recv_into
-        self._send_parts = channel.send
+        self._recv_into, self._send_parts = channel.recv_into, channel.send
         self.listener = listener.name
         self.security_protocol = listener.security_protocol
         self.host, self.port = host, port
@@ -112,8 +112,7 @@ class Connection:
         self.client_software_name = self.client_software_version = "unknown"
         self.is_by_token = False
         """Whether a delegation token was the password: then no tokens are given out."""
-        self.state = READING
-        self.last_active = monotonic()
+        self.state, self.last_active = READING, monotonic()
         self._dispatch: Dispatch = server.dispatch
         self._login_limits: ServerLimits | None = None
         """What holds before the login, in place of the server's limits."""
@@ -139,7 +138,8 @@ class Connection:
         self._cancelled_when_closed: asyncio.Future[Any] | Reply | None = None
         """The answer of that request, when nobody but this client wants it."""
         self._late: deque[LateAnswer] = deque()
-        """Answers that are to come, or wait for one before them, in the order of the requests."""
+        """Answers that are to come, or wait for one before them, in the order of the requests, all of one API."""
+        self._late_key = PRODUCE_KEY
         self._late_scheduled = False
         self._muting: Muting | None = None
         self._held: memoryview | None = None
@@ -376,13 +376,14 @@ class Connection:
         if answer is None:
             return self.state is READING and not self._is_mute()
         if type(answer) is LateAnswer:
+            self._late_key = bytes(frame[:2])
             self._late.append(answer)
             return True
-        if self._late:
-            self._late.append(LateAnswer(answer, self.timing))
-            self.timing = None
-            return True
-        return self._send(answer) and not self._is_mute()
+        if not self._late:
+            return self._send(answer) and not self._is_mute()
+        self._late.append(LateAnswer(answer, self.timing))
+        self.timing = None
+        return True
 
     def mute(self, seconds: float) -> None:
         """Read nothing for a while."""
@@ -408,8 +409,8 @@ class Connection:
             self._go_on()
 
     def _may_overtake(self, frame: memoryview) -> bool:
-        """Only Produce (API key 0) is served while late answers are to come, and only so many."""
-        return len(self._late) < MOST_LATE_ANSWERS and len(frame) > 1 and not frame[0] and not frame[1]
+        """Only their like is served while late answers are to come, and only so many."""
+        return len(self._late) < MOST_LATE_ANSWERS and frame[:2] == self._late_key
 
     def answer(self, parts: list[Any] | None, timing: Timing | None = None) -> None:
         """Send the answer of the request that dispatch left PENDING (None: it has none), and go on reading."""
@@ -422,8 +423,7 @@ class Connection:
                 self._late.append(LateAnswer(parts, timing))
             self._go_on()
             return
-        self.state = READING
-        self.timing = timing
+        self.state, self.timing = READING, timing
         if (parts is None or self._send(parts)) and not self._is_mute():
             self.resume()
 

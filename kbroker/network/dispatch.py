@@ -53,8 +53,8 @@ PENDING = _Pending()
 
 
 class LateAnswer:
-    """What dispatch returns for a Produce that is in its logs: the answer comes by connection.answer_late(), and other
-    Produce requests of the connection may be served before.
+    """What dispatch returns for a Produce that is in its logs, or an EndTxn: the answer comes by
+    connection.answer_late(), and other requests of the connection to the same API may be served before.
     """
 
     __slots__ = ("is_ready", "parts", "timing")

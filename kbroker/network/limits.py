@@ -18,8 +18,9 @@ LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ELECT_LEADERS,
 LARGE_REQUESTS = frozenset((PRODUCE, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, WRITE_TXN_MARKERS, ALTER_PARTITION))
 """API keys of requests that hold record batches or speak of all a cluster's partitions: socket.request.max.bytes."""
 
-MOST_LATE_ANSWERS = 16
-"""Produce requests of one connection that wait for a flush or for replicas; the next one waits in its socket."""
+MOST_LATE_ANSWERS = 128
+"""Produce or EndTxn requests of one connection that wait for a flush or for replicas; the next one waits in its socket.
+"""
 LARGEST_EXPECTED = 1 << 20
 """Most bytes of a buffer that is kept ready for a connection's next frame."""
 LARGE_FRAME = 1 << 14

@@ -17,7 +17,7 @@ class Reply:
     __slots__ = ("_callbacks", "_error", "_is_done", "_value")
 
     def __init__(self) -> None:
-        self._callbacks: list[Callable[[Reply], None]] = []
+        self._callbacks: list[Callable[[Reply], object]] = []
         self._error: BaseException | None = None
         self._is_done = False
         self._value: Any = None
@@ -64,7 +64,7 @@ class Reply:
         for callback in callbacks:
             callback(self)
 
-    def add_done_callback(self, callback: Callable[[Reply], None]) -> None:
+    def add_done_callback(self, callback: Callable[[Reply], object]) -> None:
         """Call this when it is done, before whoever finishes it goes on."""
         assert not self._is_done
         self._callbacks.append(callback)

@@ -1,7 +1,9 @@
 """Transactions taken over, found and ended without their producers."""
 
+import itertools
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,8 +14,12 @@ from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.client.plain_transactions import Ended, Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
+from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
+from kbroker.coordinator.partitioning import partition_for
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.records.batch import split_batches
 
 TIMEOUT_MS = 30_000
 
@@ -75,6 +81,37 @@ def test_many_transactions_end_at_once_each_with_its_own_outcome(
         assert errors == {**dict.fromkeys(owners[1:], ErrorCode.NONE), unknown: refused}
         assert transactions.open_ones(topic) == [f"{topic}-0"]
         assert transactions.states([owners[0], unknown]) == {owners[0]: "Ongoing", unknown: ""}
+
+
+def test_transactions_of_one_coordinator_are_ended_by_a_few_appends(broker: BrokerProcess, topic_name: str) -> None:
+    topic = topic_name
+    with PlainCluster(broker.bootstrap) as cluster:
+        cluster.create_topic(topic, 3, 1, {})
+        transactions = PlainTransactions(cluster)
+        transactions.take(topic, TIMEOUT_MS)
+        count = len(cluster.partitions([TRANSACTIONS_TOPIC]))
+        place = (TRANSACTIONS_TOPIC, partition_for(topic, count))
+        ids = (f"{topic}-{number}" for number in itertools.count())
+        alike = [each for each in itertools.islice(ids, 100 * count) if partition_for(each, count) == place[1]][:20]
+        owners = [transactions.take(each, TIMEOUT_MS) for each in alike]
+        for number, owner in enumerate(owners):
+            transactions.write(owner, (topic, number % 3), b"key", b"value", 0)
+        before = cluster.offsets([place], LATEST)[place]
+        assert {ended.error for ended in transactions.end(owners, commit=True).values()} == {ErrorCode.NONE}
+        deadline = time.monotonic() + 30
+        while cluster.offsets([place], LATEST)[place] < before + 2 * len(owners):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        topics = FetchRequest.FetchTopic(
+            topic=place[0],
+            partitions=[
+                FetchRequest.FetchPartition(partition=place[1], fetch_offset=before, partition_max_bytes=1 << 20)
+            ],
+        )
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[topics])
+        answer = cluster.connection_for(place).request(request, 11)
+        batches = split_batches(bytes(answer.responses[0].partitions[0].records))
+        assert len(batches) <= len(owners)  # each alone would make two
 
 
 def test_no_coordinator_that_answers_is_told_after_the_patience() -> None:

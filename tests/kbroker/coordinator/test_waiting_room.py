@@ -91,7 +91,11 @@ async def test_nobody_waits_longer_than_the_longest_time_and_no_more_than_so_man
 async def test_an_end_that_comes_before_its_answer_is_heard_of_is_not_waited_for() -> None:
     ends = Ends()
     answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    questions: list[Awaitable[Answer]] = [answer]
+
+    async def fences() -> Answer:
+        return await answer
+
+    questions: list[Awaitable[Answer]] = [fences()]
 
     def question() -> Awaitable[Answer]:
         return questions.pop() if questions else ends._question("a", "asks again")
@@ -100,6 +104,13 @@ async def test_an_end_that_comes_before_its_answer_is_heard_of_is_not_waited_for
     answer.set_result(Answer("r", CONCURRENT))
     ends.end("a")
     assert (await asyncio.wait_for(waiting, LIMIT_S)).error is NONE
+
+
+async def test_whose_own_record_is_being_written_gets_that_answer_without_a_task() -> None:
+    ends = Ends()
+    answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    assert ends.room.ask("a", lambda: answer) is answer
+    ends.check_is_empty()
 
 
 async def test_who_goes_away_is_not_asked_again() -> None:

@@ -25,6 +25,7 @@ from kbroker.protocol.messages.transactions import (
 )
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.schema import schema_of
+from kbroker.replica.reply import Reply
 from tests.kbroker.asking import Ask, coordinator_of
 
 NONE = ErrorCode.NONE
@@ -340,10 +341,19 @@ async def test_a_producer_whose_epoch_another_has_raised_is_fenced_also_where_it
         (EndTxnRequest(transactional_id="id", producer_id=1, producer_epoch=0, committed=True), False),
     ],
 )
-def test_what_begins_something_ends_with_its_connection_from_the_first_moment(request_: Any, ends: bool) -> None:
+async def test_what_begins_something_ends_with_its_connection_from_the_first_moment(request_: Any, ends: bool) -> None:
     """Nobody would be left to end what it begins; a decision, however, is carried out whoever hears of it."""
     load_all()
-    context = SimpleNamespace(ends_with_connection=False)
-    waiting = HANDLERS[schema_of(type(request_)).api_key].handler(None, context, request_)
+    asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    services: Any = SimpleNamespace(
+        transactions=SimpleNamespace(add_partitions=lambda *_: asked, end=lambda *_: asked),
+        metadata=SimpleNamespace(knows=lambda *_: True),
+    )
+    context = SimpleNamespace(ends_with_connection=False, api_version=0, is_large=False)
+    waiting = HANDLERS[schema_of(type(request_)).api_key].handler(services, context, request_)
     assert context.ends_with_connection is ends
-    waiting.close()
+    if isinstance(waiting, Reply):
+        waiting.cancel()
+        assert asked.cancelled()
+    else:
+        waiting.close()

@@ -266,11 +266,11 @@ async def test_stop_lets_the_request_in_work_finish() -> None:
         await asyncio.wait_for(stopping, 20)
 
 
-PRODUCE, METADATA = b"\0\0", b"\0\3"
+PRODUCE, METADATA, END_TXN = b"\0\0", b"\0\3", b"\0\x1a"
 
 
 class LateServer:
-    """Answers Produce frames late and everything else at once; notes the order in which frames came in."""
+    """Answers Produce and EndTxn frames late, everything else at once; notes the order in which frames came in."""
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
@@ -279,7 +279,7 @@ class LateServer:
     def __call__(self, connection: Connection, request: memoryview) -> Any:
         body = bytes(request)
         self.seen.append(body)
-        if body[:2] != PRODUCE:
+        if body[:2] not in (PRODUCE, END_TXN):
             return [frame(body)]
         late = LateAnswer()
         self.late.append((connection, late, body))
@@ -313,6 +313,20 @@ async def test_other_requests_wait_until_the_late_answers_are_out() -> None:
         await until(lambda: len(dispatch.late) == 2)
         dispatch.finish(1)
         assert [await client.receive() for _ in range(3)] == [PRODUCE + b"1", METADATA, PRODUCE + b"2"]
+
+
+@pytest.mark.parametrize(("first", "other"), [(END_TXN, PRODUCE), (PRODUCE, END_TXN)])
+async def test_what_is_late_is_overtaken_by_its_like_only(first: bytes, other: bytes) -> None:
+    dispatch = LateServer()
+    bodies = [first + b"1", first + b"2", other + b"3", other + b"4", first + b"5"]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        for count, answered in ((2, (1, 0)), (4, (3, 2)), (5, (4,))):
+            await until(lambda count=count: len(dispatch.seen) == count)
+            await asyncio.sleep(0.05)
+            assert dispatch.seen == bodies[:count]
+            dispatch.finish(*answered)
+        assert [await client.receive() for _ in bodies] == bodies
 
 
 async def test_large_frames_may_wait_for_late_answers_too() -> None:
