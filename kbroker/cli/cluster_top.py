@@ -1,7 +1,8 @@
 """`kbroker cluster top`: what goes on, look by look: brokers, and the topics with most records.
 
 Everything is asked by Kafka's protocol, so it works on any cluster: rates are what offsets and log directories have
-grown by since the look before.
+grown by since the look before, and how busy a broker's event loop is shows in how long it leaves a question unanswered
+that needs no work.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ BROKER_COLUMNS = (
     "log_bytes",
     "log_bytes_per_s",
     "disk_used_percent",
+    "answer_ms",
 )
 TOPIC_COLUMNS = ("topic", "partitions", "records_per_s", "group", "lag", "reads_per_s")
 
@@ -46,6 +48,8 @@ class Look:
     directories: "list[LogDirDescription]"
     lags: list[dict[str, Any]]
     """The rows of `group lag`."""
+    answers: dict[int, float]
+    """Seconds that each broker took to answer."""
     problems: tuple[str, ...] = ()
     """What could not be asked for, and why: it is None in the rows."""
 
@@ -57,7 +61,8 @@ def top(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Show what the brokers and the busiest topics do, until Ctrl-C: rates, lag, replicas, disks.
+    """Show what the brokers and the busiest topics do, until Ctrl-C: rates, lag, replicas, disks, how fast
+    each broker answers (its loop).
 
     \b
     kbroker cluster top
@@ -94,6 +99,7 @@ async def look(admin: "Admin") -> Look:
     for key, leader in _leaders(topics).items():
         led[leader].append(key)
     ends: dict[TopicPartition, int] = {}
+    answers: dict[int, float] = {}
 
     async def ask_leader(leader: int) -> None:
         found = await attempt(f"offsets of broker {leader}", admin.list_offsets(led[leader]), problems)
@@ -102,13 +108,19 @@ async def look(admin: "Admin") -> Look:
     async def ask_disks(broker: int) -> "list[LogDirDescription]":
         return await attempt(f"disks of broker {broker}", admin.describe_log_dirs([broker]), problems) or []
 
+    async def ask_answer(broker: int) -> None:
+        took = await attempt(f"answers of broker {broker}", admin.answer_seconds(broker), problems)
+        if took is not None:
+            answers[broker] = took
+
+    await asyncio.gather(*(ask_answer(each.id) for each in brokers))  # first: what is large would hold up our own loop
     disks = asyncio.gather(*(ask_disks(each.id) for each in brokers))
     await asyncio.gather(*map(ask_leader, led))
     at = time.monotonic()
     directories = [each for found in await disks for each in found]
     lags = await known_lag_rows(admin, ends, problems)
     controller = None if described is None else described.controller_id
-    return Look(at, controller, brokers, topics, ends, directories, lags, tuple(problems))
+    return Look(at, controller, brokers, topics, ends, directories, lags, answers, tuple(problems))
 
 
 def _leaders(topics: "dict[str, TopicDescription]") -> "dict[TopicPartition, int]":
@@ -144,6 +156,7 @@ def broker_rows(now: Look, before: Look | None) -> list[dict[str, Any]]:
             "log_bytes": sizes,
             "log_bytes_per_s": _rate([_grown(sizes, sizes_then)], now, before),
             "disk_used_percent": _disk_used_percent(now, broker.id),
+            "answer_ms": round(now.answers[broker.id] * 1000, 1) if broker.id in now.answers else None,
         }
         rows.append(row)
     return rows

@@ -8,6 +8,8 @@ and all else, is left to Typer, which also says what it says of it.
 import re
 from typing import Any, Literal, get_args, get_origin
 
+from kbroker.cli.plain_help import show_plainly
+
 WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
 DECIMAL = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?")
 NUMBERS = {int: WHOLE, float: DECIMAL}
@@ -30,7 +32,7 @@ class PlainValue:
 
 
 def read_plainly(command: Any) -> None:
-    """Have the parameters of a command, and of those below it, read this way; an older Typer goes on as it is."""
+    """Have parameters of a command, and of those below it, read and shown plainly; an older Typer goes on as it is."""
     parameters_of = command.get_params
 
     def get_params(ctx: Any) -> list[Any]:  # with --help, which each command makes as it is asked
@@ -38,6 +40,7 @@ def read_plainly(command: Any) -> None:
         for parameter in parameters:
             if getattr(parameter, "_runtime_param", parameter) is None:
                 parameter._runtime_param = PlainValue()
+            show_plainly(parameter)
         return parameters
 
     command.get_params = get_params

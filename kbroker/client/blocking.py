@@ -474,6 +474,7 @@ class Admin(Client):
     list_groups = _blocking(asyncio_admin.Admin.list_groups)
     describe_groups = _blocking(asyncio_admin.Admin.describe_groups)
     describe_software = _blocking(asyncio_admin.Admin.describe_software)
+    answer_seconds = _blocking(asyncio_admin.Admin.answer_seconds)
     group_history = _blocking(asyncio_admin.Admin.group_history)
     delete_groups = _blocking(asyncio_admin.Admin.delete_groups)
     list_group_offsets = _blocking(asyncio_admin.Admin.list_group_offsets)

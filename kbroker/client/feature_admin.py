@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Protocol
 
 from kbroker.client.cluster import Cluster
@@ -15,6 +16,7 @@ from kbroker.protocol.schema import Message
 
 FIRST_WITH_TYPES = 1
 UPGRADE, DOWNGRADE = 1, 2
+ASKED_TIMES = 5
 
 
 class _Admin(Protocol):
@@ -44,6 +46,17 @@ class FeatureAdmin:
         answer = await self.cluster.ask(request, broker)
         release = release_like((await self.cluster.connection(broker)).versions)
         return answer.software or (f"like Kafka {release}" if release else "not known")
+
+    async def answer_seconds(self: _Admin, broker: int) -> float:
+        """Return how long a broker takes for an answer without work, the longest of some: how busy its loop is."""
+        request = ApiVersionsRequest(client_software_name="kbroker", client_software_version="1")
+        connection = await self.cluster.connection(broker)
+        longest = 0.0
+        for _ in range(ASKED_TIMES):
+            began = time.perf_counter()
+            await connection.request(request, timeout=self.cluster.config.request_timeout_ms / 1000)
+            longest = max(longest, time.perf_counter() - began)
+        return longest
 
     async def update_feature(
         self: _Admin,

@@ -34,6 +34,7 @@ def seen(at: float, end: int, size: int, committed: int) -> Look:
         {TopicPartition("t", 0): end, TopicPartition("t", 1): 5},
         [LogDirDescription(1, "/d", 1000, 250, None, (ReplicaSize("t", 0, size, 0, False),))],
         [{"group": "g", "topic": "t", "committed": committed, "lag": end - committed}],
+        {1: 0.0123},
     )
 
 
@@ -41,9 +42,9 @@ def test_rates_are_what_has_grown_since_the_look_before() -> None:
     first, second = broker_rows(seen(12.0, 300, 5000, 40), seen(10.0, 100, 1000, 20))
     assert (first["controller"], first["leads"], first["under_replicated"]) == (True, 1, 1)
     assert (first["records_per_s"], first["log_bytes"], first["log_bytes_per_s"]) == (100.0, 5000, 2000.0)
-    assert first["disk_used_percent"] == 75
+    assert (first["disk_used_percent"], first["answer_ms"]) == (75, 12.3)
     assert (second["controller"], second["under_replicated"], second["records_per_s"]) == (False, 0, 0.0)
-    assert second["disk_used_percent"] is None
+    assert (second["disk_used_percent"], second["answer_ms"]) == (None, None)
     busy, idle = topic_rows(seen(12.0, 300, 5000, 40), seen(10.0, 100, 1000, 20))
     assert (busy["topic"], busy["records_per_s"], busy["group"], busy["lag"]) == ("t", 100.0, "g", 260)
     assert busy["reads_per_s"] == 10.0
@@ -66,7 +67,8 @@ def test_what_is_not_known_is_no_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "silent", ["describe_cluster", "list_offsets", "describe_log_dirs", "list_groups", "list_group_offsets"]
+    "silent",
+    ["answer_seconds", "describe_cluster", "list_offsets", "describe_log_dirs", "list_groups", "list_group_offsets"],
 )
 def test_a_part_that_does_not_answer_is_named_and_the_rest_is_shown(
     broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatch, silent: str
@@ -88,7 +90,7 @@ def test_a_part_that_does_not_answer_is_named_and_the_rest_is_shown(
     )
     assert any("nobody answers" in each for each in told["problems"])
     (row,) = [row for row in told["topics"] if row["topic"] == topic_name]
-    assert row["lag"] == (0 if silent in ("describe_cluster", "describe_log_dirs") else None)
+    assert row["lag"] == (0 if silent in ("answer_seconds", "describe_cluster", "describe_log_dirs") else None)
     assert all(row["log_bytes"] is None for row in told["brokers"]) is (
         silent in ("describe_cluster", "describe_log_dirs")
     )
@@ -107,5 +109,6 @@ def test_looks_follow_each_other_on_a_broker(
     (line,) = {line.split()[0] for line in text.splitlines() if line.split()[:1] == [topic_name]}
     assert line == topic_name
     told = json.loads(succeed("cluster", "top", "-n", "1", "--topics", "1000", "--format", "json"))
+    assert all(row["answer_ms"] > 0 for row in told["brokers"])
     (row,) = [row for row in told["topics"] if row["topic"] == topic_name]
     assert (row["group"], row["lag"]) == (topic_name, 2)
