@@ -5,6 +5,7 @@ What linters check (imports between rooms, style, types) isn't repeated here.
 
 import ast
 import functools
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +46,16 @@ ONLY_IMPORTED_IN = {
 """Libraries that one place of the production code knows."""
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _trees_are_kept() -> Iterator[None]:
+    """The garbage collector would look through thousands of syntax trees again and again."""
+    gc.disable()
+    yield
+    gc.enable()
+    tree.cache_clear()
+    statements.cache_clear()
+
+
 @functools.cache
 def sources(*folders: str) -> tuple[Path, ...]:
     """Python files below the folders, relative to the root."""
@@ -62,8 +73,23 @@ def line_count(path: Path) -> int:
     return len((ROOT / path).read_text().splitlines())
 
 
+@functools.cache
+def statements(path: Path) -> tuple[ast.stmt, ...]:
+    """All statements of a module, those of functions and classes too, without what only a type checker runs."""
+    found: list[ast.stmt] = []
+    waiting: list[ast.AST] = [tree(path)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.stmt):
+            found.append(node)
+        is_for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for name in ("orelse",) if is_for_types else ("body", "orelse", "finalbody", "handlers", "cases"):
+            waiting.extend(getattr(node, name, ()))
+    return tuple(found)
+
+
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree(path)):
+    for node in statements(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -81,13 +107,7 @@ def is_in(path: Path, places: object) -> bool:
 def imported_packages(path: Path) -> set[str]:
     """What running the module may load; imports for the type checker alone do not count."""
     names: set[str] = set()
-    waiting: list[ast.AST] = [tree(path)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            waiting.extend(node.orelse)
-            continue
-        waiting.extend(ast.iter_child_nodes(node))
+    for node in statements(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
@@ -142,7 +162,7 @@ def test_only_those_print_whose_work_it_is() -> None:
     prints = [
         f"{path}:{node.lineno}"
         for path in all_code()
-        if not is_in(path, (*MAY_PRINT, "tests"))
+        if not is_in(path, (*MAY_PRINT, "tests")) and "print(" in (ROOT / path).read_text()
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]

@@ -26,9 +26,12 @@ def test_a_child_writes_to_the_given_file_and_its_status_is_known(tmp_path: Path
 
 
 @BOTH_WAYS
-def test_a_child_that_ignores_sigterm_is_killed_after_the_timeout(use_death_signal: bool) -> None:
-    child = start_child(["sh", "-c", "trap '' TERM; while :; do sleep 0.1; done"], use_death_signal=use_death_signal)
-    time.sleep(0.3)
+def test_a_child_that_ignores_sigterm_is_killed_after_the_timeout(tmp_path: Path, use_death_signal: bool) -> None:
+    ignores = tmp_path / "ignores"
+    script = "trap '' TERM; : > \"$0\"; while :; do sleep 0.1; done"
+    child = start_child(["sh", "-c", script, str(ignores)], use_death_signal=use_death_signal)
+    while not ignores.exists():
+        time.sleep(0.01)
     assert child.stop(timeout=0.3) == -signal.SIGKILL
 
 
