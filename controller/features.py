@@ -34,24 +34,24 @@ def updated(levels: Levels, update: Update, brokers: Iterable[BrokerRegistration
     feature, level = update.feature, update.level
     if feature not in SUPPORTED:
         known = ", ".join(SUPPORTED)
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, f"there is no feature {feature!r}: there is {known}")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"there is no feature {feature!r}: there is {known}")
     lowest, highest = SUPPORTED[feature]
     level = max(level, 0)
     if not lowest <= level <= highest:
         text = f"{feature} has the levels {lowest} to {highest}, and not {level}"
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     present = levels.get(feature, 0)
     if level < present and not update.may_lower:
         text = f"{feature} is at {present}: {level} would be a downgrade, which has to be asked for as such"
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     if level > present and update.may_lower:
         text = f"{feature} is at {present}: {level} would be no downgrade"
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, text)
+        raise KafkaError(ErrorCode.INVALID_REQUEST, text)
     others = {name: each for name, each in levels.items() if name != feature}
     wanted = {**others, feature: level} if level else others
     problems = [problem for broker in brokers if (problem := incompatibility(broker, {feature: level}))]
     if level > present and problems:
-        raise KafkaError(ErrorCode.INVALID_UPDATE_VERSION, "; ".join(problems))
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join(problems))
     return wanted
 
 

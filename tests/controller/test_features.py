@@ -45,7 +45,7 @@ def test_a_level_is_lowered_whoever_is_there_and_goes_with_nought() -> None:
 def test_what_cannot_be_is_refused_with_the_reason(update: Update, why: str) -> None:
     with pytest.raises(KafkaError, match=why) as refused:
         updated({TRANSACTION_VERSION: 1}, update, [*OURS, OLDER, KAFKAS])
-    assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+    assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
 def test_what_a_broker_lacks_of_what_counts_is_named() -> None:

@@ -50,7 +50,7 @@ def test_a_broker_of_kafka_keeps_the_level_down_and_ends_by_itself_where_it_is_r
             cluster.until_whole(topic)
         with pytest.raises(BrokerError, match="broker 2") as refused:
             admin.update_feature(FEATURE, 2)
-        assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
         transact(cluster.bootstrap)
 
         cluster.brokers[2].stop(START_TIMEOUT)

@@ -26,6 +26,8 @@ OWN = frozenset(
     (
         *("topic_id", "host", "port", "cluster_id", "log_append_time_ms", "producer_id", "total_bytes", "usable_bytes"),
         *("log_dir", "session_id", "documentation"),
+        *("token_id", "hmac", "issue_timestamp_ms", "expiry_timestamp_ms", "max_timestamp_ms"),
+        *("issue_timestamp", "expiry_timestamp", "max_timestamp"),
     )
 )
 """Fields that differ from cluster to cluster; that they are there at all is compared."""
@@ -38,8 +40,12 @@ MISSING = "nothing"
 class Talk:
     """One connection (made anew when the broker closes it) and what was said on it."""
 
-    def __init__(self, port: int, prefix: str, source: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, prefix: str, source: str = "127.0.0.1", log_in: Callable[[Talk], None] | None = None
+    ) -> None:
+        """`log_in` is called with each new connection."""
         self.port = port
+        self._log_in = log_in
         self.source = source
         """The address it comes from."""
         self.prefix = prefix
@@ -75,6 +81,13 @@ class Talk:
             self._socket = socket.create_connection(
                 ("127.0.0.1", self.port), timeout=TIMEOUT_S, source_address=(self.source, 0)
             )
+            if self._log_in is not None:
+                self._log_in(self)
+        return self.exchange(request, version)
+
+    def exchange(self, request: Any, version: int) -> Any:
+        """Send a request on the connection that is there, and return its answer; nothing is noted."""
+        assert self._socket is not None
         self._count += 1
         parts: list[Any] = encode_request(request, version, self._count, "parity")
         self._socket.sendall(b"".join(bytes(part) for part in parts))

@@ -22,7 +22,7 @@ def test_a_level_is_raised_when_all_brokers_support_it_and_lowered_again(make_br
         assert admin.describe_features()[FEATURE].level == 2
         with pytest.raises(BrokerError, match="0 would be a downgrade") as refused:
             admin.update_feature(FEATURE, 0)
-        assert refused.value.code is ErrorCode.INVALID_UPDATE_VERSION
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
         admin.update_feature(FEATURE, 0, downgrade=True)
         assert admin.describe_features()[FEATURE].level == 0
 

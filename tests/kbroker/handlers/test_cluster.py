@@ -57,7 +57,7 @@ async def test_features_are_raised_and_lowered_and_told_to_whoever_connects(
         assert await outcome(update("transaction.version", 2)) == done
         assert await finalized() == (1, [("transaction.version", 2)])
         code, why = await outcome(update("transaction.version", 1))
-        assert (code, "downgrade" in str(why)) == (ErrorCode.INVALID_UPDATE_VERSION, True)
+        assert (code, "downgrade" in str(why)) == (ErrorCode.INVALID_REQUEST, True)
         assert await outcome(update("transaction.version", 0, **lower)) == done
         assert await finalized() == (2, [])
 
