@@ -30,6 +30,7 @@ SECTIONS = (
     "spark",
     "verify",
     "commands",
+    "scrape",
 )
 COMPARED = {
     "broker": "One broker, one machine, one run",

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from kbroker.client.admin import Admin
@@ -16,6 +16,7 @@ from kbroker.client.types import (
     GroupListing,
     LogDirDescription,
     PartitionDescription,
+    ReplicaSize,
     TopicDescription,
     TopicPartition,
 )
@@ -109,6 +110,18 @@ class Disks:
     problems: Mapping[int, str]
     at: float = 0.0
     """When they were asked, by time.monotonic."""
+    answered: frozenset[int] = field(init=False, repr=False)
+    """The brokers that have told."""
+    by_topic: Mapping[str, list[tuple[int, ReplicaSize]]] = field(init=False, repr=False)
+    """Topic -> (broker, copy): views look for one topic among very many."""
+
+    def __post_init__(self) -> None:
+        by_topic: dict[str, list[tuple[int, ReplicaSize]]] = defaultdict(list)
+        for directory in self.directories:
+            for replica in directory.replicas:
+                by_topic[replica.topic].append((directory.broker_id, replica))
+        object.__setattr__(self, "answered", frozenset(directory.broker_id for directory in self.directories))
+        object.__setattr__(self, "by_topic", dict(by_topic))
 
     def sizes(self) -> dict[tuple[str, int, int | None], int]:
         """Return (topic, partition, broker) -> bytes of each copy."""
@@ -119,26 +132,21 @@ class Disks:
             if not replica.is_future
         }
 
-    def bytes_of_topics(self) -> dict[str, int]:
-        """Return how much each topic takes, with all its copies."""
-        sizes: dict[str, int] = {}
-        for directory in self.directories:
-            for replica in directory.replicas:
-                sizes[replica.topic] = sizes.get(replica.topic, 0) + replica.size
-        return sizes
+    def bytes_of_topic(self, topic: str) -> int | None:
+        """Return how much a topic takes, with all its copies; None where nobody tells of it."""
+        copies = self.by_topic.get(topic)
+        return None if copies is None else sum(replica.size for _, replica in copies)
 
     def knows_all_of(self, topic: TopicDescription) -> bool:
         """Whether all brokers with a copy of it have answered."""
-        answered = {directory.broker_id for directory in self.directories}
-        return all(answered.issuperset(partition.replicas) for partition in topic.partitions)
+        return all(self.answered.issuperset(partition.replicas) for partition in topic.partitions)
 
     def replicas_of(self, topic: str) -> dict[tuple[int, int], tuple[int, int]]:
         """Return (partition, broker) -> (bytes, records behind its leader)."""
         return {
-            (replica.partition, directory.broker_id): (replica.size, replica.offset_lag)
-            for directory in self.directories
-            for replica in directory.replicas
-            if replica.topic == topic and not replica.is_future
+            (replica.partition, broker): (replica.size, replica.offset_lag)
+            for broker, replica in self.by_topic.get(topic, ())
+            if not replica.is_future
         }
 
 
@@ -201,7 +209,8 @@ class Facts:
     async def _disks(self) -> Disks:
         at = time.monotonic()
         answers, problems = await self._of_each_broker(lambda broker: self.admin.describe_log_dirs([broker]))
-        return Disks(tuple(directory for answer in answers for directory in answer), problems, at)
+        directories = tuple(directory for answer in answers for directory in answer)
+        return await asyncio.to_thread(Disks, directories, problems, at)
 
     async def _groups(self) -> Groups:
         answers, problems = await self._of_each_broker(lambda broker: self.admin.list_groups(brokers=[broker]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -61,8 +62,14 @@ def _glance(
 ) -> tuple[list[int], list[BrokerLoad], Health, list[TopicDescription]]:
     """Return the brokers, what each has, how all is, and the topics to draw. For a thread: there may be very many."""
     brokers = brokers_in(topics, known)
-    health = health_of(partition for topic in topics for partition in topic.partitions)
-    return brokers, loads(topics, brokers), health, sorted(topics, key=_worst_first)[:ON_OVERVIEW]
+    each = [health_of(topic.partitions) for topic in topics]
+    health = Health(
+        sum(one.partitions for one in each),
+        sum(one.under_replicated for one in each),
+        sum(one.offline for one in each),
+    )
+    worst = nsmallest(ON_OVERVIEW, zip(topics, each, strict=True), key=_worst_first)
+    return brokers, loads(topics, brokers), health, [topic for topic, _ in worst]
 
 
 async def partition_map(page: Page, request: Request) -> Response:
@@ -115,8 +122,8 @@ async def change_broker(page: Page, request: Request) -> Response:
     return see_other(f"/brokers/{broker_id}?done=changed")
 
 
-def _worst_first(topic: TopicDescription) -> tuple[int, int, bool, int, str]:
-    health = health_of(topic.partitions)
+def _worst_first(of_topic: tuple[TopicDescription, Health]) -> tuple[int, int, bool, int, str]:
+    topic, health = of_topic
     return -health.offline, -health.under_replicated, topic.is_internal, -len(topic.partitions), topic.name
 
 

@@ -14,7 +14,7 @@ from kbroker.client.types import ResourceType, TopicDescription, TopicPartition
 from kbroker.page.facts import Disks, health_of, led, told, whole_sum
 from kbroker.page.guard import form_of
 from kbroker.page.page import Page, see_other
-from kbroker.page.rendering import page_of, path_segment
+from kbroker.page.rendering import Shown, page_of, path_segment
 
 if TYPE_CHECKING:
     from kbroker.page.app import View
@@ -40,12 +40,17 @@ class TopicRow:
     """Whether all brokers with a copy have told how large it is."""
 
 
-ORDERS: dict[str, Callable[[TopicRow], Any]] = {
-    "name": lambda row: row.name,
-    "partitions": lambda row: (-row.partitions, row.name),
-    "size": lambda row: (-(row.size or 0), row.name),
-    "trouble": lambda row: (-row.offline, -row.under_replicated, row.name),
+def _trouble(topic: TopicDescription, disks: Disks | None) -> tuple[int, int]:
+    health = health_of(topic.partitions)
+    return -health.offline, -health.under_replicated
+
+
+ORDERS: dict[str, Callable[[TopicDescription, Disks | None], Any]] = {
+    "partitions": lambda topic, disks: -len(topic.partitions),
+    "size": lambda topic, disks: -((disks and disks.bytes_of_topic(topic.name)) or 0),
+    "trouble": _trouble,
 }
+"""Orders besides the one by name, which holds among equals."""
 
 
 async def topics(page: Page, request: Request) -> Response:
@@ -54,25 +59,27 @@ async def topics(page: Page, request: Request) -> Response:
     asked = request.query_params
     wanted = asked.get("q", "").strip().lower()
     order = asked.get("sort", "name")
-    found = await asyncio.to_thread(_rows, described, disks.value, wanted, bool(asked.get("internal")), order)
-    shown = page_of(found, asked.get("page"), TOPICS_SHOWN)
+    found = await asyncio.to_thread(_ordered, described, disks.value, wanted, bool(asked.get("internal")), order)
+    part = page_of(found, asked.get("page"), TOPICS_SHOWN)
+    shown = Shown([_row(topic, disks.value) for topic in part.items], part.page, part.pages, part.total)
     counts = await _records(page, {row.name: described[row.name] for row in shown.items})
     return page.show(
         request, "topics.html", title="Topics", shown=shown, counts=counts, order=order, total=len(described)
     )
 
 
-def _rows(
+def _ordered(
     described: Mapping[str, TopicDescription], disks: Disks | None, wanted: str, with_internal: bool, order: str
-) -> list[TopicRow]:
-    """Return the rows of all topics that are wanted, in order. For a thread: there may be very many."""
-    sizes = disks.bytes_of_topics() if disks else {}
+) -> list[TopicDescription]:
+    """Return all topics that are wanted, in order. For a thread: there may be very many."""
     found = [
-        _row(topic, sizes.get(name), disks is not None and disks.knows_all_of(topic))
-        for name, topic in described.items()
+        topic
+        for name, topic in sorted(described.items())
         if wanted in name.lower() and (with_internal or not topic.is_internal)
     ]
-    return sorted(found, key=ORDERS.get(order, ORDERS["name"]))
+    if order in ORDERS:
+        found.sort(key=lambda topic: ORDERS[order](topic, disks))
+    return found
 
 
 async def _records(page: Page, chosen: Mapping[str, TopicDescription]) -> dict[str, int | None]:
@@ -91,7 +98,7 @@ def records_of(topic: TopicDescription, offsets: Mapping[TopicPartition, tuple[i
     return whole_sum(None if place is None else place[1] - place[0] for place in places)
 
 
-def _row(topic: TopicDescription, size: int | None, is_size_whole: bool) -> TopicRow:
+def _row(topic: TopicDescription, disks: Disks | None) -> TopicRow:
     health = health_of(topic.partitions)
     replicas = max((len(partition.replicas) for partition in topic.partitions), default=0)
     return TopicRow(
@@ -101,8 +108,8 @@ def _row(topic: TopicDescription, size: int | None, is_size_whole: bool) -> Topi
         replicas,
         health.under_replicated,
         health.offline,
-        size,
-        is_size_whole,
+        None if disks is None else disks.bytes_of_topic(topic.name),
+        disks is not None and disks.knows_all_of(topic),
     )
 
 

@@ -54,7 +54,7 @@ async def test_views_have_the_whole_cluster_asked_for_in_another_thread(
         topics = await facts.topics.get()
         assert len(topics[topic_name].partitions) == 2
         assert len(await facts.offsets(led(topics[topic_name]), topics)) == 2
-        assert (await facts.disks.get()).bytes_of_topics()[topic_name] == 0
+        assert (await facts.disks.get()).bytes_of_topic(topic_name) == 0
         await facts.groups.get()
 
         async def is_watched() -> bool:

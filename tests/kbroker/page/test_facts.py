@@ -120,7 +120,7 @@ async def test_offsets_and_sizes_of_a_real_topic(broker: BrokerProcess, topic_na
         assert await asked.offsets([], {}) == {}
         disks = await asked.disks.get()
         assert set(disks.replicas_of(topic_name)) == {(number, 1) for number in range(3)}
-        assert disks.bytes_of_topics()[topic_name] == 0
+        assert disks.bytes_of_topic(topic_name) == 0
         assert not disks.problems
 
 

@@ -2,9 +2,10 @@ import pytest
 
 from kbroker.client.admin import Admin
 from kbroker.client.producer import Producer
-from kbroker.client.types import NewTopic
+from kbroker.client.types import LogDirDescription, NewTopic, PartitionDescription, ReplicaSize, TopicDescription
 from kbroker.dev.broker_process import BrokerProcess
-from kbroker.page.topic_views import TOPICS_SHOWN
+from kbroker.page.facts import Disks
+from kbroker.page.topic_views import TOPICS_SHOWN, _ordered
 from tests.kbroker.page.visiting import until, visiting
 
 
@@ -57,3 +58,31 @@ async def test_settings_come_with_source_and_words_and_change_in_place(broker: B
         refused = await visitor.submit(path, {"key": "<b>no", "value": "5", "what": "set"}, path)
         assert refused.status == 400
         assert "<b>no" not in refused.text
+
+
+def described(name: str, *isrs: tuple[int, ...]) -> TopicDescription:
+    """Return a topic with copies on brokers 1 and 2, and these in sync; where none is, nobody leads."""
+    partitions = (
+        PartitionDescription(number, isr[0] if isr else None, 0, (1, 2), isr, ()) for number, isr in enumerate(isrs)
+    )
+    return TopicDescription(name, b"", name.startswith("__"), tuple(partitions))
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        ("name", ["a", "b", "c", "d"]),
+        ("nonsense", ["a", "b", "c", "d"]),
+        ("partitions", ["b", "c", "a", "d"]),
+        ("size", ["c", "b", "a", "d"]),
+        ("trouble", ["d", "c", "a", "b"]),
+    ],
+)
+def test_topics_are_in_the_order_that_is_asked_for_and_among_equals_by_name(order: str, names: list[str]) -> None:
+    well, behind, offline = (1, 2), (1,), ()
+    topics = (described("d", offline), described("c", behind, well), described("b", well, well), described("a", well))
+    copies = (ReplicaSize("c", 0, 70, 0, False), ReplicaSize("b", 0, 30, 0, False), ReplicaSize("b", 1, 20, 0, False))
+    disks = Disks((LogDirDescription(1, "/d", 1000, 250, None, copies),), {})
+    found = _ordered({topic.name: topic for topic in (*topics, described("__x", well))}, disks, "", False, order)
+    assert [topic.name for topic in found] == names
+    assert (disks.bytes_of_topic("b"), disks.bytes_of_topic("a")) == (50, None)
