@@ -60,6 +60,7 @@ def test_a_process_that_has_its_own_logging_keeps_it() -> None:
     assert told_by(script) == "mine: seen\n"
 
 
+@pytest.mark.slow
 def test_a_broker_starts_without_what_few_brokers_need() -> None:
     needless = ("email", "zipfile", "http", "re2", "cryptography", "pyarrow", "rich", "kbroker.client.types")
     script = f"from kbroker import handlers; handlers.load_all(); print([n for n in {needless} if n in sys.modules])"

@@ -34,6 +34,7 @@ def test_an_unknown_ending_is_a_usage_error_that_names_the_known_ones(name: str)
         file_format(Path(name), None, "--from")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("produce", "t", "--from"), ("consume", "t", "--to")])
 def test_without_pyarrow_one_line_says_what_to_install(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     file = tmp_path / "rows.csv"

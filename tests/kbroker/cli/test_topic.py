@@ -54,6 +54,7 @@ def test_a_topic_that_was_created_is_listed_and_described(topic: str) -> None:
     assert rows("topic", "describe", topic) == [{**described, "partition": 0}, {**described, "partition": 1}]
 
 
+@pytest.mark.slow
 def test_a_list_is_there_soon_because_it_loads_only_what_it_needs(topic: str) -> None:
     program = (
         "import atexit, gc, sys\n"

@@ -46,6 +46,7 @@ def test_an_anomaly_and_what_nobody_knows_have_their_own_status(tmp_path: Path) 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["report.txt", "timeline.png"])
 def test_an_anomaly_is_told_also_where_its_report_cannot_be_written(tmp_path: Path, file: str) -> None:
     events = healthy(1, "append")
@@ -57,6 +58,7 @@ def test_an_anomaly_is_told_also_where_its_report_cannot_be_written(tmp_path: Pa
     assert done.stderr.splitlines()[-1] == f"kbroker: {tmp_path / file}: Is a directory"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("edit", "status"), [("", 2), ("lost-write", 1)])
 def test_where_nobody_reads_the_verdict_only_an_anomaly_has_the_status_of_one(
     tmp_path: Path, edit: str, status: int
