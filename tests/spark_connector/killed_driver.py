@@ -57,14 +57,15 @@ def mortal(death: Death) -> None:
     """Have this process killed at its death."""
     whole = PlainConnection.send
 
-    def send(self: PlainConnection, message: Any, version: int | None = None) -> None:
-        if not isinstance(message, death.kinds):
-            whole(self, message, version)
-            return
-        death.request -= death.is_due
-        death.strike("before", message)
-        whole(self, message, version)
-        death.strike(AFTER, message)
+    def send(self: PlainConnection, *messages: Any, version: int | None = None) -> None:
+        for message in messages:  # those that go out together may be cut off behind any of them
+            counts = isinstance(message, death.kinds)
+            death.request -= counts and death.is_due
+            if counts:
+                death.strike("before", message)
+            whole(self, message, version=version)
+            if counts:
+                death.strike(AFTER, message)
 
     PlainConnection.send = send  # type: ignore[method-assign]
 
