@@ -23,6 +23,7 @@ from kbroker.security.jaas import (
     JaasError,
     LoginModule,
     parse_jaas,
+    shown,
 )
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.signed_tokens import SignedValidator
@@ -227,7 +228,7 @@ def _entry(key: str, text: str, mechanism: str) -> LoginModule:
     except JaasError as error:
         raise ConfigError(f"{key}: {error}") from None
     if module.name != MODULES[mechanism]:
-        raise ConfigError(f"{key} names {module.name}: {mechanism} is {MODULES[mechanism]}'s")
+        raise ConfigError(f"{key} names {shown(module.name)}: {mechanism} is {MODULES[mechanism]}'s")
     return module
 
 

@@ -10,6 +10,7 @@ wrong is said without the values: they are passwords.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -67,6 +68,9 @@ def parse_jaas_file(text: str) -> dict[str, list[LoginModule]]:
     return contexts
 
 
+_CLASS = re.compile(r"(?:[a-z]\w*\.){2,}[A-Z]\w*")
+
+
 class _Reader:
     """Takes tokens one after the other."""
 
@@ -83,12 +87,12 @@ class _Reader:
         name = self.word("the class of a log-in module")
         if name in REFUSED:
             raise JaasError(f"the log-in module {name} is not allowed")
-        flag = self.word(f"one of {', '.join(FLAGS)} after {name}")
+        flag = self.word(f"one of {', '.join(FLAGS)} after {shown(name)}")
         if flag.lower() not in FLAGS:
-            raise JaasError(f"the control flag after {name} is none of {', '.join(FLAGS)}")
+            raise JaasError(f"the control flag after {shown(name)} is none of {', '.join(FLAGS)}")
         options: dict[str, str] = {}
         while not self.skip(";"):
-            key = self.word(f"an option of {name}, or the final semicolon")
+            key = self.word(f"an option of {shown(name)}, or the final semicolon")
             self.sign("=")
             value = self._take(f"the value of option {key}")
             if not value.is_quoted and (value.text in "={};" or value.text[0] in "0123456789-."):
@@ -176,3 +180,8 @@ def _quoted(text: str, place: int, line: int) -> tuple[str, int]:
     if place >= len(text):
         raise JaasError(f"line {line}: a quote that does not end")
     return "".join(parts), place + 1
+
+
+def shown(name: str) -> str:
+    """Return a class's name as it may be told; what stands in its place may be a password in the wrong one."""
+    return name if _CLASS.fullmatch(name) else "what is no class"

@@ -43,7 +43,11 @@ def test_a_table_is_written_and_read_by_whoever_has_the_password(
         admin.create_topic(topic_name, 2, 1)
     frame = spark.range(100).selectExpr("cast(id as string) as value")
     frame.write.format("kbroker").options(**options).option("topic", topic_name).mode("append").save()
-    assert spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load().count() == 100
+    read = spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load()
+    assert read.count() == 100
+    assert 'password="s2"' not in read._jdf.queryExecution().toString(), (
+        "what Spark shows of a query, to its driver's page too"
+    )
     wrong = {**options, "kafka.sasl.jaas.config": f'{PLAIN_MODULE} required username="alice" password="hunter2";'}
     with pytest.raises(Exception, match="refused") as caught:
         spark.read.format("kbroker").options(**wrong).option("subscribe", topic_name).load().count()
@@ -65,7 +69,9 @@ def test_driver_and_executors_log_in_by_a_token_until_it_ends(
         }
         frame = spark.range(100).selectExpr("cast(id as string) as value")
         frame.write.format("kbroker").options(**options).option("topic", topic_name).mode("append").save()
-        assert spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load().count() == 100
+        read = spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load()
+        assert read.count() == 100
+        assert token.login["sasl_password"] not in read._jdf.queryExecution().toString()
         alice.expire_delegation_token(token.hmac)
     with pytest.raises(Exception, match="refused") as caught:
         spark.read.format("kbroker").options(**options).option("subscribe", topic_name).load().count()

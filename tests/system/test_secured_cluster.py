@@ -20,6 +20,7 @@ from confluent_kafka import Producer as ConfluentProducer
 import kbroker
 from kbroker.dev.cluster import DevCluster
 from kbroker.dev.secured import APP, READER, Secured
+from kbroker.security.jaas import PLAIN_MODULE
 from tests.fixtures.brokers import forget
 from tests.fixtures.java import JavaTool
 from tests.kbroker.cli.commands import Done
@@ -247,14 +248,43 @@ def test_no_password_is_in_any_log_or_answer(
             assert shown.returncode == 0, shown.stderr
             assert "sasl.jaas.config" in shown.stdout
         secured.run("admin", "user", "list")
+        kept_secret = [*secured.passwords, of_a_token(secured), of_a_listener_to_come(secured)]
     secured.seen.append(caplog.text)
     logs = [*secured.cluster.data_dir.rglob("*.log*")]
     texts = {file.name for file in logs}
     assert {"broker.log", "zookeeper.log"} <= texts
     kept = {str(file): file.read_bytes().decode(errors="replace") for file in logs if file.is_file()}
     kept |= {f"output {number}": text for number, text in enumerate(secured.seen)}
-    assert not [place for place, text in kept.items() if any(password in text for password in secured.passwords)]
+    assert not [place for place, text in kept.items() if any(secret in text for secret in kept_secret)]
     others = [*secured.cluster.data_dir.rglob("*")]
     readable = [file for file in others if file.is_file() and file.stat().st_mode & 0o077]
-    told = [str(file) for file in readable if any(each.encode() in file.read_bytes() for each in secured.passwords)]
+    told = [str(file) for file in readable if any(each.encode() in file.read_bytes() for each in kept_secret)]
     assert not told
+
+
+def of_a_token(secured: SecuredCluster) -> str:
+    """The secret of a token that somebody has made, logged in by, renewed and ended."""
+    made = run("--profile", str(secured.file("admin", "profile.toml")), "token", "create", "--format", "json")
+    assert made.returncode == 0, made.stderr
+    token = json.loads(made.stdout)[0]
+    settings = json.loads(secured.file("admin", "python.json").read_text())
+    login = {"sasl_username": token["token_id"], PASSWORD: token["hmac"], "sasl_tokenauth": True}
+    with kbroker.Admin(**settings | login) as admin:
+        admin.list_topics()
+    for words in (("describe",), ("renew", token["token_id"]), ("expire", token["token_id"])):
+        assert secured.run("admin", "token", *words).returncode == 0
+    with pytest.raises(kbroker.ClientError) as caught, kbroker.Admin(**settings | login) as admin:
+        admin.list_topics()
+    secured.seen += [str(caught.value), repr(caught.value)]
+    return str(token["hmac"])
+
+
+def of_a_listener_to_come(secured: SecuredCluster) -> str:
+    """The password of a listener that is refused for lack of a secret to encrypt it, and for what is no JAAS."""
+    password = secrets.token_urlsafe(12)
+    key = "listener.name.more.plain.sasl.jaas.config"
+    for entry in (f'{PLAIN_MODULE} required user_eve="{password}";', f'{PLAIN_MODULE} user_eve="{password}', password):
+        more = ("--set", "listener.name.more.sasl.enabled.mechanisms=PLAIN")
+        done = secured.run("admin", "config", "alter", "broker", "1", "--set", f"{key}={entry}", *more)
+        assert done.returncode == 1, done.stdout
+    return password

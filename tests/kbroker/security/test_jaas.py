@@ -2,7 +2,7 @@
 
 import pytest
 
-from kbroker.security.jaas import SCRAM_MODULE, JaasError, parse_jaas, parse_jaas_file
+from kbroker.security.jaas import SCRAM_MODULE, JaasError, parse_jaas, parse_jaas_file, shown
 
 
 def test_an_entry_has_a_class_and_options() -> None:
@@ -50,3 +50,12 @@ def test_a_file_has_entries_by_context() -> None:
 
 def test_options_never_show_in_a_representation() -> None:
     assert "hunter2" not in repr(parse_jaas("a.B required password=hunter2;"))
+
+
+@pytest.mark.parametrize("text", ["hunter2", 'hunter2 user_eve="x";', "hunter2.a required;", '"hunter2" optional'])
+def test_a_password_in_the_wrong_place_is_not_told(text: str) -> None:
+    try:
+        said = shown(parse_jaas(text).name)
+    except JaasError as error:
+        said = str(error)
+    assert "hunter2" not in said
