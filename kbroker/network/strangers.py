@@ -36,6 +36,7 @@ class Strangers:
             return False
         if not self._turn_ends:
             self._begin_turn()
+            return True
         return monotonic() < self._turn_ends
 
     def serve(self, work: Callable[[], None]) -> None:
