@@ -13,7 +13,7 @@ one procedure decides is never mixed with another's. Only TermEnded may come at 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -216,8 +216,7 @@ class Machine:
         A broker that has just started hears of its first topics by that: of whole ones, as clients that were told of a
         part would take it for all that there is.
         """
-        online, offline = yield from self._judge_replicas()
-        yield from self._judge_partitions()
+        online, offline = yield from self._judge()
         elected = yield from self._do.elect_leaderless(whole_topics=True)
         batch = self._do.batch()
         for number, (partition, replicas) in enumerate(online.items(), 1):
@@ -228,10 +227,10 @@ class Machine:
         yield from batch.send()
         yield from self._do.move_replicas(offline, ReplicaStatus.OFFLINE)
 
-    def _judge_replicas(self) -> Steps[tuple[dict[TopicPartition, list[int]], list[Replica]]]:
-        """Where each partition's replicas are online, and the replicas that are not."""
+    def _judge(self) -> Steps[tuple[dict[TopicPartition, Sequence[int]], list[Replica]]]:
+        """Say where all stand; where each partition's replicas are online, and the replicas that are not."""
         state = self.state
-        online: dict[TopicPartition, list[int]] = {}
+        online: dict[TopicPartition, Sequence[int]] = {}
         offline = []
         for number, partition in enumerate(state.partitions(), 1):
             if number % PARTITIONS_PER_PAUSE == 0:
@@ -244,21 +243,16 @@ class Machine:
                 away = [(partition, each) for each in replicas if each not in there]
                 state.replica_status.update(dict.fromkeys(away, ReplicaStatus.DELETION_INELIGIBLE))
                 offline += away
+            state.set_status(partition, self._judged(partition))
         return online, offline
 
-    def _judge_partitions(self) -> Steps[None]:
-        state = self.state
-        for number, partition in enumerate(state.partitions(), 1):
-            if number % PARTITIONS_PER_PAUSE == 0:
-                yield Pause()
-            known = state.leadership.get(partition)
-            if known is None:
-                status = PartitionStatus.NEW
-            elif state.is_online(known.leader, partition) and not self._is_leader_of_another_life(known):
-                status = PartitionStatus.ONLINE
-            else:
-                status = PartitionStatus.OFFLINE
-            state.set_status(partition, status)
+    def _judged(self, partition: TopicPartition) -> PartitionStatus:
+        known = self.state.leadership.get(partition)
+        if known is None:
+            return PartitionStatus.NEW
+        if self.state.is_online(known.leader, partition) and not self._is_leader_of_another_life(known):
+            return PartitionStatus.ONLINE
+        return PartitionStatus.OFFLINE
 
     def _is_leader_of_another_life(self, known: PartitionState) -> bool:
         """Whether the leader has registered since the partition's state was written, unseen by any controller.

@@ -10,7 +10,7 @@ topic's node says only the target.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from kbroker.controller import znodes
@@ -224,7 +224,7 @@ class Reassignment:
         for each in fresh:
             self.do.state.replica_status[each] = ReplicaStatus.NEW
 
-    def _bump(self, partition: TopicPartition, brokers: Iterable[int], new: Iterable[int] = ()) -> Steps[None]:
+    def _bump(self, partition: TopicPartition, brokers: Collection[int], new: Collection[int] = ()) -> Steps[None]:
         """Write the state with the next leader epoch and tell it to the brokers."""
         state = self.do.state
 

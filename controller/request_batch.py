@@ -6,8 +6,7 @@ of by LeaderAndIsr is also in the UpdateMetadata of all brokers. The versions ar
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kbroker.controller.instructions import Instruction, Pause, Send, Steps
 from kbroker.controller.pacing import PARTITIONS_PER_PAUSE, portions
@@ -23,10 +22,38 @@ PARTITIONS_PER_UPDATE = 20_000
 """Requests stay bounded: they are put into bytes in one go, some hundred partitions in a ms. An update is so only once
 for all brokers, and read by them in steps."""
 
+LeaderAndIsrTopicState = LeaderAndIsrRequest.LeaderAndIsrTopicState
+LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+_NOBODY: list[int] = []
+"""Of most partitions: no message is changed once it is built."""
 _LEADER_DURING_DELETE = -2
 _EPOCH_DURING_DELETE = -2
 _NO_EPOCH = -1
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class _LeaderAndIsrOfBroker:
+    """What one broker is told of leaders, request by request."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[LeaderAndIsrTopicState]] = []
+        self._states: dict[str, list[LeaderAndIsrState]] = {}
+        """Of the last of them, by topic."""
+        self._room = 0
+
+    def add(self, name: str, topic_id: bytes, state: LeaderAndIsrState) -> None:
+        """Tell of a partition, in a request that has room for it."""
+        if not self._room:
+            self._room = PARTITIONS_PER_REQUEST
+            self.requests.append([])
+            self._states = {}
+        states = self._states.get(name)
+        if states is None:
+            states = self._states[name] = []
+            topic = LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id, partition_states=states)
+            self.requests[-1].append(topic)
+        states.append(state)
+        self._room -= 1
 
 
 class RequestBatch:
@@ -36,21 +63,23 @@ class RequestBatch:
         self._state = state
         self._controller_id = controller_id
         self._listener = listener
-        self._leader_and_isr: defaultdict[int, dict[TopicPartition, bool]] = defaultdict(dict)
-        self._new_states: dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState] = {}
-        self._states: dict[TopicPartition, LeaderAndIsrRequest.LeaderAndIsrPartitionState] = {}
+        self._leader_and_isr: dict[TopicPartition, tuple[int, ...]] = {}
+        """Partition → the brokers that are told of it."""
+        self._new: dict[TopicPartition, set[int]] = {}
+        """Partition → those of them whose replica is new."""
         self._stop_replica: dict[int, dict[TopicPartition, bool]] = {}
         self._metadata_brokers: set[int] = set()
         self._is_metadata_for_all = False
         self._metadata_partitions: dict[TopicPartition, None] = {}
 
     def tell_leader_and_isr(
-        self, broker_ids: Iterable[int], partition: TopicPartition, *, is_new: bool = False
+        self, broker_ids: Collection[int], partition: TopicPartition, *, is_new: bool = False
     ) -> None:
         """Tell these brokers who leads the partition, and all brokers' metadata too."""
-        for broker_id in broker_ids:
-            partitions = self._leader_and_isr[broker_id]
-            partitions[partition] = is_new or partitions.get(partition, False)
+        told = self._leader_and_isr.get(partition)
+        self._leader_and_isr[partition] = tuple(broker_ids if told is None else dict.fromkeys((*told, *broker_ids)))
+        if is_new:
+            self._new.setdefault(partition, set()).update(broker_ids)
         self._metadata_partitions[partition] = None
         self._is_metadata_for_all = True
 
@@ -70,44 +99,45 @@ class RequestBatch:
     def send(self) -> Steps[None]:
         """The requests, in Kafka's order, to brokers that are registered."""
         brokers = self._state.brokers
-        told = 0
-        for broker_id in sorted(set(self._leader_and_isr) & set(brokers)):
-            told += len(self._leader_and_isr[broker_id])
-            yield from self._send_leader_and_isr(brokers[broker_id])
-            if told >= PARTITIONS_PER_PAUSE:
-                told = 0
-                yield Pause()
+        if self._leader_and_isr:
+            yield from self._send_leader_and_isr()
         told_of_metadata = set(brokers) if self._is_metadata_for_all else self._metadata_brokers & set(brokers)
         if told_of_metadata:
             yield from self._send_metadata(sorted(told_of_metadata))
         for broker_id in sorted(set(self._stop_replica) & set(brokers)):
             yield from self._send_stop_replica(brokers[broker_id])
 
-    def _send_leader_and_isr(self, broker: BrokerRegistration) -> Steps[None]:
-        told = list(self._leader_and_isr.pop(broker.broker_id).items())
-        for portion in portions(told, PARTITIONS_PER_REQUEST):
-            topics: dict[str, list[LeaderAndIsrRequest.LeaderAndIsrPartitionState]] = {}
-            leaders = set()
-            for number, (partition, is_new) in enumerate(portion, 1):
-                state = (self._new_states if is_new else self._states).get(partition)
-                if state is None:
-                    state = self._leader_and_isr_of(partition, is_new)
-                if state is not None:
-                    leaders.add(state.leader)
-                    topics.setdefault(partition.topic, []).append(state)
-                if number % PARTITIONS_PER_PAUSE == 0:
+    def _send_leader_and_isr(self) -> Steps[None]:
+        told_to = yield from self._leader_and_isr_by_broker()
+        told = 0
+        for broker_id in list(told_to):
+            for topics in told_to.pop(broker_id).requests:
+                yield self._leader_and_isr_request(self._state.brokers[broker_id], topics)
+                told += sum(len(each.partition_states) for each in topics)
+                if told >= PARTITIONS_PER_PAUSE:
+                    told = 0
                     yield Pause()
-            if topics:
-                yield self._leader_and_isr_request(broker, topics, leaders)
 
-    def _leader_and_isr_of(
-        self, partition: TopicPartition, is_new: bool
-    ) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState | None:
-        """The same for all of the partition's replicas: built once."""
+    def _leader_and_isr_by_broker(self) -> Steps[dict[int, _LeaderAndIsrOfBroker]]:
+        """Each partition's state is built once for all of its replicas."""
+        told_to = {broker_id: _LeaderAndIsrOfBroker() for broker_id in sorted(self._state.brokers)}
+        for number, (partition, broker_ids) in enumerate(self._leader_and_isr.items(), 1):
+            name, topic_id = partition.topic, self._state.topic_id(partition.topic)
+            state, new = self._leader_and_isr_of(partition), self._new.get(partition, ())
+            new_state = self._leader_and_isr_of(partition, is_new=True) if new else None
+            for broker_id in broker_ids:
+                one = new_state if broker_id in new else state
+                if one is not None and broker_id in told_to:
+                    told_to[broker_id].add(name, topic_id, one)
+            if number % PARTITIONS_PER_PAUSE == 0:
+                yield Pause()
+        return told_to
+
+    def _leader_and_isr_of(self, partition: TopicPartition, *, is_new: bool = False) -> LeaderAndIsrState | None:
         known, assignment = self._state.leadership.get(partition), self._state.assignment(partition)
         if known is None or assignment is None:
             return None
-        state = LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+        return LeaderAndIsrState(
             partition_index=partition.partition,
             controller_epoch=known.controller_epoch,
             leader=known.leader,
@@ -115,20 +145,18 @@ class RequestBatch:
             isr=list(known.isr),
             partition_epoch=known.partition_epoch,
             replicas=list(assignment.replicas),
-            adding_replicas=list(assignment.adding_replicas),
-            removing_replicas=list(assignment.removing_replicas),
+            adding_replicas=list(assignment.adding_replicas) or _NOBODY,
+            removing_replicas=list(assignment.removing_replicas) or _NOBODY,
             is_new=is_new,
             leader_recovery_state=known.leader_recovery_state,
         )
-        (self._new_states if is_new else self._states)[partition] = state
-        return state
 
     def _leader_and_isr_request(
         self,
         broker: BrokerRegistration,
-        topics: dict[str, list[LeaderAndIsrRequest.LeaderAndIsrPartitionState]],
-        leaders: set[int],
+        topics: list[LeaderAndIsrTopicState],
     ) -> Instruction:
+        leaders = {each.leader for topic in topics for each in topic.partition_states}
         endpoints = [
             (leader, self._state.brokers[leader].endpoint(self._listener))
             for leader in sorted(leaders)
@@ -140,12 +168,7 @@ class RequestBatch:
             controller_epoch=self._state.epoch,
             broker_epoch=broker.epoch,
             type=0,
-            topic_states=[
-                LeaderAndIsrRequest.LeaderAndIsrTopicState(
-                    topic_name=topic, topic_id=self._state.topic_id(topic), partition_states=partitions
-                )
-                for topic, partitions in topics.items()
-            ],
+            topic_states=topics,
             live_leaders=[
                 LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
                     broker_id=leader, host_name=endpoint.host, port=endpoint.port
@@ -202,7 +225,7 @@ class RequestBatch:
             isr=list(known.isr),
             zk_version=0 if is_going else known.partition_epoch,
             replicas=list(replicas),
-            offline_replicas=[each for each in replicas if each not in online] if len(online) < len(replicas) else [],
+            offline_replicas=[each for each in replicas if each not in online] or _NOBODY,
         )
 
     def _send_stop_replica(self, broker: BrokerRegistration) -> Steps[None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
@@ -95,14 +95,15 @@ class ControllerState:
         lost = self.offline_partitions.get(broker_id)
         return broker_id in self.brokers and (not lost or partition not in lost)
 
-    def online(self, replicas: Iterable[int], partition: TopicPartition) -> list[int]:
+    def online(self, replicas: Sequence[int], partition: TopicPartition) -> Sequence[int]:
         """Those of the replicas that are online, in their order."""
         brokers, stopping, lost = self.brokers, self.shutting_down, self.offline_partitions
-        return [
+        there = [
             each
             for each in replicas
             if each in brokers and each not in stopping and not (lost and partition in lost.get(each, ()))
         ]
+        return there if len(there) < len(replicas) else replicas
 
     # --- topics ---
 
