@@ -61,7 +61,7 @@ PROMISES = (
                 "kbroker/replica/partition.py",
                 "        if self.role is not Role.LEADER or not self.has_enough_in_sync:",
                 "        if self.role is not Role.LEADER:",
-                seeds=10,
+                seeds=25,
             ),
             Mutant(
                 "min.insync.replicas is not asked before an append",
@@ -117,7 +117,7 @@ PROMISES = (
                 "segment/files.py",
                 "        os.fdatasync(descriptor)\n",
                 "        os.fstat(descriptor)\n",
-                seeds=20,
+                seeds=30,
             ),
             Mutant(
                 "acks=1 is answered before the flush",
@@ -250,13 +250,14 @@ PROMISES = (
                 "kbroker/replica/leadership.py",
                 "        if controller_epoch < self.controller_epoch:",
                 "        if False:",
-                seeds=130,
+                seeds=5,
             ),
             Mutant(
                 "orders for an earlier life of the broker are obeyed",
                 "kbroker/replica/leadership.py",
                 "        if 0 <= broker_epoch < self._manager.broker_epoch():",
                 "        if False:",
+                seeds=5,
             ),
             Mutant(
                 "a leader that was demoted meanwhile writes what was prepared",
@@ -339,6 +340,7 @@ PROMISES = (
                 "kbroker/coordinator/transaction.py",
                 "        return NONE if producer_epoch == record.producer_epoch < LAST_EPOCH else FENCED\n",
                 "        return NONE\n",
+                seeds=15,
             ),
             Mutant(
                 "what was committed can be aborted",
@@ -347,6 +349,7 @@ PROMISES = (
                 "    (COMPLETE_COMMIT, False): INVALID,\n",
                 "    (ONGOING, False): PREPARE_ABORT,\n    (COMPLETE_COMMIT, True): NONE,\n"
                 "    (COMPLETE_COMMIT, False): NONE,\n",
+                seeds=15,
             ),
             Mutant(
                 "a decision is forgotten by the next coordinator",
@@ -383,6 +386,7 @@ PROMISES = (
                 "kbroker/coordinator/transaction.py",
                 "            producer_epoch=record.producer_epoch + 1,\n            state=following,\n",
                 "            producer_epoch=record.producer_epoch,\n            state=following,\n",
+                seeds=15,
             ),
             Mutant(
                 "the next coordinator does not know the id that the producer was given",

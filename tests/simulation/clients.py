@@ -27,7 +27,7 @@ DELIVERY_S = 4.0
 REQUEST_S = 1.5
 POLL_S = 0.1
 PAUSE_S = 0.2
-THINK_S = 0.02
+THINK_S = 0.04
 """On the average, between two operations."""
 BETWEEN_S = 0.004
 """Between two records that are on their way together."""

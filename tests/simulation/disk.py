@@ -7,7 +7,8 @@
 
 Nothing waits for a real disk, and the times at which files were changed are virtual. What is changed is noted until it
 is synced, each file's contents and each folder's names by themselves: when power is lost, a first part of each is kept,
-as long as chance draws it, mostly none. What folders are called, and that they are there, is safe at once.
+as long as chance draws it, mostly none; the last of it in a log may be torn. What folders are called, and that they are
+there, is safe at once.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +27,37 @@ NOT_IN_MEMORY = 0.03
 """How often what is read at once has to come from the disk first."""
 KEPT = 0.3
 """How often a part of what was not synced is there after a loss of power."""
+TORN, TEARS = 0.5, ".log"
+"""How often the last of it is there in part only, and in which files: batches have checksums."""
 MADE_AT_NS = int((EPOCH_S + STARTED_AT_S) * 1e9)
 """Nobody but their brokers changes files."""
 Undo = Callable[[str], None]
 """Takes a change back, in the file or folder that lies there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overwritten:
+    """A change of a file's contents."""
+
+    position: int
+    before: bytes
+    """What was there, as far as the file reached."""
+    size: int
+    """The file's."""
+
+    def __call__(self, path: str) -> None:
+        """Take it back."""
+        with open(path, "r+b", buffering=0) as file:
+            os.pwrite(file.fileno(), self.before, self.position)
+            os.ftruncate(file.fileno(), self.size)
+
+    def tear(self, rng: random.Random, path: str) -> None:
+        """What was appended came to the disk in part: the file is as long as it was to be, and ends with zeros."""
+        length = os.stat(path).st_size - self.position
+        if self.position == self.size and length > 0:
+            first = self.position + rng.randrange(length)
+            with open(path, "r+b", buffering=0) as file:
+                os.pwrite(file.fileno(), bytes(self.position + length - first), first)
 
 
 class Disk:
@@ -83,6 +112,8 @@ class Disk:
             lost += len(waiting) - kept
             for undo in reversed(waiting[kept:]):
                 undo(path)
+            if kept and path.endswith(TEARS) and rng.random() < TORN and isinstance(waiting[kept - 1], Overwritten):
+                waiting[kept - 1].tear(rng, path)
         return lost
 
     def flip(self, rng: random.Random, path: Path) -> Callable[[], None]:
@@ -192,12 +223,7 @@ class Disks:
         size = found.st_size
         before = os.pread(descriptor, min(length, size - position), position) if position < size else b""
 
-        def undo(path: str) -> None:
-            with open(path, "r+b", buffering=0) as file:
-                os.pwrite(file.fileno(), before, position)
-                os.ftruncate(file.fileno(), size)
-
-        disk.note(found.st_ino, undo)
+        disk.note(found.st_ino, Overwritten(position, before, size))
 
     def fdatasync(self, descriptor: int) -> None:
         """Make contents safe."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation import administration
+from tests.simulation.strangers import audit
 from tests.simulation.zookeeper import ODDITIES
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITIONS = "things", 2
 """What the clients work with."""
+BETWEEN_LOOKS_S = 0.001
 Undo = Callable[[], None]
 
 
@@ -163,7 +165,7 @@ def fail_disk(world: World) -> tuple[str, Undo]:
 
 
 def flip(world: World) -> tuple[str, Undo]:
-    """A bit of a closed segment of a broker flips, and flips back."""
+    """A bit of a closed segment of a broker flips, and flips back; meanwhile somebody reads there."""
     closed = [
         path
         for disk in world.brokers[world.weak].disks
@@ -173,8 +175,20 @@ def flip(world: World) -> tuple[str, Undo]:
     if not (closed and world.is_calm and others_have(world, world.weak)):
         return kill(world)
     path = world.rng.choice(closed)
-    undo = world.brokers[world.weak].disks[0].flip(world.rng, path)
-    return f"a bit of {path.parent.name}/{path.name} of broker {world.weak} flips", undo
+    broker = world.brokers[world.weak]
+    undo = contextlib.ExitStack()
+    undo.callback(broker.disks[0].flip(world.rng, path))
+    machine = world.simulation.machine("auditor")
+    partition, offset = int(path.parent.name.rpartition("-")[2]), int(path.stem)
+    reading = machine.create_task(audit(broker.host, TOPIC, partition, offset))
+
+    def end_reading() -> None:
+        world.leave(machine)
+        if reading.done():
+            reading.result()
+
+    undo.callback(end_reading)
+    return f"a bit of {path.parent.name}/{path.name} of broker {world.weak} flips", undo.close
 
 
 def split_leader(world: World) -> tuple[str, Undo]:
@@ -210,6 +224,31 @@ def hold_orders(world: World) -> tuple[str, Undo]:
     return text, undo.close
 
 
+def kill_between_markers(world: World) -> tuple[str, Undo]:
+    """Whoever coordinates a transaction is killed as soon as one is decided, and not carried out everywhere."""
+    if world.workload != "txn":
+        return kill(world)
+    killed = []
+
+    async def look() -> None:
+        deciding = None
+        while deciding is None:
+            await asyncio.sleep(BETWEEN_LOOKS_S)
+            deciding = next((each for each in world.brokers.values() if each.is_deciding()), None)
+        world.tell(f"world: kill broker {deciding.broker_id}, which has decided a transaction")
+        world.kill(deciding.broker_id)
+        killed.append(deciding.broker_id)
+
+    looking = asyncio.get_running_loop().create_task(look())
+
+    def start_again() -> None:
+        looking.cancel()
+        for each in killed:
+            world.start(each)
+
+    return "whoever decides a transaction is killed", start_again
+
+
 def lose_answers(world: World) -> tuple[str, Undo]:
     """Answers of brokers are lost, with their connections: what was asked for was done."""
     some = world.rng.sample(sorted(world.brokers), world.rng.choice((1, 2, 3)))
@@ -233,11 +272,7 @@ def administer(world: World) -> tuple[str, Undo]:
     machine = world.simulation.machine(f"admin-{world.events}")
     machine.create_task(administration.carry_out(world.bootstrap, change), name="administration")
 
-    def leave() -> None:
-        world.simulation.kill(machine)
-        world.network.died(machine)
-
-    return change[0], leave
+    return change[0], lambda: world.leave(machine)
 
 
 EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
@@ -254,9 +289,10 @@ EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     lose_power: 3,
     lose_power_and_be_alone: 2,
     fail_disk: 1,
-    flip: 1,
+    flip: 3,
     split_leader: 3,
     hold_orders: 2,
+    kill_between_markers: 5,
     lose_answers: 3,
     odd_zookeeper: 2,
 }

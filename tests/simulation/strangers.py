@@ -2,19 +2,23 @@
 
 Each visit is one connection to a broker that takes itself for a leader: a batch that leaves a hole in its producer's
 sequence; one that is sent a second time though it was acknowledged; a Fetch of a leader epoch that the broker knows to
-be over, or that nobody has heard of.
+be over, or that nobody has heard of; an order of a controller that is over, or for an earlier life of the broker.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from kbroker.client.connection import Connection
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest
+from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from kbroker.protocol.messages.transactions import InitProducerIdRequest
+from kbroker.protocol.records.batch import split_batches, verify_crc
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.verify.clients import Outcome, Outgoing, split_key
 from kbroker.verify.history import FAIL, INFO, INVOKE, OK
@@ -29,22 +33,33 @@ FETCH_VERSION = 12
 """The last that names topics."""
 HOLE = 7
 FAR = 1000
+MOST_BYTES = 1 << 16
 
 
-class Stranger(Process):
-    """One visit after the other."""
+class Visitor(Process):
+    """Visits leaders, one after the other."""
 
     leader: Callable[[str, int], tuple[str, int] | None] = staticmethod(lambda topic, partition: None)
     """The host of a broker that takes itself for the leader, and the leader epoch that it knows."""
+    epochs: Callable[[str], tuple[int, int]] = staticmethod(lambda host: (-1, -1))
+    """The controller's epoch and the broker's own that the broker of a host knows."""
+
+    def somewhere(self) -> str:
+        """Return the partition whose leader is visited."""
+        return self.rng.choice(self.trial.keys)
+
+    def visit(self) -> Callable[[Connection, str], Awaitable[None]]:
+        """Return what is done there."""
+        raise NotImplementedError
 
     async def work(self) -> None:
         """Knock."""
         while not self.trial.stop.is_set():
             await asyncio.sleep(self.rng.expovariate(1 / BETWEEN_VISITS_S))
-            key = self.rng.choice(self.trial.keys)
+            key = self.somewhere()
             found = self.leader(*split_key(key))
             if found is not None:
-                visit = self.rng.choice((self._ask_with_another_epoch, self._send_with_a_hole))
+                visit = self.visit()
                 try:
                     connection = await Connection.open(found[0], PORT, timeout=REQUEST_S)
                     try:
@@ -55,6 +70,34 @@ class Stranger(Process):
                 except FAILURES:
                     continue
 
+
+class Stranger(Visitor):
+    """Comes with what nobody may be served with."""
+
+    def visit(self) -> Callable[[Connection, str], Awaitable[None]]:
+        """Return what is done there."""
+        return self.rng.choice((self._ask_with_another_epoch, self._send_with_a_hole, self._order_from_the_past))
+
+    async def _order_from_the_past(self, connection: Connection, key: str) -> None:
+        controller_epoch, broker_epoch = self.epochs(connection.address.partition(":")[0])
+        if self.rng.random() < 0.5:
+            controller_epoch -= 1
+        else:
+            broker_epoch -= 1
+        if min(controller_epoch, broker_epoch) < 0:
+            return
+        order: dict[str, Any] = {"controller_id": 1, "controller_epoch": controller_epoch, "broker_epoch": broker_epoch}
+        request = self.rng.choice(
+            (
+                UpdateMetadataRequest(**order, live_brokers=[]),
+                StopReplicaRequest(**order),
+                LeaderAndIsrRequest(**order, live_leaders=[]),
+            )
+        )
+        answer = await connection.request(request, timeout=REQUEST_S)
+        if answer.error_code is ErrorCode.NONE:
+            raise PromiseBroken(f"{connection.address} obeys {type(request).__name__} with {order}")
+
     async def _ask_with_another_epoch(self, connection: Connection, key: str) -> None:
         topic, partition = split_key(key)
         known = self.leader(topic, partition)
@@ -63,13 +106,7 @@ class Stranger(Process):
         asked = known[1] + self.rng.choice((-1, FAR))
         if asked < 0:
             return
-        one = FetchRequest.FetchPartition(
-            partition=partition, current_leader_epoch=asked, fetch_offset=0, partition_max_bytes=1
-        )
-        request = FetchRequest(
-            max_wait_ms=0, min_bytes=0, topics=[FetchRequest.FetchTopic(topic=topic, partitions=[one])]
-        )
-        answer = await connection.request(request, FETCH_VERSION, timeout=REQUEST_S)
+        answer = await fetch(connection, topic, partition, 0, asked)
         if answer.error_code is ErrorCode.NONE and answer.responses[0].partitions[0].error_code is ErrorCode.NONE:
             raise PromiseBroken(f"{key}: {known[0]} knows leader epoch {known[1]} and serves a Fetch of epoch {asked}")
 
@@ -121,3 +158,30 @@ class Stranger(Process):
         answer = await connection.request(request, timeout=REQUEST_S)
         (one,) = answer.responses[0].partition_responses
         return one.base_offset if one.error_code is ErrorCode.NONE else None
+
+
+async def fetch(connection: Connection, topic: str, partition: int, offset: int, leader_epoch: int = -1) -> Any:
+    """Ask for what is there."""
+    one = FetchRequest.FetchPartition(
+        partition=partition, current_leader_epoch=leader_epoch, fetch_offset=offset, partition_max_bytes=MOST_BYTES
+    )
+    topics = [FetchRequest.FetchTopic(topic=topic, partitions=[one])]
+    request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
+    return await connection.request(request, FETCH_VERSION, timeout=REQUEST_S)
+
+
+async def audit(host: str, topic: str, partition: int, offset: int) -> None:
+    """Read from an offset on, as whoever may read from followers: nothing is served that is damaged."""
+    with contextlib.suppress(*FAILURES):
+        connection = await Connection.open(host, PORT, timeout=REQUEST_S)
+        try:
+            await connection.negotiate(REQUEST_S)
+            answer = await fetch(connection, topic, partition, offset)
+        finally:
+            connection.abort()
+        records = bytes(answer.responses[0].partitions[0].records or b"") if answer.responses else b""
+        for position, size in split_batches(records):
+            if not verify_crc(records, position, size):
+                raise PromiseBroken(
+                    f"{topic}-{partition}: {host} serves a damaged batch, {position} bytes after {offset}"
+                )

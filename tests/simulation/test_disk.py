@@ -61,6 +61,24 @@ def test_a_cut_that_was_not_synced_comes_back_with_what_was_cut_off(disks: Disks
     assert Path(path).read_bytes() == b"0123456789"
 
 
+def test_what_was_appended_to_a_log_last_may_be_there_in_part_only(
+    disks: Disks, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_module, "KEPT", 1.0)
+    monkeypatch.setattr(disk_module, "TORN", 1.0)
+    path = f"{disk.folder}/0.log"
+    write(disks, path, b"first", sync=True)
+    sync_folder(disks, disk.folder)
+    found = set()
+    for seed in range(40):
+        write(disks, path, b"SECOND", 5)
+        disk.forget(random.Random(seed))
+        found.add(Path(path).read_bytes())
+        os.truncate(path, 5)
+    whole = b"firstSECOND"
+    assert found == {b"first", *(whole[:kept] + bytes(len(whole) - kept) for kept in range(5, len(whole)))}
+
+
 def test_names_are_as_they_were_when_their_folder_was_synced(disks: Disks, disk: Disk) -> None:
     for name in ("kept", "replaced"):
         write(disks, f"{disk.folder}/{name}", name.encode(), sync=True)

@@ -24,6 +24,7 @@ from tests.simulation.clients import (
     producer_settings,
     sent,
 )
+from tests.simulation.impostors import Impostor
 
 TRANSACTION_S = 3.0
 """What a producer left open is aborted by the cluster after so long."""
@@ -189,6 +190,6 @@ class Member(Process):
 
 WORKLOADS: Mapping[str, Sequence[type[Process]]] = {
     "append": (Sending, Sending, Reading, Reading),
-    "txn": (Transacting, Transacting, StableReading),
+    "txn": (Transacting, Transacting, StableReading, Impostor),
     "group": (Sending, Member, Member),
 }

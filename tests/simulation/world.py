@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from kbroker.broker import Broker, StartError
 from kbroker.config.broker_config import read_broker_config
+from kbroker.coordinator.transaction import PREPARED
 from kbroker.replica.partition import Role
 from kbroker.verify.checker import COMPLETE, VALID, judge_folder
 from kbroker.verify.history import HISTORY_FILE, INFO, NEMESIS, SETTINGS_FILE, Recorder
@@ -29,7 +30,7 @@ from tests.simulation.events import EVENTS, PARTITIONS, TOPIC, Undo
 from tests.simulation.loop import STARTED_AT_S, Machine, Simulation, StandsStill
 from tests.simulation.network import Network
 from tests.simulation.promises import PromiseBroken, Promises
-from tests.simulation.strangers import Stranger
+from tests.simulation.strangers import Stranger, Visitor
 from tests.simulation.workloads import WORKLOADS
 from tests.simulation.zookeeper import HOST, PORT, ZooKeeperServer
 
@@ -149,7 +150,7 @@ class SimulatedBroker:
             "request.timeout.ms": "1500",
             "group.min.session.timeout.ms": "1000",
             "group.initial.rebalance.delay.ms": "300",
-            "log.segment.bytes": "16384",
+            "log.segment.bytes": "4096",
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
         }
@@ -163,6 +164,17 @@ class SimulatedBroker:
         """Return that of the latest controller it has heard."""
         replicas = None if self._broker is None else self._broker._replicas
         return 0 if replicas is None else replicas._leadership.controller_epoch
+
+    def epoch(self) -> int:
+        """Return that of its life."""
+        replicas = None if self._broker is None else self._broker._replicas
+        return -1 if replicas is None else replicas.broker_epoch()
+
+    def is_deciding(self) -> bool:
+        """Whether it coordinates a transaction that is decided, and whose markers are not all written."""
+        coordinator = None if self._broker is None or not self.is_serving else self._broker._transactions
+        owned = () if coordinator is None else coordinator._owned.by_number.values()
+        return any(each.state in PREPARED for one in owned for each in one.transactions.values())
 
     def all_logs(self) -> Iterable[Any]:
         """Return the logs it has."""
@@ -295,8 +307,7 @@ class World:
         for machine, task in self._frozen:
             if task.done():
                 task.result()
-            self.simulation.kill(machine)
-            self.network.died(machine)
+            self.leave(machine)
 
     async def _keep_alive(self, kind: type[clients.Process], host: str) -> None:
         """One process after the other."""
@@ -306,8 +317,9 @@ class World:
             process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()), host)
             if isinstance(process, clients.Sending):
                 process.on_acknowledged = self._acknowledged  # type: ignore[method-assign]
-            if isinstance(process, Stranger):
+            if isinstance(process, Visitor):
                 process.leader = self._who_leads  # type: ignore[method-assign]
+                process.epochs = self._epochs_of  # type: ignore[method-assign]
             task = clients.begin(machine, process)
             dies_at = self.simulation.now + self.rng.expovariate(1 / CLIENT_LIFE_S) + 1
             while not task.done() and (stop.is_set() or self.simulation.now < dies_at):  # noqa: ASYNC110
@@ -318,8 +330,12 @@ class World:
                 machine.stands_still_until = self.simulation.now + self.rng.random() * CLIENT_LIFE_S
                 self._frozen.append((machine, task))
             else:
-                self.simulation.kill(machine)
-                self.network.died(machine)
+                self.leave(machine)
+
+    def leave(self, machine: Machine) -> None:
+        """A client's machine is gone."""
+        self.simulation.kill(machine)
+        self.network.died(machine)
 
     def _who_leads(self, topic: str, partition: int) -> tuple[str, int] | None:
         """Return one of those who take themselves for the leader, and the leader epoch it knows."""
@@ -331,6 +347,11 @@ class World:
             if (each.topic, each.partition) == (topic, partition) and each.state.role is Role.LEADER
         ]
         return self.rng.choice(leading) if leading else None
+
+    def _epochs_of(self, host: str) -> tuple[int, int]:
+        """Return the controller's epoch and the broker's own that the broker of a host knows."""
+        (broker,) = (each for each in self.brokers.values() if each.host == host)
+        return broker.controller_epoch(), broker.epoch()
 
     def _acknowledged(self, key: str, offset: int) -> None:
         topic, _, partition = key.rpartition(":")
