@@ -2,7 +2,7 @@
 
     cluster_job.py BOOTSTRAP TOPIC ROWS FOLDER
 
-The package travels as FOLDER/kbroker.zip. The Python of executors that start while FOLDER/no-pyarrow is there finds no
+The package travels as FOLDER/kbroker.zip. The Python of executors that starts while FOLDER/no-pyarrow is there finds no
 pyarrow. Prints a JSON object.
 """
 
@@ -60,12 +60,14 @@ def dying_once(batches: Iterator[Any]) -> Iterator[Any]:
             os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGKILL)
 
 
-def replace_executors() -> None:
-    """Kill all executors: Spark starts others, whose Python is started anew."""
+def replace_pythons() -> None:
+    """Kill the Python of all executors: they start it anew."""
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # a Python worker that ends meanwhile
-            if "CoarseGrainedExecutorBackend" in " ".join(child.cmdline()):
-                child.kill()
+            is_executor = "CoarseGrainedExecutorBackend" in " ".join(child.cmdline())
+            for python in child.children(recursive=True) if is_executor else ():
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    python.kill()
 
 
 def streamed(spark: Any) -> int:
@@ -89,7 +91,7 @@ def main() -> None:
     (folder / "no-pyarrow").touch()
     found["without pyarrow"] = error_of(read(spark))
     (folder / "no-pyarrow").unlink()
-    replace_executors()
+    replace_pythons()
     found["executor killed"] = counted(read(spark).mapInArrow(dying_once, read(spark).schema))
     found["it was killed"] = (folder / "killed").exists()
     found["streamed"] = streamed(spark)
