@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.simulation import administration
-from tests.simulation.strangers import audit
 from tests.simulation.zookeeper import ODDITIES
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def fail_disk(world: World) -> tuple[str, Undo]:
 
 
 def flip(world: World) -> tuple[str, Undo]:
-    """A bit of a closed segment of a broker flips, and flips back; meanwhile somebody reads there."""
+    """A bit of a closed segment of a broker flips, and flips back."""
     closed = [
         path
         for disk in world.brokers[world.weak].disks
@@ -175,20 +174,8 @@ def flip(world: World) -> tuple[str, Undo]:
     if not (closed and world.is_calm and others_have(world, world.weak)):
         return kill(world)
     path = world.rng.choice(closed)
-    broker = world.brokers[world.weak]
-    undo = contextlib.ExitStack()
-    undo.callback(broker.disks[0].flip(world.rng, path))
-    machine = world.simulation.machine("auditor")
-    partition, offset = int(path.parent.name.rpartition("-")[2]), int(path.stem)
-    reading = machine.create_task(audit(broker.host, TOPIC, partition, offset))
-
-    def end_reading() -> None:
-        world.leave(machine)
-        if reading.done():
-            reading.result()
-
-    undo.callback(end_reading)
-    return f"a bit of {path.parent.name}/{path.name} of broker {world.weak} flips", undo.close
+    undo = world.brokers[world.weak].disks[0].flip(world.rng, path)
+    return f"a bit of {path.parent.name}/{path.name} of broker {world.weak} flips", undo
 
 
 def split_leader(world: World) -> tuple[str, Undo]:

@@ -8,7 +8,6 @@ be over, or that nobody has heard of; an order of a controller that is over, or 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -18,7 +17,6 @@ from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
 from kbroker.protocol.messages.transactions import InitProducerIdRequest
-from kbroker.protocol.records.batch import split_batches, verify_crc
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.verify.clients import Outcome, Outgoing, split_key
 from kbroker.verify.history import FAIL, INFO, INVOKE, OK
@@ -168,20 +166,3 @@ async def fetch(connection: Connection, topic: str, partition: int, offset: int,
     topics = [FetchRequest.FetchTopic(topic=topic, partitions=[one])]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)
     return await connection.request(request, FETCH_VERSION, timeout=REQUEST_S)
-
-
-async def audit(host: str, topic: str, partition: int, offset: int) -> None:
-    """Read from an offset on, as whoever may read from followers: nothing is served that is damaged."""
-    with contextlib.suppress(*FAILURES):
-        connection = await Connection.open(host, PORT, timeout=REQUEST_S)
-        try:
-            await connection.negotiate(REQUEST_S)
-            answer = await fetch(connection, topic, partition, offset)
-        finally:
-            connection.abort()
-        records = bytes(answer.responses[0].partitions[0].records or b"") if answer.responses else b""
-        for position, size in split_batches(records):
-            if not verify_crc(records, position, size):
-                raise PromiseBroken(
-                    f"{topic}-{partition}: {host} serves a damaged batch, {position} bytes after {offset}"
-                )
