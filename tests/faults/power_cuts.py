@@ -24,6 +24,7 @@ from typing import Any
 
 import pytest
 
+from kbroker import Admin
 from kbroker.segment.log_manager import LogManager
 from tests.faults.cluster import BROKERS, FaultCluster, until
 from tests.faults.conftest import MakeFaultCluster
@@ -47,6 +48,7 @@ PROPERTIES = {
     "log.flush.interval.messages": "1",
     "log.segment.bytes": "100000",
     "log.index.interval.bytes": "1000",
+    "file.delete.delay.ms": "1000",
     "transaction.state.log.replication.factor": "3",
     "transaction.state.log.min.isr": "2",
     # Nobody hangs here: whoever is slow is only slow.
@@ -149,6 +151,9 @@ def test_nothing_acknowledged_is_lost_when_the_power_of_all_brokers_fails(
                 load.until_progress()
                 writer.until_progress(1)
             load.finish_and_check()
+        with Admin(powered.cluster.bootstrap) as admin:
+            # Each cut copies all that is on the disks.
+            admin.delete_topics([topic, f"{topic}-txn"])
 
 
 class Stamped(dict[int, tuple[int, int]]):
