@@ -183,10 +183,10 @@ async def test_a_blocking_connection_logs_in_again_and_keeps_what_is_in_flight(m
         def block() -> bool:
             plain = PlainConnection("127.0.0.1", port, client_id="x", timeout=20, security=settings())
             try:
-                plain.send(ApiVersionsRequest(), 0)
-                plain.send(ApiVersionsRequest(), 0)
+                plain.send(ApiVersionsRequest(), version=0)
+                plain.send(ApiVersionsRequest(), version=0)
                 plain._login_ends = 0.0
-                plain.send(ApiVersionsRequest(), 0)
+                plain.send(ApiVersionsRequest(), version=0)
                 return all(plain.receive().error_code is ErrorCode.NONE for _ in range(3)) and plain._login_ends > 0
             finally:
                 plain.close()
