@@ -48,7 +48,8 @@ def history(
                 _print_story(news, NOTHING.format(group) if not looks else "")
             elif news or not looks:
                 print_rows([row(each) for each in news], COLUMNS, output_format)
-            shown = set(told)
+            # Who did not answer this time may tell the same again next time.
+            shown.update(told)
             looks += 1
             if watch is None or looks == count:
                 return
