@@ -77,7 +77,7 @@ class RequestBatch:
     ) -> None:
         """Tell these brokers who leads the partition, and all brokers' metadata too."""
         told = self._leader_and_isr.get(partition)
-        self._leader_and_isr[partition] = tuple(broker_ids if told is None else dict.fromkeys((*told, *broker_ids)))
+        self._leader_and_isr[partition] = tuple(dict.fromkeys((*(told or ()), *broker_ids)))
         if is_new:
             self._new.setdefault(partition, set()).update(broker_ids)
         self._metadata_partitions[partition] = None

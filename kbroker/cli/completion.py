@@ -103,11 +103,11 @@ def _asker(kind: str) -> Any:
 def names(kind: str, bootstrap: str | None) -> Sequence[str]:
     """Return the names of all topics or groups; raises where nobody tells in time."""
     from kbroker.cli.options import DEFAULT_BOOTSTRAP
-    from kbroker.cli.profiles import chosen_bootstrap, client_settings
+    from kbroker.cli.profiles import chosen_bootstrap, settings_for
     from kbroker.client.admin import Admin
 
     async def ask() -> list[str]:
-        options: dict[str, Any] = {**client_settings(), "request_timeout_ms": int(ASKING_S * 1000)}
+        options: dict[str, Any] = {**settings_for("admin"), "request_timeout_ms": int(ASKING_S * 1000)}
         async with Admin(chosen_bootstrap(bootstrap or DEFAULT_BOOTSTRAP), **options) as admin:
             return sorted(await (admin.list_topics() if kind == "topics" else admin.list_groups()))
 

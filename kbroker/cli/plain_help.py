@@ -1,5 +1,6 @@
 """Parameters in help as in man pages: `TOPIC...`, not `{TOPIC...}... <list[str]>` as newer Typers write them."""
 
+import contextlib
 import re
 from typing import Any
 
@@ -7,15 +8,18 @@ TYPE_NAME = re.compile(r"<(?:list\[)?([^\[\]>]*?)(?: range)?\]?>")
 
 
 def show_plainly(parameter: Any) -> None:
-    """Have a parameter's help say its name and type plainly; an older Typer's is left as it is."""
-    if not hasattr(parameter, "display_type_rich"):
-        return
+    """Have a parameter's help say its name and type plainly; another Typer's is left as it is."""
+    with contextlib.suppress(AttributeError):
+        _show_plainly(parameter)
+
+
+def _show_plainly(parameter: Any) -> None:
+    told = parameter.display_type_rich
     if parameter.param_type_name == "argument":
         usage = _usage(parameter)
         parameter._usage_display_name = lambda: usage
         parameter.display_type_rich = lambda ctx: ""
     elif parameter.metavar is None:
-        told = parameter.display_type_rich
         parameter.display_type_rich = lambda ctx: TYPE_NAME.sub(r"<\1>", told(ctx) or "")
 
 

@@ -22,24 +22,34 @@ class LeftToTyper(Exception):
 class PlainValue:
     """Takes the place of what Typer makes for a parameter when its value is first read."""
 
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+    def __init__(self, parameter: Any) -> None:
+        self._parameter = parameter
+
+    def coerce(self, value: Any, *others: Any, **more: Any) -> Any:
         """Return the value as the command takes it."""
         try:
-            return _read(value, param)
-        except LeftToTyper:
-            param._runtime_param = None
-            return param.get_runtime_param().coerce(value, param, ctx)
+            return _read(value, self._parameter)
+        except (LeftToTyper, AttributeError, TypeError):  # the last two: a Typer whose parameters have changed
+            return self._of_typer().coerce(value, *others, **more)
+
+    def _of_typer(self) -> Any:
+        self._parameter._runtime_param = None
+        return self._parameter.get_runtime_param()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._of_typer(), name)
 
 
 def read_plainly(command: Any) -> None:
-    """Have parameters of a command, and of those below it, read and shown plainly; an older Typer goes on as it is."""
+    """Have parameters of a command, and of those below it, read and shown plainly; another Typer goes on as it is."""
     parameters_of = command.get_params
 
     def get_params(ctx: Any) -> list[Any]:  # with --help, which each command makes as it is asked
         parameters: list[Any] = parameters_of(ctx)
         for parameter in parameters:
-            if getattr(parameter, "_runtime_param", parameter) is None:
-                parameter._runtime_param = PlainValue()
+            is_known = hasattr(parameter, "get_runtime_param") and hasattr(parameter, "type_descriptor")
+            if is_known and getattr(parameter, "_runtime_param", parameter) is None:
+                parameter._runtime_param = PlainValue(parameter)
             show_plainly(parameter)
         return parameters
 

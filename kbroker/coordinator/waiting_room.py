@@ -23,6 +23,8 @@ LONGEST_S = 0.5
 """Of one request, however often it is asked."""
 MOST = 1000
 """That wait at a time."""
+MOST_OF_A_NAME = 16
+"""A client with more of them does not wait for answers, and would take the places of all others."""
 
 Question = Callable[[], Awaitable[Answer]]
 
@@ -62,7 +64,7 @@ class WaitingRoom:
     async def _is_called_in(self, name: str, number: int, ends: float) -> bool:
         """Wait until it makes sense to ask again; False: it will not."""
         loop = asyncio.get_running_loop()
-        if loop.time() >= ends or self._count >= self._most:
+        if loop.time() >= ends or self._count >= self._most or len(self._waiting.get(name, ())) >= MOST_OF_A_NAME:
             return False
         called = loop.create_future()
         timer = loop.call_at(ends, _answer, called, False)

@@ -48,6 +48,7 @@ def test_what_is_collected_is_what_overlaps_wherever_one_begins(tmp_path: Path) 
         upper = start + rng.randint(1, 100)
         found: list[AbortedTransaction] = []
         is_last = index.collect(start, upper, found)
+        assert is_last == any(each.last_offset >= start and each.last_stable_offset >= upper for each in entries)
         looked_at = entries
         if is_last:
             ends = next(

@@ -229,6 +229,8 @@ def kill_between_markers(world: World) -> tuple[str, Undo]:
     looking = asyncio.get_running_loop().create_task(look())
 
     def start_again() -> None:
+        if looking.done():
+            looking.result()
         looking.cancel()
         for each in killed:
             world.start(each)

@@ -49,6 +49,7 @@ def test_known_seeds_keep_all_promises(tmp_path: Path) -> None:
     assert re.search(r"seed 1: all promises held \(.* faults", done.stdout), done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", ["-1", "nan", "many"])
 def test_a_time_that_is_none_is_refused(tmp_path: Path, seconds: str) -> None:
     done = simulate(tmp_path, "--seconds", seconds)

@@ -50,6 +50,7 @@ def test_topics_and_groups_of_the_cluster_are_completed(
     assert tab("group", "reset", "-b", broker.bootstrap, half) == [topic_name]
     monkeypatch.setenv("KBROKER_BOOTSTRAP", broker.bootstrap)
     assert tab("topic", "delete", "any", half) == [topic_name]
+    assert tab("topic", "delete", "-X", "acks=all", "any", half) == [topic_name], "a setting of other clients"
 
 
 def test_where_nobody_answers_nothing_is_proposed_or_said(tab: Any) -> None:

@@ -64,6 +64,38 @@ def test_what_is_wrong_with_a_value_is_told_by_typer(words: tuple[str, ...]) -> 
     assert told[0] == told[1] != ""
 
 
+@pytest.mark.parametrize("change", ["more is said", "another method", "other parameters"])
+def test_a_newer_typer_reads_for_itself_what_is_not_understood(change: str) -> None:
+    class Parameter:
+        _runtime_param: Any = None
+        type_descriptor: Any = None
+
+        def get_runtime_param(self) -> Any:
+            return self._runtime_param or Runtime()
+
+    class Runtime:
+        def coerce(self, value: str, *others: Any, **more: Any) -> str:
+            return f"{value} as typer reads it"
+
+        read = coerce
+
+    class Command:
+        def get_params(self, ctx: object) -> list[Any]:
+            return [Parameter()]
+
+    command = Command()
+    read_plainly(command)
+    (parameter,) = command.get_params(None)
+    reader = parameter.get_runtime_param()
+    assert isinstance(reader, PlainValue)
+    words = {
+        "more is said": lambda: reader.coerce("x", parameter, None, strict=True),
+        "another method": lambda: reader.read("x"),
+        "other parameters": lambda: reader.coerce("x"),
+    }
+    assert words[change]() == "x as typer reads it"
+
+
 def test_a_typer_that_reads_values_in_another_way_goes_on_as_it_is() -> None:
     class OldParameter:
         pass

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 import pytest
 
 from kbroker.coordinator.transaction import Answer
-from kbroker.coordinator.waiting_room import WaitingRoom
+from kbroker.coordinator.waiting_room import MOST_OF_A_NAME, WaitingRoom
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 NONE, CONCURRENT = ErrorCode.NONE, ErrorCode.CONCURRENT_TRANSACTIONS
@@ -85,6 +85,17 @@ async def test_nobody_waits_longer_than_the_longest_time_and_no_more_than_so_man
     assert await ends.ask("b", "one too many") is CONCURRENT
     ends.end("a")
     assert await waiting is NONE
+    ends.check_is_empty()
+
+
+async def test_one_name_does_not_take_the_places_of_all() -> None:
+    ends = Ends()
+    waiting = [await ends.asking("a", f"{number}") for number in range(MOST_OF_A_NAME)]
+    assert await ends.ask("a", "one too many") is CONCURRENT
+    another = await ends.asking("b", "another")
+    ends.end("a")
+    ends.end("b")
+    assert [await each for each in (*waiting, another)] == [NONE] * (MOST_OF_A_NAME + 1)
     ends.check_is_empty()
 
 
