@@ -377,7 +377,8 @@ class DynamicConfig:
     async def prepare(self, overrides: Mapping[str, str]) -> None:
         """Open the listeners that there are to be with these; raises KafkaError where one cannot be opened."""
         try:
-            await self.listeners.prepare(self._becoming(overrides))
+            async with self._refreshing:  # or what is taken might be what another change has prepared
+                await self.listeners.prepare(self._becoming(overrides))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 
 from kbroker.config.broker_config import BrokerConfig
@@ -78,21 +78,27 @@ class Listeners(ListenerHost):
         """See ListenerHost."""
         if self._server is None or self._logins is None:
             return
-        server = self._server
-        new = [each for each in wanted_listeners(config) if each not in server.listeners and each not in self._prepared]
-        if self.check_endpoints is not None:
-            await self.check_endpoints(config)
-        if not new:
-            return
-        known = {each.name for each in server.listeners}
-        tls = check_change(server.tls, config)
-        sockets = _bound(new, server)
+        server, before = self._server, self._prepared
+        self._prepared = {}
+        sockets: dict[Listener, socket.socket] = {}
         try:
-            sasl = await self._logins.listeners(config, but=known | {each.name for each in self._prepared})
+            await self._forget(before)  # who may come in was asked of another configuration
+            if self.check_endpoints is not None:
+                await self.check_endpoints(config)
+            new = [each for each in wanted_listeners(config) if each not in server.listeners]
+            if not new:
+                return
+            tls = check_change(server.tls, config)
+            sockets = {each: before.pop(each).sock for each in new if each in before}
+            sockets.update(_bound([each for each in new if each not in sockets], server))
+            sasl = await self._logins.listeners(config, but={each.name for each in server.listeners})
         except BaseException:
             for sock in sockets.values():
                 sock.close()
             raise
+        finally:
+            for each in before.values():
+                each.sock.close()
         for listener, sock in sockets.items():
             # One that only moves to another address keeps what it lets clients in with.
             self._prepared[listener] = Prepared(
@@ -134,13 +140,15 @@ class Listeners(ListenerHost):
 
     async def discard(self) -> None:
         """See ListenerHost."""
-        if self._server is None or self._logins is None:
-            return
         prepared, self._prepared = self._prepared, {}
         for each in prepared.values():
             each.sock.close()
-        there = {each.name for each in self._server.listeners}
-        await self._logins.forget(*({each.name for each in prepared} - there))
+        await self._forget(prepared)
+
+    async def _forget(self, prepared: Collection[Listener]) -> None:
+        if self._server is not None and self._logins is not None:
+            there = {each.name for each in self._server.listeners}
+            await self._logins.forget(*({each.name for each in prepared} - there))
 
 
 def wanted_listeners(config: BrokerConfig) -> list[Listener]:

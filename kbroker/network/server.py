@@ -31,6 +31,7 @@ from kbroker.network.handshakes import Handshakes
 from kbroker.network.limits import ServerLimits
 from kbroker.network.strangers import MOST_WAITING, Strangers
 from kbroker.network.tls_listeners import TlsListener
+from kbroker.protocol.config_def import ConfigError
 from kbroker.security.limited_lines import LimitedLines
 from kbroker.security.security_protocol import SecurityProtocol
 
@@ -134,13 +135,26 @@ class Server:
         return list(self._listeners.values())
 
     def add(self, listener: Listener, sock: socket.socket) -> None:
-        """Take a socket that is bound; from `start` on its clients are served."""
+        """Take a socket that is bound; from `start` on its clients are served.
+
+        Raises ConfigError where there is not what its clients are to be let in with.
+        """
         name = listener.name
+        lacking = self._lacking(listener)
+        if lacking:
+            sock.close()
+            raise ConfigError(f"listener {name} is not opened: it has no {lacking}")
         self._listeners[name] = listener
         self._sockets[name] = sock
         self.ports[name] = sock.getsockname()[1]
         if self._accepting:
             self._resume_accepting(name)
+
+    def _lacking(self, listener: Listener) -> str | None:
+        protocol = listener.security_protocol
+        if protocol.has_tls and listener.name not in self.tls:
+            return "TLS"
+        return "logins" if protocol.has_sasl and listener.name not in self.sasl else None
 
     def remove(self, name: str) -> None:
         """Close a listener, and its connections as soon as the answers are out on which their clients wait."""
@@ -275,6 +289,8 @@ class Server:
         sasl = self.sasl.get(listener.name)
         if sasl is not None:
             connection.log_in_first(Authentication(sasl, self.dispatch, self.strangers), sasl.limits(self.limits))
+        elif listener.security_protocol.has_sasl:
+            connection.close("its listener has no logins")
         return connection
 
     def _shake_hands(self, client: socket.socket, listener: Listener, host: str, port: int) -> None:

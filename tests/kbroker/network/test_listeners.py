@@ -15,9 +15,10 @@ from kbroker.network.dispatch import PENDING
 from kbroker.network.limits import server_limits
 from kbroker.network.listeners import Listeners
 from kbroker.network.logins import Logins
-from kbroker.network.server import Server
+from kbroker.network.server import Listener, Server
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.jaas import OAUTHBEARER_MODULE, PLAIN_MODULE
+from kbroker.security.security_protocol import SecurityProtocol
 from tests.fixtures.certificates import Authority, Identity
 from tests.kbroker.network.serving import Client, Stub, connected, echo, frame
 from tests.kbroker.network.test_jwks import OLD, document
@@ -116,6 +117,52 @@ async def test_what_is_not_wanted_after_all_is_closed() -> None:
         await listeners.discard()
         socket.create_server(("127.0.0.1", port)).close()
         assert list(server.ports) == ["PLAINTEXT"]
+
+
+async def test_what_is_prepared_anew_lets_in_whom_the_newer_configuration_does() -> None:
+    first, second = free_ports(2)
+    changed = {"listener.name.clients.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_bob="hunter3";'}
+    async with running(configuration()) as (server, listeners, _):
+        await listeners.prepare(configuration(f"CLIENTS://127.0.0.1:{first}"))
+        await listeners.prepare(configuration(f"CLIENTS://127.0.0.1:{second}"))
+        socket.create_server(("127.0.0.1", first)).close()
+        config = configuration(f"CLIENTS://127.0.0.1:{second}", **changed)
+        await listeners.prepare(config)
+        await listeners.take(config)
+        login = server.sasl["CLIENTS"].mechanisms["PLAIN"].begin()
+        login.step(b"\0bob\0hunter3")
+        assert login.identity is not None
+        async with connected(server, "CLIENTS") as client:
+            client.send(frame(b"not logged in"))
+            assert await client.is_closed()
+
+
+async def test_what_was_prepared_is_closed_where_the_next_change_cannot_be() -> None:
+    first, second = free_ports(2)
+    async with running(configuration()) as (server, listeners, _):
+        await listeners.prepare(configuration(f"CLIENTS://127.0.0.1:{first}"))
+        with socket.create_server(("127.0.0.1", second)), pytest.raises(ConfigError, match="the port is in use"):
+            await listeners.prepare(configuration(f"CLIENTS://127.0.0.1:{first}", f"MORE://127.0.0.1:{second}"))
+        socket.create_server(("127.0.0.1", first)).close()
+        await listeners.take(configuration(f"CLIENTS://127.0.0.1:{first}"))
+        assert list(server.ports) == ["PLAINTEXT"]
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
+async def test_a_listener_is_never_served_without_what_protects_it(protocol: str) -> None:
+    server = Server(echo)
+    with pytest.raises(ConfigError, match="listener CLIENTS is not opened: it has no"):
+        server.bind([Listener("CLIENTS", "127.0.0.1", 0, SecurityProtocol(protocol))])
+    assert not server.listeners
+    await server.stop()
+
+
+async def test_nobody_is_served_where_logins_have_gone_from_under_a_listener() -> None:
+    async with running(configuration("CLIENTS://127.0.0.1:0")) as (server, _, _):
+        server.sasl = {}
+        async with connected(server, "CLIENTS") as client:
+            client.send(frame(b"not logged in"))
+            assert await client.is_closed()
 
 
 async def test_a_listener_moves_to_another_port() -> None:
