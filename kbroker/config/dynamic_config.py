@@ -29,6 +29,8 @@ from kbroker.config.listener_changes import (
     STORE_KEYS,
     ListenerHost,
     check_existing,
+    check_new,
+    check_readable,
     is_of_listeners,
     is_of_the_start,
 )
@@ -80,6 +82,8 @@ class DynamicConfig:
         self._altering = asyncio.Lock()
         self._in_force: dict[str, str] = {}
         """Overrides that hold, of what does not change by itself: what listeners are made of, what is of the start."""
+        self._unreadable: set[str] = set()
+        """Passwords that are set for this broker, and left out."""
         self._defaults: dict[str, Any] | None = None
         self._topic_configs: dict[str, LogConfig] = {}
 
@@ -92,10 +96,11 @@ class DynamicConfig:
         """
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
         await self._encrypt_anew()
-        self.broker_overrides = await self.decoded(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
+        await self._take_overrides(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
         self._in_force = _checked_overrides(self.broker_overrides)
         try:
             config = self._with(self.broker_overrides, self._in_force)
+            check_readable(self.broker_overrides, self._unreadable, config)
             self._check_start(config)
         except ConfigError as error:
             names = ", ".join(sorted(self._in_force))
@@ -130,7 +135,7 @@ class DynamicConfig:
         if entity == DEFAULT_ENTITY:
             self.default_overrides = config
         else:
-            self.broker_overrides = await self.decoded(config)
+            await self._take_overrides(config)
         before = self.broker
         await self._change_listeners()
         self._take_broker(self._with(self.broker_overrides, self._in_force))
@@ -139,6 +144,10 @@ class DynamicConfig:
             log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(self.waiting)))
         self.on_broker_change(before, self.broker)
 
+    async def _take_overrides(self, stored: Mapping[str, str]) -> None:
+        self.broker_overrides = await self.decoded(stored)
+        self._unreadable = stored.keys() - self.broker_overrides.keys()
+
     async def _change_listeners(self) -> None:
         """Open and close listeners as ZooKeeper says, where that can be."""
         wanted = self._wanted(self.broker_overrides)
@@ -146,7 +155,8 @@ class DynamicConfig:
             return
         try:
             config = self._with(self.broker_overrides, wanted)
-            self._check_change(config)
+            check_readable(self.broker_overrides, self._unreadable, config)
+            self._check_change(config, self.broker_overrides)
             await self.listeners.prepare(config)
         except ConfigError as error:
             log.error("the listeners stay as they are: %s", error)
@@ -343,7 +353,7 @@ class DynamicConfig:
         self._check_per_ip_overrides(overrides)
         if per_broker:
             try:
-                self._check_change(self._becoming(overrides))
+                self._check_change(self._becoming(overrides), overrides)
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
             self._check_next_start(overrides)
@@ -355,13 +365,16 @@ class DynamicConfig:
         wanted = self._wanted(overrides)
         return self._with(overrides, self._in_force if wanted == self._wanted(self.broker_overrides) else wanted)
 
-    def _check_change(self, config: BrokerConfig) -> None:
+    def _check_change(self, config: BrokerConfig, overrides: Mapping[str, str]) -> None:
         """Raise ConfigError where this broker cannot become so while it runs.
 
         The listeners' certificates must do: those of other files, or the same files with other contents.
         """
         check_existing(self.broker, config)
         check_listeners(config)
+        for_a_start = {name for name in overrides.keys() | self._in_force.keys() if is_of_the_start(name)}
+        waiting = {name for name in for_a_start if overrides.get(name) != self._in_force.get(name)}
+        check_new(self.broker, config, waiting)
         self.listeners.check_change(config)
 
     @asynccontextmanager

@@ -3,15 +3,17 @@
 listeners, advertised.listeners, listener.security.protocol.map, listener.name.<listener>.<key>
                                 at once: a listener is opened, closed, told to clients. Of one that stays nothing
                                 changes but its stores and limits
-ssl.…, sasl.…, principal.…      (for all listeners) from the next start
+ssl.…, sasl.…, principal.…      (for all listeners) from the next start; until then no listener with TLS or logins comes
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 
-from kbroker.config.broker_config import BrokerConfig
+from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
 from kbroker.protocol.config_def import ConfigError
+from kbroker.security.security_protocol import SecurityProtocol
 
 LISTENER_PREFIX = re.compile(
     r"^listener\.name\.([^.]+)\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?"
@@ -82,6 +84,34 @@ def check_existing(before: BrokerConfig, after: BrokerConfig) -> None:
             raise ConfigError(f"Security protocol cannot be updated for existing listener {name}")
         if old[name] != new[name] and name in _of_brokers(before):
             raise ConfigError(f"brokers reach each other through listener {name}: its address stays while they run")
+
+
+def check_new(before: BrokerConfig, after: BrokerConfig, waiting: Collection[str]) -> None:
+    """Raise ConfigError where a listener would come without what is set for all, and `waiting` for a start."""
+    there = {each.name for each in before.parsed_listeners}
+    for name in [each.name for each in after.parsed_listeners if each.name not in there]:
+        if waiting and after.security_protocols[name] != SecurityProtocol.PLAINTEXT:
+            raise ConfigError(
+                f"listener {name} cannot be added before the broker has started anew: {', '.join(sorted(waiting))} "
+                f"would not hold for it; or set listener.name.{name.lower()}.… instead"
+            )
+
+
+def check_readable(overrides: Mapping[str, str], unreadable: Collection[str], config: BrokerConfig) -> None:
+    """Raise ConfigError where what protects a listener of a configuration would have to be left out."""
+    there = {each.name for each in config.parsed_listeners}
+    for name in [*overrides, *unreadable]:
+        prefix = LISTENER_PREFIX.match(name)
+        if prefix is None or prefix[1].upper() not in there or not is_of_listeners(name):
+            continue
+        if name in unreadable:
+            raise ConfigError(f"the password {name} cannot be read: is password.encoder.secret the one that it was?")
+        key = BROKER_KEYS.get(LISTENER_PREFIX.sub("", name))
+        if key is not None:
+            try:
+                key.parse(overrides[name])
+            except ConfigError as error:
+                raise ConfigError(f"{name}: {error}") from error
 
 
 def _keys_of(config: BrokerConfig, listener: str) -> dict[str, str]:

@@ -137,24 +137,27 @@ class Server:
     def add(self, listener: Listener, sock: socket.socket) -> None:
         """Take a socket that is bound; from `start` on its clients are served.
 
-        Raises ConfigError where there is not what its clients are to be let in with.
+        Raises ConfigError then where there is not what they are to be let in with.
         """
+        if self._accepting:
+            try:
+                self._check_protected(listener)
+            except ConfigError:
+                sock.close()
+                raise
         name = listener.name
-        lacking = self._lacking(listener)
-        if lacking:
-            sock.close()
-            raise ConfigError(f"listener {name} is not opened: it has no {lacking}")
         self._listeners[name] = listener
         self._sockets[name] = sock
         self.ports[name] = sock.getsockname()[1]
         if self._accepting:
             self._resume_accepting(name)
 
-    def _lacking(self, listener: Listener) -> str | None:
-        protocol = listener.security_protocol
-        if protocol.has_tls and listener.name not in self.tls:
-            return "TLS"
-        return "logins" if protocol.has_sasl and listener.name not in self.sasl else None
+    def _check_protected(self, listener: Listener) -> None:
+        name, protocol = listener.name, listener.security_protocol
+        if protocol.has_tls and name not in self.tls:
+            raise ConfigError(f"listener {name} is not served: it has no TLS")
+        if protocol.has_sasl and name not in self.sasl:
+            raise ConfigError(f"listener {name} is not served: it has no logins")
 
     def remove(self, name: str) -> None:
         """Close a listener, and its connections as soon as the answers are out on which their clients wait."""
@@ -177,7 +180,9 @@ class Server:
             self.loop.call_later(LOOK_PAUSE_S, self._close_gone, waiting, looks - 1)
 
     def start(self) -> None:
-        """Begin to accept."""
+        """Begin to accept; raises ConfigError where a listener has not what its clients are to be let in with."""
+        for listener in self.listeners:
+            self._check_protected(listener)
         self._accepting = True
         for name in self._sockets:
             self._resume_accepting(name)

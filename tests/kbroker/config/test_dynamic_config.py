@@ -19,6 +19,7 @@ from kbroker.config.description import (
 from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.listener_changes import ListenerHost
 from kbroker.config.sasl import sasl_listeners
+from kbroker.config.shares import tls_settings
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
 
@@ -332,6 +333,50 @@ async def test_no_listener_is_opened_to_everybody_because_nobody_could_log_in_on
     store.nodes["brokers", "1"] = {"listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT"}
     with pytest.raises(ConfigError, match="GSSAPI"):
         await dynamic(store).load()
+
+
+EXT = {"listeners": "PLAINTEXT://:9092,EXT://:2", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXT:SSL"}
+CLIENT_AUTH = "listener.name.ext.ssl.client.auth"
+EXT_JAAS = "listener.name.ext.plain.sasl.jaas.config"
+
+
+async def test_no_listener_comes_without_what_is_set_for_all_listeners_and_waits_for_a_start() -> None:
+    store = Store()
+    configs = dynamic(store)
+    await configs.load()
+    both = {**EXT, "ssl.client.auth": "required"}
+    with pytest.raises(KafkaError, match=r"listener EXT cannot be added .*: ssl\.client\.auth would not hold"):
+        configs.check_broker_overrides(both, per_broker=True)
+    configs.check_broker_overrides({"ssl.client.auth": "required"}, per_broker=True)
+    configs.check_broker_overrides({**EXT, CLIENT_AUTH: "required"}, per_broker=True)
+    store.nodes["brokers", "1"] = both  # by somebody who does not ask
+    await configs.refresh("brokers", "1")
+    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
+    later = dynamic(store)
+    await later.load()
+    assert tls_settings(later.broker, "EXT").client_auth == "required"
+    store.nodes["brokers", "1"] = {}
+    await later.refresh("brokers", "1")
+    with pytest.raises(KafkaError, match=r"ssl\.client\.auth would not hold"):
+        later.check_broker_overrides(EXT, per_broker=True)
+
+
+@pytest.mark.parametrize("bad", [{CLIENT_AUTH: "perhaps"}, {EXT_JAAS: "AAAA"}], ids=["value", "password"])
+async def test_what_is_set_for_a_listener_and_cannot_be_read_keeps_it_closed(
+    bad: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    configs = dynamic(store)
+    await configs.load()
+    store.nodes["brokers", "1"] = {**EXT, **bad}
+    await configs.refresh("brokers", "1")
+    (name,) = bad
+    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
+    assert re.search(f"the listeners stay as they are: .*{re.escape(name)}", caplog.text)
+    with pytest.raises(ConfigError, match=re.escape(name)):
+        await dynamic(store).load()
+    store.nodes["brokers", "1"] = bad  # of a listener that there is not
+    await dynamic(store).load()
 
 
 UNKNOWN = "listener.name.plaintext.no.such.key"

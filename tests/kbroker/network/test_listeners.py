@@ -150,11 +150,15 @@ async def test_what_was_prepared_is_closed_where_the_next_change_cannot_be() -> 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 async def test_a_listener_is_never_served_without_what_protects_it(protocol: str) -> None:
+    listener = Listener("CLIENTS", "127.0.0.1", 0, SecurityProtocol(protocol))
     server = Server(echo)
-    with pytest.raises(ConfigError, match="listener CLIENTS is not opened: it has no"):
-        server.bind([Listener("CLIENTS", "127.0.0.1", 0, SecurityProtocol(protocol))])
-    assert not server.listeners
+    server.bind([listener])
+    with pytest.raises(ConfigError, match="listener CLIENTS is not served: it has no"):
+        server.start()
     await server.stop()
+    async with running(configuration()) as (started, _, _):
+        with pytest.raises(ConfigError, match="listener CLIENTS is not served: it has no"):
+            started.bind([listener])
 
 
 async def test_nobody_is_served_where_logins_have_gone_from_under_a_listener() -> None:

@@ -240,9 +240,8 @@ async def test_hundreds_of_wrong_passwords_leave_few_lines_and_others_are_served
     authority: Authority, broker_identity: Certified, quiet: pytest.LogCaptureFixture
 ) -> None:
     async with secured(broker_identity, authority) as server:
-        server.bind([Listener("INSIDE", "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT)])
         server.sasl["INSIDE"] = server.sasl["CLIENTS"]
-        server.start()
+        server.bind([Listener("INSIDE", "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT)])
 
         async def guess(times: int) -> None:
             for _ in range(times):
