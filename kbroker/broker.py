@@ -400,7 +400,7 @@ class Broker:
         """The old session took our registration with it: register anew, with a new epoch."""
         assert self._controller is not None
         try:
-            self.broker_epoch = await self._register_at_last()
+            self.broker_epoch, told = await self._register_at_last()
         except SessionExpired:
             return
         except BrokerIdTaken as error:
@@ -409,13 +409,16 @@ class Broker:
             return
         log.info("registered again as broker %d, epoch %d", self.broker_id, self.broker_epoch)
         self._controller.on_registered()
+        if told.endpoints != self.registration().endpoints:
+            self._spawn(self._tell_endpoints())
         await self._forget_gone_topics()
 
-    async def _register_at_last(self) -> int:
+    async def _register_at_last(self) -> tuple[int, BrokerRegistration]:
         """Try until it can be, for else nobody would know this broker. Raises SessionExpired, BrokerIdTaken."""
         while True:
             try:
-                return await self.zookeeper.register_broker(self.registration())
+                told = self.registration()
+                return await self.zookeeper.register_broker(told), told
             except (SessionExpired, BrokerIdTaken):
                 raise
             except ZooKeeperError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import time
 from collections.abc import Collection, Mapping
@@ -16,11 +17,17 @@ if TYPE_CHECKING:
     from kbroker.controller.zookeeper import ZooKeeper
 
 
+@functools.cache
+def own_name() -> str:
+    """Return what others know this machine by; asked once, for who is asked may take its time."""
+    return socket.getfqdn()
+
+
 def endpoints_of(config: BrokerConfig, ports: Mapping[str, int]) -> tuple[Endpoint, ...]:
     """Return what clients are told; `ports`: what listeners with port 0 were given (0: one that is not open)."""
     protocols = config.security_protocols
     return tuple(
-        Endpoint(each.name, each.host or socket.getfqdn(), each.port or ports.get(each.name, 0), protocols[each.name])
+        Endpoint(each.name, each.host or own_name(), each.port or ports.get(each.name, 0), protocols[each.name])
         for each in config.parsed_advertised_listeners
     )
 

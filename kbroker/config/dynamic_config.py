@@ -158,7 +158,7 @@ class DynamicConfig:
             check_readable(self.broker_overrides, self._unreadable, config)
             self._check_change(config, self.broker_overrides)
             await self.listeners.prepare(config)
-        except ConfigError as error:
+        except (ConfigError, ZooKeeperError) as error:
             log.error("the listeners stay as they are: %s", error)
             return
         await self.listeners.take(config)

@@ -124,6 +124,11 @@ class Authentication:
         """When the login is over; None: never."""
         self._last_login = -LEAST_BETWEEN_LOGINS_S
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the client has logged in."""
+        return self._principal is not None
+
     def __call__(self, connection: Connection, frame: memoryview) -> Any:
         """Return the parts of the answer, or PENDING; raise CloseConnection."""
         if self.state is COMPLETE:
@@ -238,9 +243,8 @@ class Authentication:
             log.error("a login from %r could not be checked", connection, exc_info=error)
             raise self._refusal(AuthenticationFailure("it could not be checked"), header) from None
         later = asyncio.ensure_future(answer)
-        later.add_done_callback(
-            lambda done: self._strangers.serve(lambda: self._answer_later(connection, done, header))
-        )
+        serve = self._strangers.serve if self._principal is None else _at_once
+        later.add_done_callback(lambda done: serve(lambda: self._answer_later(connection, done, header)))
         return PENDING
 
     def _answer_later(self, connection: Connection, done: asyncio.Future[bytes], header: RequestHeader | None) -> None:
@@ -315,6 +319,10 @@ class Authentication:
         level = self._listener.lines.level(connection.host, logging.WARNING)
         connection.close_later(self._listener.failure_delay_s, refused.parts, f"login refused: {refused}", level)
         return PENDING
+
+
+def _at_once(work: Callable[[], None]) -> None:
+    work()
 
 
 def taken(token: Any, frame: memoryview) -> bytes:

@@ -189,9 +189,9 @@ class Connection:
             self._paused = True
             self._channel.stop_reading()
             return
-        if self._login_limits is not None and not self._server.strangers.have_time():
+        if self._login_limits is not None and not self._server.strangers_of(self.listener).have_time():
             self._channel.stop_reading()
-            self._server.strangers.wait(self._read_in_turn)
+            self._server.strangers_of(self.listener).wait(self._read_in_turn)
             return
         self._read()
 
@@ -572,7 +572,7 @@ class Connection:
         if self.state is not CLOSED:
             self.state, self._pending = WORKING, True
             close = partial(self._close_now, parts, reason, level)
-            self._server.loop.call_later(delay_s, self._server.strangers.serve, close)
+            self._server.loop.call_later(delay_s, self._server.strangers_of(self.listener).serve, close)
 
     def _close_now(self, parts: list[Any] | None, reason: str, level: int) -> None:
         if parts is not None and self.state is not CLOSED:

@@ -114,6 +114,8 @@ class _Handshake:
 
     def _step(self) -> str | None:
         """In the thread: go on with what has come. Returns whose certificate was shown once all is done."""
+        if self._is_over:
+            return None
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:

@@ -76,7 +76,7 @@ class Listeners(ListenerHost):
 
     async def prepare(self, config: BrokerConfig) -> None:
         """See ListenerHost."""
-        if self._server is None or self._logins is None:
+        if self._server is None or self._logins is None or self._server.is_stopped:
             return
         server, before = self._server, self._prepared
         self._prepared = {}
@@ -109,7 +109,7 @@ class Listeners(ListenerHost):
 
     async def take(self, config: BrokerConfig) -> None:
         """See ListenerHost."""
-        if self._server is None or self._logins is None:
+        if self._server is None or self._logins is None or self._server.is_stopped:
             return
         server, wanted = self._server, wanted_listeners(config)
         server.change_limits(_limits(server, config))  # these are not to come after a listener's first clients
@@ -166,7 +166,10 @@ def _bound(listeners: list[Listener], server: Server) -> dict[Listener, socket.s
         except OSError as error:
             for sock in found.values():
                 sock.close()
-            raise ConfigError(error.strerror or str(error)) from error
+            text = error.strerror or str(error)
+            for name in [each.name for each in server.listeners if server.ports[each.name] == listener.port]:
+                text = f"{text}; listener {name} has it: take that one away first, in a change of its own"
+            raise ConfigError(text) from error
     return found
 
 

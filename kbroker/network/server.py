@@ -48,6 +48,8 @@ ACCEPTS_S = 0.001
 TURN_S = 0.004
 """For how long small frames are cut from buffers before the event loop looks who else has come."""
 ACCEPT_PAUSE_S = 0.5
+LONGEST_LOGIN_S = 30.0
+"""Whoever has not logged in by then has held a place for long enough."""
 FULL_LINE_PAUSE_S = 10.0
 MOST_HELD = 1000
 CLOSED_EACH, CLOSED_OF_ALL = 100, 500
@@ -102,6 +104,10 @@ class Server:
         """Listener name -> connections that came in."""
         self._sockets: dict[str, socket.socket] = {}
         self.strangers = Strangers(self.loop)
+        self._brokers_strangers = Strangers(self.loop)
+        """Those on the brokers' own listener, whom others do not keep waiting."""
+        self._logging_in: dict[Connection, tuple[float, Authentication]] = {}
+        """Since when; in that order."""
         self._admission = Admission(self.limits, ip_rates)
         self._held: set[socket.socket] = set()
         """Of addresses that connect too often: unserved, and soon closed."""
@@ -116,6 +122,8 @@ class Server:
         self._accept_failed = False
         self._idle_timer: asyncio.TimerHandle | None = None
         self._accepting = False
+        self.is_stopped = False
+        """Whether it listens nowhere any more, and will not."""
 
     # -- listeners ----------------------------------------------------------------------------------------------------
 
@@ -164,6 +172,7 @@ class Server:
         sock = self._sockets.pop(name)
         del self._listeners[name], self.ports[name]
         self._paused_listeners.discard(name)
+        self._accept_failed = False  # those that still cannot accept find out by themselves
         self.loop.remove_reader(sock.fileno())
         sock.close()
         self._close_gone([each for each in self.connections if each.listener == name])
@@ -197,7 +206,7 @@ class Server:
             if pause_s:
                 self._wait(name, pause_s)
                 return
-            if now >= ends_at or (name in self.sasl and self.strangers.waiting > MOST_WAITING):
+            if now >= ends_at or (name in self.sasl and self.strangers_of(name).waiting > MOST_WAITING):
                 return
             try:
                 client, address = sock.accept()
@@ -293,10 +302,17 @@ class Server:
         self.connections[connection] = None
         sasl = self.sasl.get(listener.name)
         if sasl is not None:
-            connection.log_in_first(Authentication(sasl, self.dispatch, self.strangers), sasl.limits(self.limits))
+            login = Authentication(sasl, self.dispatch, self.strangers_of(listener.name))
+            self._logging_in[connection] = monotonic(), login
+            connection.log_in_first(login, sasl.limits(self.limits))
         elif listener.security_protocol.has_sasl:
             connection.close("its listener has no logins")
         return connection
+
+    def strangers_of(self, listener: str) -> Strangers:
+        """Return with whom those wait who have not logged in on a listener yet."""
+        of_brokers = self._admission.is_privileged(listener) or listener in (self.limits.broker_listeners or ())
+        return self._brokers_strangers if of_brokers else self.strangers
 
     def _shake_hands(self, client: socket.socket, listener: Listener, host: str, port: int) -> None:
         """Make a Connection once there is TLS between client and broker."""
@@ -350,6 +366,7 @@ class Server:
     def forget(self, connection: Connection) -> None:
         """Called by a connection that has closed itself."""
         self.connections.pop(connection, None)
+        self._logging_in.pop(connection, None)
         self._leave(connection.listener, connection.host)
 
     def _leave(self, listener: str, host: str) -> None:
@@ -398,11 +415,13 @@ class Server:
 
     def _schedule_idle_check(self) -> None:
         idle_ms = self.limits.max_idle_ms
-        period = min(max(idle_ms / 4000, 0.02), 30.0) if idle_ms >= 0 else 30.0
+        longest = LONGEST_LOGIN_S / 3
+        period = min(max(idle_ms / 4000, 0.02), longest) if idle_ms >= 0 else longest
         self._idle_timer = self.loop.call_later(period, self._close_idle)
 
     def _close_idle(self) -> None:
         """Close connections on which nothing moved for too long; one that waits for its answer is not idle."""
+        self._end_long_logins(monotonic() - LONGEST_LOGIN_S)
         if self.limits.max_idle_ms >= 0:
             oldest = monotonic() - self.limits.max_idle_ms / 1000
             for connection in [c for c in self.connections if c.last_active < oldest and not c.is_waiting]:
@@ -411,11 +430,20 @@ class Server:
             self.buffers.trim()
         self._schedule_idle_check()
 
+    def _end_long_logins(self, begun_before: float) -> None:
+        while self._logging_in:
+            connection, (since, login) = next(iter(self._logging_in.items()))
+            if since > begun_before:
+                return
+            del self._logging_in[connection]
+            if not login.is_known:
+                connection.close(f"it has not logged in within {LONGEST_LOGIN_S:g} s")
+
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def stop_accepting(self) -> None:
         """Close the listening sockets."""
-        self._accepting = False
+        self._accepting, self.is_stopped = False, True
         self._close_sockets()
         for client in list(self._held):
             self._close_held(client)
@@ -450,6 +478,9 @@ def bound(listener: Listener, limits: ServerLimits) -> socket.socket:
     """Return a socket that listens; raises OSError whose text names the listener and its address."""
     try:
         return open_socket(listener, limits)
+    except UnicodeError as error:
+        text = f"cannot listen on {listener.name}://{listener.host}:{listener.port}: no host has such a name"
+        raise OSError(errno.EINVAL, text) from error
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno == errno.EADDRINUSE:

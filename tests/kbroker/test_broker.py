@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
 from kbroker import broker as broker_module
 from kbroker.broker import Broker
-from kbroker.config.broker_config import read_broker_config
+from kbroker.config.broker_config import read_broker_config, resolve_broker_config
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.controller.znodes import BrokerRegistration
 from kbroker.dev.broker_process import BrokerProcess
@@ -267,6 +268,31 @@ async def test_an_expired_session_is_followed_by_a_new_registration(
             await asyncio.sleep(0.1)
         assert (await describe(ask, "after")).partitions[0].leader_id == 1
     assert process.stop() == 0
+
+
+async def test_addresses_that_change_while_a_broker_registers_again_are_told_then() -> None:
+    config = resolve_broker_config({"listeners": "PLAINTEXT://old:1", "zookeeper.connect": "z:1"})
+    broker = Broker(config)
+    told: list[Any] = []
+
+    async def register(registration: BrokerRegistration) -> int:
+        broker.config = resolve_broker_config({"listeners": "PLAINTEXT://new:1", "zookeeper.connect": "z:1"})
+        return 7
+
+    async def update(registration: BrokerRegistration) -> None:
+        told.extend(each.host for each in registration.endpoints)
+
+    async def nothing() -> list[str]:
+        return []
+
+    nowhere: Any = SimpleNamespace(register_broker=register, update_broker=update, topic_names=nothing)
+    parts: Any = SimpleNamespace(ports={}, on_registered=list, forget_topics=list, metadata=SimpleNamespace(topics=()))
+    broker.zookeeper, broker.server, broker.services = nowhere, parts, parts
+    broker._controller, broker._replicas, broker._registered = parts, parts, True
+    await broker._register_again()
+    await asyncio.gather(*broker._tasks)
+    assert told == ["new"]
+    assert broker.broker_epoch == 7
 
 
 async def test_a_registration_that_fails_after_an_expired_session_is_tried_until_it_succeeds(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.cluster.registration import check_endpoints_are_free, endpoints_of, registration_of
+from kbroker.cluster.registration import check_endpoints_are_free, endpoints_of, own_name, registration_of
 from kbroker.config.broker_config import resolve_broker_config
 from kbroker.controller.znodes import BrokerRegistration, Endpoint
 from kbroker.protocol.config_def import ConfigError
@@ -23,6 +23,18 @@ def test_clients_are_told_the_port_that_was_given_and_a_name_for_every_address()
         Endpoint("CLIENTS", "h", 2, "SASL_SSL"),
     )
     assert (found.broker_id, found.rack) == (7, "r")
+
+
+def test_the_own_name_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr("socket.getfqdn", lambda: asked.append("") or "h")
+    own_name.cache_clear()
+    config = resolve_broker_config({"listeners": "PLAINTEXT://:1"})
+    try:
+        assert endpoints_of(config, {}) == endpoints_of(config, {})
+    finally:
+        own_name.cache_clear()
+    assert len(asked) == 1
 
 
 class Others:

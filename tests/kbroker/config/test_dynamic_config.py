@@ -20,6 +20,7 @@ from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.listener_changes import ListenerHost
 from kbroker.config.sasl import sasl_listeners
 from kbroker.config.shares import tls_settings
+from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
 
@@ -258,6 +259,20 @@ async def test_listeners_are_prepared_before_a_change_is_written_and_taken_after
     del store.nodes["brokers", "1"]
     await configs.refresh("brokers", "1")
     assert host.done[1:] == ["prepare PLAINTEXT", "take PLAINTEXT"]
+
+
+async def test_what_zookeeper_does_not_say_in_time_leaves_the_listeners_and_takes_the_rest() -> None:
+    class Lost(Host):
+        async def prepare(self, config: BrokerConfig) -> None:
+            raise ZooKeeperError("connection lost")
+
+    store = Store()
+    configs = dynamic(store, listener__security__protocol__map="PLAINTEXT:PLAINTEXT,MORE:PLAINTEXT")
+    await configs.load()
+    configs.listeners = Lost()
+    store.nodes["brokers", "1"] = {"listeners": "PLAINTEXT://:9092,MORE://:2", "num.io.threads": "9"}
+    await configs.refresh("brokers", "1")
+    assert (configs.broker.listeners, configs.broker.num_io_threads) == ("PLAINTEXT://:9092", 9)
 
 
 TWO_LISTENERS = {

@@ -148,6 +148,38 @@ async def test_what_was_prepared_is_closed_where_the_next_change_cannot_be() -> 
         assert list(server.ports) == ["PLAINTEXT"]
 
 
+async def test_a_name_that_no_host_has_is_told() -> None:
+    async with running(configuration()) as (_, listeners, _):
+        with pytest.raises(ConfigError, match=r"cannot listen on MORE://a\.\.b:1: no host has such a name"):
+            await listeners.prepare(configuration("MORE://a..b:1"))
+
+
+async def test_a_port_that_another_listener_still_has_is_told_with_what_to_do() -> None:
+    (port,) = free_ports(1)
+    async with running(configuration(f"MORE://127.0.0.1:{port}")) as (_, listeners, _):
+        with pytest.raises(ConfigError, match="listener MORE has it: take that one away first, in a change of its own"):
+            await listeners.prepare(configuration(f"CLIENTS://127.0.0.1:{port}"))
+
+
+async def test_a_server_that_has_stopped_opens_no_listener() -> None:
+    (port,) = free_ports(1)
+    config = configuration(f"MORE://127.0.0.1:{port}")
+    async with running(configuration()) as (server, listeners, _):
+        await listeners.prepare(config)
+        await server.stop()
+        await listeners.take(config)
+        await listeners.discard()
+        socket.create_server(("127.0.0.1", port)).close()
+        assert "MORE" not in server.ports
+
+
+async def test_a_listener_that_could_not_accept_keeps_no_other_from_it_once_it_is_gone() -> None:
+    async with running(configuration("MORE://127.0.0.1:0")) as (server, listeners, _):
+        server._wait_for_resources("MORE", "of a test")
+        await change(listeners, configuration())
+        assert not server._accept_failed
+
+
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_PLAINTEXT", "SASL_SSL"])
 async def test_a_listener_is_never_served_without_what_protects_it(protocol: str) -> None:
     listener = Listener("CLIENTS", "127.0.0.1", 0, SecurityProtocol(protocol))

@@ -38,7 +38,7 @@ from kbroker.security.signed_tokens import SignedValidator
 from tests.fixtures.certificates import Authority
 from tests.fixtures.certificates import Identity as Certified
 from tests.kbroker.network.serving import until
-from tests.kbroker.network.test_authentication import Peer, peer, sasl_server
+from tests.kbroker.network.test_authentication import Peer, log_in_by, peer, sasl_server
 from tests.kbroker.network.tls_serving import tls_listener
 
 PASSWORD = "kept-very-secret"
@@ -318,6 +318,55 @@ async def test_a_listener_accepts_nobody_while_many_wait_who_have_not_logged_in(
             assert (await client.handshake()).error_code is ErrorCode.NONE
     assert waiting
     assert waiting[0] <= MOST_WAITING
+
+
+async def test_strangers_elsewhere_keep_nobody_from_the_brokers_own_listener() -> None:
+    """A crowd stands before the clients' listener: a broker comes in, logs in and is served."""
+    async with sasl_server(privileged_listener="INSIDE") as server:
+        server.sasl["INSIDE"] = server.sasl["CLIENTS"]
+        server.bind([Listener("INSIDE", "127.0.0.1", 0, SecurityProtocol.SASL_PLAINTEXT)])
+        server.ports["CLIENTS"] = server.ports["INSIDE"]
+
+        def stay() -> None:
+            server.strangers.wait(stay)
+
+        for _ in range(MOST_WAITING + 50):
+            stay()
+        async with asyncio.timeout(ENOUGH_S), peer(server) as broker:
+            await broker.log_in()
+            await broker.versions()
+        assert server.strangers.waiting > MOST_WAITING
+        server.strangers._waiting.clear()
+
+
+async def test_who_logs_in_again_does_not_wait_for_strangers() -> None:
+    async with sasl_server(max_reauth_ms=60_000) as server, peer(server) as client:
+        await log_in_by(client, SCRAM_SHA_256)
+
+        def stay() -> None:
+            server.strangers.wait(stay)
+
+        stay()
+        server.strangers.serve = server.strangers.wait = lambda work: None  # type: ignore[method-assign]
+        async with asyncio.timeout(ENOUGH_S):
+            await log_in_by(client, SCRAM_SHA_256)
+        server.strangers._waiting.clear()
+
+
+async def test_a_login_that_goes_on_and_on_is_ended_and_who_has_logged_in_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with sasl_server() as server, peer(server) as honest:
+        await honest.log_in()
+        monkeypatch.setattr("kbroker.network.server.LONGEST_LOGIN_S", 0.3)
+        assert server._idle_timer is not None
+        server._idle_timer.cancel()
+        server._schedule_idle_check()
+        async with asyncio.timeout(ENOUGH_S), peer(server) as slow:
+            slow.writer.write(b"\0")  # of the size of its first request
+            assert await slow.is_closed(ENOUGH_S)
+        await until(lambda: not server._logging_in, ENOUGH_S)
+        await honest.versions()
 
 
 async def test_who_has_logged_in_does_not_wait_for_a_crowd_that_has_not() -> None:
