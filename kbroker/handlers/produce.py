@@ -195,10 +195,11 @@ def _transaction(
 def _records_error(records: Any, version: int, internal: bool, transactional_id: str | None) -> KafkaError | None:
     if not records:
         return KafkaError(ErrorCode.INVALID_RECORD, "there must be exactly one record batch per partition")
-    attributes = records[ATTRIBUTES_POSITION] if len(records) > ATTRIBUTES_POSITION else 0
+    has_attributes = len(records) > ATTRIBUTES_POSITION and records[MAGIC_POSITION] == MAGIC
+    attributes = records[ATTRIBUTES_POSITION] if has_attributes else 0
     if version < FIRST_ZSTD_VERSION and attributes & 7 == ZSTD:
         return KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7")
-    if attributes & TRANSACTIONAL_BIT and transactional_id is None and records[MAGIC_POSITION] == 2:
+    if attributes & TRANSACTIONAL_BIT and transactional_id is None:
         return KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "a transactional batch without its id")
     if internal:
         return KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, "clients may not write to internal topics")

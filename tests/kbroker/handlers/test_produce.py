@@ -91,6 +91,8 @@ async def test_zstd_needs_version_7(played: Played) -> None:
     batch = one_batch()
     batch[22] |= 4
     assert [each.error_code for each in await send(played, request_for((0, batch)), version=6)] == [76]
+    batch[16] = 1  # of a record of the older formats no attributes stand there
+    assert [each.error_code for each in await send(played, request_for((0, batch)), version=6)] == [87]
 
 
 async def test_a_transactional_batch_needs_its_transactional_id(played: Played) -> None:
