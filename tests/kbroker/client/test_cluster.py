@@ -98,7 +98,7 @@ async def test_metadata_that_cannot_be_had_are_a_warning_once_until_they_can(
         async with asyncio.timeout(30):
             while len(told) < 2:
                 await asyncio.sleep(0.02)
-                told = [record.levelname for record in caplog.records if "no new metadata" in record.message]
+                told = [record.levelname for record in caplog.records if "no new metadata" in record.getMessage()]
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
-from kbroker.coordinator import marker_sender
+from kbroker.coordinator import marker_sender, waiting_room
 from kbroker.coordinator.transaction import EPOCH_EACH, Answer
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.segment.log import AppendResult
@@ -220,6 +220,7 @@ async def test_whoever_waits_for_an_end_is_answered_once_and_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(marker_sender, "FIRST_PAUSE_S", 0.001)
+    monkeypatch.setattr(waiting_room, "MOST_OF_A_NAME", STEPS)
     async with leading(tmp_path) as coordinated:
         monkeypatch.setattr(coordinated.transactions._waiting, "_longest_s", TIMEOUT)
         coordinated.features.transaction_version = EPOCH_EACH * (seed % 2)

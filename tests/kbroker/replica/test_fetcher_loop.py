@@ -204,7 +204,9 @@ async def test_a_leader_that_never_answers_is_given_so_much_time_and_told_of_aga
 
     def told() -> list[str]:
         return [
-            each.levelname for each in caplog.records if "cannot fetch 1 partition(s) from broker 1" in each.message
+            each.levelname
+            for each in caplog.records
+            if "cannot fetch 1 partition(s) from broker 1" in each.getMessage()
         ]
 
     await until(lambda: len(told()) > 2)
