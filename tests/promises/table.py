@@ -243,7 +243,7 @@ PROMISES = (
                 "kbroker/replica/partition.py",
                 "        if assignment.leader_epoch <= self.leader_epoch:",
                 "        if False:",
-                seeds=15,
+                seeds=40,
             ),
             Mutant(
                 "an older controller is obeyed",
@@ -299,14 +299,14 @@ PROMISES = (
                 "segment/log_manager.py",
                 "not directory.has_lost_power or",
                 "True or",
-                seeds=30,
+                seeds=60,
             ),
             Mutant(
                 "a broker with a short log registers at once",
                 "kbroker/cluster/lost_logs.py",
                 "    if not lost:\n        return\n",
                 "    return\n",
-                seeds=30,
+                seeds=60,
             ),
             Mutant(
                 "a lone member of the ISR waits for nobody",
