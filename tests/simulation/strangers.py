@@ -104,7 +104,7 @@ class Stranger(Visitor):
         asked = known[1] + self.rng.choice((-1, FAR))
         if asked < 0:
             return
-        answer = await fetch(connection, topic, partition, 0, asked)
+        answer = await fetch(connection, topic, partition, asked)
         if answer.error_code is ErrorCode.NONE and answer.responses[0].partitions[0].error_code is ErrorCode.NONE:
             raise PromiseBroken(f"{key}: {known[0]} knows leader epoch {known[1]} and serves a Fetch of epoch {asked}")
 
@@ -158,10 +158,10 @@ class Stranger(Visitor):
         return one.base_offset if one.error_code is ErrorCode.NONE else None
 
 
-async def fetch(connection: Connection, topic: str, partition: int, offset: int, leader_epoch: int = -1) -> Any:
-    """Ask for what is there."""
+async def fetch(connection: Connection, topic: str, partition: int, leader_epoch: int) -> Any:
+    """Ask for what is there, as one who knows of this epoch."""
     one = FetchRequest.FetchPartition(
-        partition=partition, current_leader_epoch=leader_epoch, fetch_offset=offset, partition_max_bytes=MOST_BYTES
+        partition=partition, current_leader_epoch=leader_epoch, fetch_offset=0, partition_max_bytes=MOST_BYTES
     )
     topics = [FetchRequest.FetchTopic(topic=topic, partitions=[one])]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)

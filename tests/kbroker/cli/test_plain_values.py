@@ -30,6 +30,19 @@ def read(*words: str, plainly: bool) -> dict[str, Any]:
     return dict(command.make_context("take", list(words)).params)
 
 
+def as_read_plainly(parameter: Any) -> Any:
+    """What becomes of the one parameter of a command."""
+
+    class Command:
+        def get_params(self, ctx: object) -> list[Any]:
+            return [parameter]
+
+    command = Command()
+    read_plainly(command)
+    (found,) = command.get_params(None)
+    return found
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -79,13 +92,7 @@ def test_a_newer_typer_reads_for_itself_what_is_not_understood(change: str) -> N
 
         read = coerce
 
-    class Command:
-        def get_params(self, ctx: object) -> list[Any]:
-            return [Parameter()]
-
-    command = Command()
-    read_plainly(command)
-    (parameter,) = command.get_params(None)
+    parameter = as_read_plainly(Parameter())
     reader = parameter.get_runtime_param()
     assert isinstance(reader, PlainValue)
     words = {
@@ -100,11 +107,5 @@ def test_a_typer_that_reads_values_in_another_way_goes_on_as_it_is() -> None:
     class OldParameter:
         pass
 
-    class OldCommand:
-        def get_params(self, ctx: object) -> list[Any]:
-            return [OldParameter()]
-
-    command = OldCommand()
-    read_plainly(command)
-    (parameter,) = command.get_params(None)
+    parameter = as_read_plainly(OldParameter())
     assert not isinstance(getattr(parameter, "_runtime_param", None), PlainValue)
