@@ -19,18 +19,21 @@ CONNECT_TIMEOUT_MS = 5_000
 def with_admin(bootstrap: str, work: Callable[[Admin], Awaitable[T]]) -> T:
     """Run the work on a connected Admin and return its value."""
 
-    options: dict[str, Any] = {
+    async def run() -> T:
+        async with Admin(chosen_bootstrap(bootstrap), **admin_settings()) as admin:
+            return await work(admin)
+
+    return asyncio.run(run())
+
+
+def admin_settings() -> dict[str, Any]:
+    """Return what such an Admin is told, but for the brokers."""
+    return {
         "client_id": "kbroker-cli",
         "request_timeout_ms": REQUEST_TIMEOUT_MS,
         "connect_timeout_ms": CONNECT_TIMEOUT_MS,
         **settings_for("admin"),
     }
-
-    async def run() -> T:
-        async with Admin(chosen_bootstrap(bootstrap), **options) as admin:
-            return await work(admin)
-
-    return asyncio.run(run())
 
 
 def check_reach(bootstrap: str) -> None:

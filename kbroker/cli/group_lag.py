@@ -12,9 +12,10 @@ from kbroker.cli.options import DEFAULT_BOOTSTRAP, Bootstrap, Format, Looks, Wat
 
 if TYPE_CHECKING:
     from kbroker.client.admin import Admin
+    from kbroker.client.record_ages import Place
     from kbroker.client.types import TopicPartition
 
-COLUMNS = ("group", "topic", "partitions", "committed", "end_offset", "lag", "worst")
+COLUMNS = ("group", "topic", "partitions", "committed", "end_offset", "lag", "worst", "behind")
 WATCH_COLUMNS = (*COLUMNS, "reads_per_s", "written_per_s")
 Seen = dict[tuple[str, str], tuple[float, int, int | None]]
 """Of a group and topic: when it was looked at, what was committed, and where the topic ended."""
@@ -29,7 +30,10 @@ def lag(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     output_format: Format = "table",
 ) -> None:
-    """Show how many records each group has to go, in each topic; `worst` is the partition that has most.
+    """Show how far each group is behind in each topic: in records, and in time.
+
+    `worst` is the partition that has most records to go, `behind` (in JSON and YAML `behind_ms`) the age of the oldest
+    record that is to be read next, by its own timestamp. A dash, or null: not known, which is not 0.
 
     \b
     kbroker group lag
@@ -42,10 +46,12 @@ def lag(
         before: Seen = {}
         looks = 0
         while True:
-            rows = await lag_rows(admin, groups)
             now = time.monotonic()
+            rows = await lag_rows(admin, groups, bootstrap)
             if watch is not None:
                 _add_rates(rows, before, now)
+            if is_table(output_format):
+                _say_times(rows)
             if watch is not None and looks and is_table(output_format):
                 typer.echo("")
             columns = COLUMNS if watch is None else WATCH_COLUMNS
@@ -58,8 +64,12 @@ def lag(
     with_admin(bootstrap, work)
 
 
-async def lag_rows(admin: "Admin", groups: Sequence[str] | None) -> list[dict[str, Any]]:
+async def lag_rows(admin: "Admin", groups: Sequence[str] | None, bootstrap: str) -> list[dict[str, Any]]:
     """One row for each group and topic, the largest lag first; None where it is not known, which is not 0."""
+    from kbroker.cli.admin import admin_settings
+    from kbroker.cli.profiles import chosen_bootstrap
+    from kbroker.client.record_ages import record_ages
+
     names = list(groups) if groups else sorted(await admin.list_groups())
     slots = asyncio.Semaphore(AT_ONCE)
 
@@ -70,8 +80,18 @@ async def lag_rows(admin: "Admin", groups: Sequence[str] | None) -> list[dict[st
 
     committed = dict(zip(names, await asyncio.gather(*map(of_group, names)), strict=True))
     ends = await _ends(admin, {key for offsets in committed.values() for key in offsets})
-    rows = [row for name, offsets in committed.items() for row in _rows_of(name, offsets, ends)]
-    return _by_lag(rows)
+    places = {place: ends[place[0]] for offsets in committed.values() for place in offsets.items() if place[0] in ends}
+    ages = await record_ages(chosen_bootstrap(bootstrap), admin_settings(), places)
+    return _by_lag([row for name, offsets in committed.items() for row in _rows_of(name, offsets, ends, ages)])
+
+
+def _say_times(rows: list[dict[str, Any]]) -> None:
+    """For people: in their units."""
+    from kbroker.client.record_ages import age_text
+
+    for row in rows:
+        behind_ms = row.pop("behind_ms")
+        row["behind"] = None if behind_ms is None else age_text(behind_ms) if behind_ms else "0"
 
 
 async def known_lag_rows(
@@ -86,7 +106,9 @@ async def known_lag_rows(
     async def of_group(name: str) -> list[dict[str, Any]]:
         async with slots:
             committed = await attempt(f"group {name}", admin.list_group_offsets(name), problems)
-        return _rows_of(name, {key: each.offset for key, each in (committed or {}).items() if each.offset >= 0}, ends)
+        return _rows_of(
+            name, {key: each.offset for key, each in (committed or {}).items() if each.offset >= 0}, ends, {}
+        )
 
     return _by_lag([row for rows in await asyncio.gather(*map(of_group, names)) for row in rows])
 
@@ -112,9 +134,12 @@ async def _ends(admin: "Admin", partitions: "set[TopicPartition]") -> "dict[Topi
 
 
 def _rows_of(
-    group: str, offsets: "Mapping[TopicPartition, int]", ends: "Mapping[TopicPartition, int]"
+    group: str,
+    offsets: "Mapping[TopicPartition, int]",
+    ends: "Mapping[TopicPartition, int]",
+    ages: "Mapping[Place, int]",
 ) -> list[dict[str, Any]]:
-    """Sums are None where a part of them is not known."""
+    """Sums, and the age of the oldest next record, are None where a part of them is not known."""
     by_topic: dict[str, list[TopicPartition]] = defaultdict(list)
     for key in sorted(offsets):
         by_topic[key.topic].append(key)
@@ -123,6 +148,8 @@ def _rows_of(
         lags = {key: max(ends[key] - offsets[key], 0) for key in keys if key in ends}
         is_known = len(lags) == len(keys)
         worst = max(lags, key=lambda key: lags[key], default=None)
+        waited = [ages.get((key, offsets[key])) for key, lag in lags.items() if lag]
+        known = [age for age in waited if age is not None]
         rows.append(
             {
                 "group": group,
@@ -132,6 +159,7 @@ def _rows_of(
                 "end_offset": sum(ends[key] for key in lags) if is_known else None,
                 "lag": sum(lags.values()) if is_known else None,
                 "worst": worst.partition if worst is not None and is_known else None,
+                "behind_ms": max(known, default=0) if is_known and len(known) == len(waited) else None,
             }
         )
     return rows

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from kbroker.client.client_config import ConsumerConfig
-from kbroker.client.consumer import Consumer
+from kbroker.client.client_config import AdminConfig
+from kbroker.client.record_ages import record_ages
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.page.facts import AT_ONCE, Facts, Told, led, told, whole_sum
 from kbroker.page.options import PageOptions
-
-MOST_TIMED = 200
-"""Partitions whose next record is looked at for its age."""
-TIMED_WITHIN_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +77,6 @@ async def sums(facts: Facts, groups: Iterable[str], topic: str | None = None) ->
 
 async def times_behind(options: PageOptions, lags: Iterable[Lag]) -> dict[TopicPartition, int]:
     """Return how old the next record to read is, in ms, of partitions with lag; of those that answer in time."""
-    worst = sorted((lag for lag in lags if lag.lag), key=lambda lag: -(lag.lag or 0))[:MOST_TIMED]
-    waiting = {lag.partition: lag.committed for lag in worst}
-    found: dict[TopicPartition, int] = {}
-    if not waiting:
-        return found
-    arguments = options.for_client(ConsumerConfig, auto_offset_reset="earliest", max_partition_fetch_bytes=1)
-    arguments = {name: value for name, value in arguments.items() if "group" not in name}
-    deadline = time.monotonic() + TIMED_WITHIN_S
-    async with Consumer(options.bootstrap, **arguments) as consumer:
-        await consumer.assign(waiting)
-        for key, offset in waiting.items():
-            consumer.seek(key, offset)
-        while waiting and time.monotonic() < deadline:
-            for record in await consumer.poll(0.25, 500):
-                key = TopicPartition(record.topic, record.partition)
-                if waiting.pop(key, None) is not None:
-                    if record.timestamp >= 0:
-                        found[key] = max(0, int(time.time() * 1000) - record.timestamp)
-                    consumer.pause(key)
-    return found
+    ends = {(lag.partition, lag.committed): lag.end for lag in lags if lag.end is not None and lag.lag}
+    ages = await record_ages(options.bootstrap, options.for_client(AdminConfig), ends)
+    return {key: age for (key, _), age in ages.items()}

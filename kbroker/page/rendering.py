@@ -15,6 +15,8 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from kbroker.client.record_ages import age_text
+
 T = TypeVar("T")
 FOLDER = Path(__file__).parent
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -63,20 +65,8 @@ def time_text(timestamp_ms: int | None) -> str:
 
 
 def duration_text(milliseconds: float | None) -> str:
-    """A time span in its two largest units."""
-    if milliseconds is None:
-        return UNKNOWN
-    if milliseconds < 1000:
-        return f"{max(0, milliseconds):.0f} ms"
-    seconds = int(milliseconds // 1000)
-    parts = (
-        (seconds // 86_400, "d"),
-        (seconds // 3600 % 24, "h"),
-        (seconds // 60 % 60, "min"),
-        (seconds % 60, "s"),
-    )
-    first = next(index for index, (number, _) in enumerate(parts) if number)
-    return " ".join(f"{number} {unit}" for number, unit in parts[first : first + 2] if number)
+    """A time span in its two largest units, and a dash for what is not known."""
+    return UNKNOWN if milliseconds is None else age_text(milliseconds)
 
 
 def rate_text(per_second: float | None) -> str:

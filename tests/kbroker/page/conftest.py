@@ -2,7 +2,8 @@
 
 import pytest
 
-from kbroker.page import facts, guard, lags, options
+from kbroker.client import record_ages
+from kbroker.page import facts, guard, options
 
 PATIENCE_S = 60.0
 
@@ -11,5 +12,5 @@ PATIENCE_S = 60.0
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "BROKER_LIMIT_S", PATIENCE_S)
     monkeypatch.setattr(guard, "WRONG_TOKEN_S", 0.01)
-    monkeypatch.setattr(lags, "TIMED_WITHIN_S", PATIENCE_S)
+    monkeypatch.setattr(record_ages, "WITHIN_S", PATIENCE_S)
     monkeypatch.setattr(options, "REQUEST_TIMEOUT_MS", int(PATIENCE_S * 1000))
