@@ -28,12 +28,14 @@ from kbroker.handlers.registry import CloseConnection
 from kbroker.network.dispatch import PENDING, LateAnswer
 from kbroker.network.limits import LARGE_FRAME, LARGEST_EXPECTED, MOST_LATE_ANSWERS, refusal_of_size
 from kbroker.network.muting import Muting
-from kbroker.network.parts import MOST_PARTS_AT_ONCE, SMALL_FILE_PART, advance, gather, in_memory
+from kbroker.network.outgoing import Outgoing
+from kbroker.network.parts import Shortened
 from kbroker.security.acls import ANONYMOUS
 from kbroker.security.authorizer import EVERYTHING
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from kbroker.network.authentication import Authentication
     from kbroker.network.buffers import Buffer
@@ -74,15 +76,12 @@ class Connection:
         "_login_limits",
         "_muting",
         "_out",
-        "_out_index",
-        "_out_offset",
         "_partial",
         "_paused",
         "_pending",
         "_recv_into",
         "_reserved",
         "_rest",
-        "_send_parts",
         "_server",
         "authority",
         "client_software_name",
@@ -100,8 +99,9 @@ class Connection:
     )
 
     def __init__(self, server: Server, channel: Channel, listener: Listener, host: str, port: int) -> None:
-        self._server, self._channel = server, channel
-        self._recv_into, self._send_parts = channel.recv_into, channel.send
+        self._server = server
+        self._channel = channel
+        self._recv_into = channel.recv_into
         self.listener = listener.name
         self.security_protocol = listener.security_protocol
         self.host, self.port = host, port
@@ -109,10 +109,12 @@ class Connection:
         """Whoever logged in, or whose certificate it is: `User:` and the name."""
         self.authority: Everything = EVERYTHING
         """What the principal may do; dispatch keeps it up to date."""
-        self.client_software_name = self.client_software_version = "unknown"
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
         self.is_by_token = False
         """Whether a delegation token was the password: then no tokens are given out."""
-        self.state, self.last_active = READING, monotonic()
+        self.state = READING
+        self.last_active = monotonic()
         self._dispatch: Dispatch = server.dispatch
         self._login_limits: ServerLimits | None = None
         """What holds before the login, in place of the server's limits."""
@@ -144,9 +146,7 @@ class Connection:
         self._muting: Muting | None = None
         self._held: memoryview | None = None
         """A whole frame that may not overtake the late answers."""
-        self._out: list[Any] | None = None
-        """Parts that wait for the socket; `_out_index` and `_out_offset` say how far they are out."""
-        self._out_index = self._out_offset = 0
+        self._out = Outgoing(channel)
         channel.start_reading(self._on_readable)
 
     def log_in_first(self, login: Authentication, limits: ServerLimits) -> None:
@@ -418,7 +418,7 @@ class Connection:
             return
         self._pending = False
         self._cancelled_when_closed = None
-        if self._late or self._out is not None:
+        if self._late or not self._out.is_empty:
             if parts is not None:
                 self._late.append(LateAnswer(parts, timing))
             self._go_on()
@@ -446,7 +446,7 @@ class Connection:
     def _go_on(self) -> None:
         """Send the late answers whose turn it is, then serve what waited for that."""
         self._late_scheduled = False
-        if self.state is CLOSED or self._out is not None:
+        if self.state is CLOSED or not self._out.is_empty:
             return
         parts: list[Any] = []
         while self._late and self._late[0].is_ready:
@@ -494,63 +494,23 @@ class Connection:
         """Send the parts now, as far as the socket takes them. True when all are out."""
         if self.timing is not None:
             self.timing.sending()
-        self._out_index = self._out_offset = 0
-        if len(parts) <= MOST_PARTS_AT_ONCE:
-            try:
-                wanted = in_memory(parts)
-                if wanted >= 0:
-                    sent = self._send_parts(parts)
-                    if sent == wanted:
-                        if self.timing is not None:
-                            self._finish_timing()
-                        return True
-                    self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
-            except (BlockingIOError, InterruptedError):
-                pass
-            except OSError as error:
-                self.close(f"sending failed: {error}", logging.DEBUG)
-                return False
-        self._out = parts
-        if self._flush():
+        if self._went_out(self._out.send, parts):
             return True
         if self.state is not CLOSED:
             self.state = SENDING
             self._server.loop.add_writer(self._channel.fileno(), self._on_writable)
         return False
 
-    def _flush(self) -> bool:
-        """Write parts until all are out or the socket is full; False when it is full, or the connection had to be
-        closed.
-        """
-        parts = self._out
-        assert parts is not None
+    def _went_out(self, send: Callable[..., bool], *parts: list[Any]) -> bool:
+        """Whether nothing waits for the socket any more; False, too, when the connection had to be closed."""
         try:
-            while self._out_index < len(parts):
-                part = parts[self._out_index]
-                if hasattr(part, "fileno") and part.size > SMALL_FILE_PART:
-                    size = part.size
-                    sent = self._channel.send_file(
-                        part.fileno(), part.position + self._out_offset, size - self._out_offset
-                    )
-                    if sent == 0:
-                        self.close(f"{part!r} is shorter than it was when the answer was made", logging.ERROR)
-                        return False
-                    self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
-                    if self._out_offset:
-                        return False
-                else:
-                    buffers, wanted, more = gather(parts, self._out_index, self._out_offset)
-                    sent = self._send_parts(buffers, more)
-                    self._out_index, self._out_offset = advance(parts, self._out_index, self._out_offset + sent)
-                    if sent < wanted:
-                        return False
-        except (BlockingIOError, InterruptedError):
-            return False
+            if not send(*parts):
+                return False
         except OSError as error:
-            self.close(f"sending failed: {error}", logging.DEBUG)
+            self.close(f"sending failed: {error}", logging.ERROR if isinstance(error, Shortened) else logging.DEBUG)
             return False
-        self._out = None
-        self._finish_timing()
+        if self.timing is not None:
+            self._finish_timing()
         return True
 
     def _finish_timing(self) -> None:
@@ -561,7 +521,7 @@ class Connection:
 
     def _on_writable(self) -> None:
         self.last_active = monotonic()
-        if self._flush():
+        if self._went_out(self._out.flush):
             self._server.loop.remove_writer(self._channel.fileno())
             self._go_on()
 
@@ -588,7 +548,8 @@ class Connection:
         self._channel.stop_reading()
         self._server.loop.remove_writer(self._channel.fileno())
         self._channel.close()
-        self._out = self._rest = self._partial = self._held = None
+        self._out.discard()
+        self._rest = self._partial = self._held = None
         self._late.clear()
         if self._cancelled_when_closed is not None:
             self._cancelled_when_closed.cancel()

@@ -9,6 +9,13 @@ SMALL_FILE_PART = 1 << 14
 """A slice of a file up to this size is read and sent together with its neighbours: one system call instead of two."""
 
 
+class Shortened(OSError):
+    """A file no longer holds what an answer was to be made of."""
+
+    def __init__(self, part: Any) -> None:
+        super().__init__(f"{part!r} is shorter than it was when the answer was made")
+
+
 def in_memory(parts: list[Any]) -> int:
     """Read the small slices of files in place and return the size of all parts; -1 when one is for sendfile."""
     total = 0
@@ -64,8 +71,8 @@ def gather(parts: list[Any], index: int, offset: int) -> tuple[list[Any], int, b
 
 
 def read_small(part: Any) -> bytes:
-    """Read a small slice of a file; OSError when the file no longer holds it."""
+    """Read a small slice of a file; Shortened when the file no longer holds it."""
     data: bytes = part.read()
     if len(data) != part.size:
-        raise OSError(f"{part!r} is shorter than it was when the answer was made")
+        raise Shortened(part)
     return data
