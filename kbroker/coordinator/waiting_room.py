@@ -54,6 +54,8 @@ class WaitingRoom:
     async def _ask_on(self, name: str, question: Question, first: Awaitable[Answer] | None, number: int) -> Answer:
         ends = asyncio.get_running_loop().time() + self._longest_s
         if first is None:
+            if self._is_full(name):
+                return Answer(None, CONCURRENT)  # to be asked now would be to overtake those in line
             await self._is_called_in(name, number, ends)
             first = question()
         answer = await first
@@ -64,7 +66,7 @@ class WaitingRoom:
     async def _is_called_in(self, name: str, number: int, ends: float) -> bool:
         """Wait until it makes sense to ask again; False: it will not."""
         loop = asyncio.get_running_loop()
-        if loop.time() >= ends or self._count >= self._most or len(self._waiting.get(name, ())) >= MOST_OF_A_NAME:
+        if loop.time() >= ends or self._is_full(name):
             return False
         called = loop.create_future()
         timer = loop.call_at(ends, _answer, called, False)
@@ -82,6 +84,9 @@ class WaitingRoom:
             del waiting[number]
             if not waiting:
                 del self._waiting[name]
+
+    def _is_full(self, name: str) -> bool:
+        return self._count >= self._most or len(self._waiting.get(name, ())) >= MOST_OF_A_NAME
 
     def call_in(self, name: str) -> None:
         """It is not busy any more."""

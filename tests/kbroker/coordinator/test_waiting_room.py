@@ -91,11 +91,20 @@ async def test_nobody_waits_longer_than_the_longest_time_and_no_more_than_so_man
 async def test_one_name_does_not_take_the_places_of_all() -> None:
     ends = Ends()
     waiting = [await ends.asking("a", f"{number}") for number in range(MOST_OF_A_NAME)]
-    assert await ends.ask("a", "one too many") is CONCURRENT
+    asked: list[str] = []
+
+    def question() -> Awaitable[Answer]:
+        asked.append("one too many")
+        return ends._question("a", "one too many")
+
+    refused = await asyncio.wait_for(ends.room.ask("a", question), LIMIT_S)
+    assert (refused.error, asked) == (CONCURRENT, []), "a producer may be shut out by the question alone"
     another = await ends.asking("b", "another")
     ends.end("a")
     ends.end("b")
     assert [await each for each in (*waiting, another)] == [NONE] * (MOST_OF_A_NAME + 1)
+    assert ends.asked == [*(f"{number}" for number in range(MOST_OF_A_NAME)), "another"]
+    assert await ends.ask("a", "who comes again") is NONE
     ends.check_is_empty()
 
 
