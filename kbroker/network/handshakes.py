@@ -33,7 +33,7 @@ Done = Callable[[TlsChannel, str], None]
 
 
 class Handshakes:
-    """All handshakes that are under way on one server."""
+    """Handshakes that are under way on one server, and take turns in a thread of their own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop

@@ -93,7 +93,8 @@ class Server:
         """In the order in which they came."""
         self.tls: dict[str, TlsListener] = {}
         """What the listeners with TLS shake hands with, by their names; others may take their places at any time."""
-        self._handshakes: Handshakes | None = None
+        self._handshakes: dict[bool, Handshakes] = {}
+        """Under True those on the brokers' own listener, whom others do not keep waiting."""
         self.ports: dict[str, int] = {}
         """Listener name -> the port really bound (port 0 picks one)."""
         self.bytes_in_flight = 0
@@ -311,13 +312,20 @@ class Server:
 
     def strangers_of(self, listener: str) -> Strangers:
         """Return with whom those wait who have not logged in on a listener yet."""
-        of_brokers = self._admission.is_privileged(listener) or listener in (self.limits.broker_listeners or ())
-        return self._brokers_strangers if of_brokers else self.strangers
+        return self._brokers_strangers if self._is_of_brokers(listener) else self.strangers
+
+    def _is_of_brokers(self, listener: str) -> bool:
+        return self._admission.is_privileged(listener) or listener in (self.limits.broker_listeners or ())
+
+    def handshakes_on(self, listener: str) -> Handshakes:
+        """Return those among which a listener's are."""
+        of_brokers = self._is_of_brokers(listener)
+        if of_brokers not in self._handshakes:
+            self._handshakes[of_brokers] = Handshakes(self.loop)
+        return self._handshakes[of_brokers]
 
     def _shake_hands(self, client: socket.socket, listener: Listener, host: str, port: int) -> None:
         """Make a Connection once there is TLS between client and broker."""
-        if self._handshakes is None:
-            self._handshakes = Handshakes(self.loop)
 
         def connect(channel: Channel, principal: str) -> None:
             connection = self._connect(channel, listener, host, port)
@@ -325,7 +333,7 @@ class Server:
             if self._listeners.get(listener.name) is not listener:
                 connection.close("its listener is no more")
 
-        self._handshakes.begin(
+        self.handshakes_on(listener.name).begin(
             client,
             self.tls[listener.name],
             f"{host}:{port} on {listener.name}",
@@ -447,9 +455,9 @@ class Server:
         self._close_sockets()
         for client in list(self._held):
             self._close_held(client)
-        if self._handshakes is not None:
-            self._handshakes.close()
-            self._handshakes = None
+        for each in self._handshakes.values():
+            each.close()
+        self._handshakes.clear()
 
     async def stop(self, drain_timeout: float = 5.0) -> None:
         """Stop accepting, let requests in work finish and their answers go out, close every connection."""

@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import ssl
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -110,7 +111,7 @@ async def test_failures_of_one_address_are_some_lines_and_then_a_count(
                     with contextlib.suppress(ConnectionError):
                         await asyncio.get_running_loop().sock_recv(sock, 1)
                 sock.close()
-            server._handshakes.lines.tell()  # type: ignore[union-attr]
+            server.handshakes_on("SSL").lines.tell()
         counts = [int(line.split()[0]) for line in lines(caplog, "more failed TLS handshakes of 127.0.0.1")()]
         single = lines(caplog, "it does not speak TLS")()
         assert sum(counts) + len(single) == LINES_EACH + 20
@@ -179,9 +180,9 @@ async def test_who_comes_and_goes_without_a_word_is_no_line(
     async with tls_serving(tell_principal, tls_listener(broker_identity, authority), limits) as server:
         with caplog.at_level(logging.INFO):
             sock = await dial(server)
-            await until(lambda: server._handshakes is not None and server._handshakes.count == 1, ENOUGH_S)
+            await until(lambda: server.handshakes_on("SSL").count == 1, ENOUGH_S)
             sock.close()
-            await until(lambda: server._handshakes is not None and server._handshakes.count == 0, ENOUGH_S)
+            await until(lambda: server.handshakes_on("SSL").count == 0, ENOUGH_S)
             async with tls_client(server, authority) as client:  # its place is free again
                 assert await client.ask(b"who?") == b"User:ANONYMOUS SSL"
         assert not caplog.messages
@@ -257,10 +258,29 @@ class Slow:
         return getattr(self._socket, name)
 
 
+async def test_strangers_who_shake_hands_keep_no_broker_waiting(authority: Authority, broker_identity: Identity) -> None:
+    limits = ServerLimits(broker_listeners=frozenset({"BROKERS"}))
+    listener = tls_listener(broker_identity, authority)
+    over = threading.Event()
+    async with tls_serving(tell_principal, listener, limits, ("SSL", "BROKERS")) as server:
+        # As long as those of many that have come before.
+        server.handshakes_on("SSL")._thread.submit(over.wait, ENOUGH_S)
+        try:
+            stranger = await dial(server, HELLO + bytes(225))
+            async with tls_client(server, authority, listener="BROKERS") as broker:
+                assert await broker.ask(b"who?") == b"User:ANONYMOUS SSL"
+            assert server.handshakes_on("SSL").count == 1
+        finally:
+            over.set()
+        async with tls_client(server, authority) as client:
+            assert await client.ask(b"who?") == b"User:ANONYMOUS SSL"
+        stranger.close()
+
+
 async def test_a_server_that_stops_ends_its_handshakes(authority: Authority, broker_identity: Identity) -> None:
     async with tls_serving(tell_principal, tls_listener(broker_identity, authority)) as server:
         sock = await dial(server, HELLO)
-        await until(lambda: server._handshakes is not None and server._handshakes.count == 1, ENOUGH_S)
+        await until(lambda: server.handshakes_on("SSL").count == 1, ENOUGH_S)
     async with asyncio.timeout(ENOUGH_S):
         assert await asyncio.get_running_loop().sock_recv(sock, 10) == b""
     sock.close()

@@ -3,7 +3,7 @@
 import asyncio
 import dataclasses
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -31,12 +31,13 @@ def tls_listener(
 
 @asynccontextmanager
 async def tls_serving(
-    answer: Answer, listener: TlsListener, limits: ServerLimits | None = None
+    answer: Answer, listener: TlsListener, limits: ServerLimits | None = None, names: Sequence[str] = ("SSL",)
 ) -> AsyncIterator[Server]:
-    """A server with a listener SSL and one in clear, PLAIN; `answer` gets the frames."""
+    """A server with listeners of these names, and one in clear, PLAIN; `answer` gets the frames."""
     server = Server(answer, limits)
-    server.tls = {"SSL": listener}
-    server.bind([Listener("SSL", "127.0.0.1", 0, SecurityProtocol.SSL), Listener("PLAIN", "127.0.0.1", 0)])
+    server.tls = dict.fromkeys(names, listener)
+    encrypted = [Listener(name, "127.0.0.1", 0, SecurityProtocol.SSL) for name in names]
+    server.bind([*encrypted, Listener("PLAIN", "127.0.0.1", 0)])
     server.start()
     try:
         yield server
@@ -71,9 +72,13 @@ class TlsClient:
 
 @asynccontextmanager
 async def tls_client(
-    server: Server, authority: Authority, identity: Identity | None = None, versions: tuple[str, str] | None = None
+    server: Server,
+    authority: Authority,
+    identity: Identity | None = None,
+    versions: tuple[str, str] | None = None,
+    listener: str = "SSL",
 ) -> AsyncIterator[TlsClient]:
-    """A client on the listener SSL, with a certificate or without."""
+    """A client with a certificate or without."""
     context = ssl.create_default_context(cafile=str(authority.file))
     if identity is not None:
         context.load_cert_chain(identity.file)
@@ -81,7 +86,7 @@ async def tls_client(
         context.minimum_version, context.maximum_version = (ssl.TLSVersion[name] for name in versions)
     async with asyncio.timeout(30):
         reader, writer = await asyncio.open_connection(
-            "127.0.0.1", server.ports["SSL"], ssl=context, server_hostname="localhost"
+            "127.0.0.1", server.ports[listener], ssl=context, server_hostname="localhost"
         )
     try:
         yield TlsClient(reader, writer)
