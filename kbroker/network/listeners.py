@@ -51,6 +51,8 @@ class Listeners(ListenerHost):
         self._tls: dict[str, TlsListener] = {}
         """What the check before the start has made."""
         self._prepared: dict[Listener, Prepared] = {}
+        self._prepared_of: dict[str, str] = {}
+        """The keys that they were made of."""
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -78,6 +80,8 @@ class Listeners(ListenerHost):
         """See ListenerHost."""
         if self._server is None or self._logins is None or self._server.is_stopped:
             return
+        if self._prepared and config.properties == self._prepared_of:
+            return
         server, before = self._server, self._prepared
         self._prepared = {}
         sockets: dict[Listener, socket.socket] = {}
@@ -99,6 +103,7 @@ class Listeners(ListenerHost):
         finally:
             for each in before.values():
                 each.sock.close()
+        self._prepared_of = config.properties
         for listener, sock in sockets.items():
             # One that only moves to another address keeps what it lets clients in with.
             self._prepared[listener] = Prepared(
@@ -110,6 +115,7 @@ class Listeners(ListenerHost):
     async def take(self, config: BrokerConfig) -> None:
         """See ListenerHost."""
         if self._server is None or self._logins is None or self._server.is_stopped:
+            await self.discard()
             return
         server, wanted = self._server, wanted_listeners(config)
         server.change_limits(_limits(server, config))  # these are not to come after a listener's first clients

@@ -168,7 +168,6 @@ async def test_a_server_that_has_stopped_opens_no_listener() -> None:
         await listeners.prepare(config)
         await server.stop()
         await listeners.take(config)
-        await listeners.discard()
         socket.create_server(("127.0.0.1", port)).close()
         assert "MORE" not in server.ports
 
@@ -283,7 +282,11 @@ async def test_where_signed_tokens_keys_are_is_no_longer_asked_for_a_listener_th
         assert list(logins._jwks) == ["CLIENTS"]
         await change(listeners, configuration(**more))
         assert not logins._jwks
+        await listeners.prepare(config)
         keys.unlink()
+        await change(listeners, config)  # as it was prepared already: nothing is asked for twice
+        assert list(logins._jwks) == ["CLIENTS"]
+        await change(listeners, configuration(**more))
         with pytest.raises(ConfigError, match="the keys cannot be read"):
             await listeners.prepare(config)
         assert not logins._jwks
