@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from kbroker.config.broker_config import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TOPICS, BROKERS, DEFAULT_ENTITY = "topics", "brokers", "<default>"
+EMPTY: Mapping[str, str] = MappingProxyType({})
 
 THREAD_POOLS = frozenset(
     {
@@ -82,8 +84,8 @@ class DynamicConfig:
         self._altering = asyncio.Lock()
         self._in_force: dict[str, str] = {}
         """Overrides that hold, of what does not change by itself: what listeners are made of, what is of the start."""
-        self._unreadable: set[str] = set()
-        """Passwords that are set for this broker, and left out."""
+        self._unreadable: dict[str, str] = {}
+        """Passwords that are set for this broker, and left out: why."""
         self._defaults: dict[str, Any] | None = None
         self._topic_configs: dict[str, LogConfig] = {}
 
@@ -103,7 +105,8 @@ class DynamicConfig:
             check_readable(self.broker_overrides, self._unreadable, config)
             self._check_start(config)
         except ConfigError as error:
-            names = ", ".join(sorted(self._in_force))
+            checked = self._unreadable.keys() | set(filter(_is_checked, self.broker_overrides))
+            names = ", ".join(sorted(checked))
             said = f" (ZooKeeper says at /config/brokers/{self._broker_id}: {names})" if names else ""
             raise ConfigError(f"{error}{said}") from error
         self._take_broker(config)
@@ -145,8 +148,11 @@ class DynamicConfig:
         self.on_broker_change(before, self.broker)
 
     async def _take_overrides(self, stored: Mapping[str, str]) -> None:
-        self.broker_overrides = await self.decoded(stored)
-        self._unreadable = stored.keys() - self.broker_overrides.keys()
+        before = self._unreadable
+        self.broker_overrides, self._unreadable = await self.decoded(stored)
+        for name, problem in self._unreadable.items():
+            if problem != before.get(name):
+                log.warning("the password in dynamic configuration %s is left out: %s", name, problem)
 
     async def _change_listeners(self) -> None:
         """Open and close listeners as ZooKeeper says, where that can be."""
@@ -230,19 +236,17 @@ class DynamicConfig:
 
     # -- passwords ----------------------------------------------------------------------------------------------------
 
-    async def encoded(self, overrides: Mapping[str, str], stored: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Return a broker's overrides as they are stored, unchanged passwords as in `stored`.
+    async def encoded(
+        self, overrides: Mapping[str, str], present: Mapping[str, str] = EMPTY, stored: Mapping[str, str] = EMPTY
+    ) -> dict[str, str]:
+        """Return a broker's overrides as they are stored; of passwords that are still as in `present`, what is `stored`.
 
         Raises KafkaError without a secret to encrypt passwords.
         """
-        present = {} if stored is None else await self.decoded(stored)
-        found = dict(overrides)
-        names = []
-        for name in filter(_is_password, overrides):
-            if stored is not None and present.get(name) == overrides[name]:
-                found[name] = stored[name]
-            else:
-                names.append(name)
+        passwords = set(filter(_is_password, overrides))
+        unchanged = {name for name in passwords if present.get(name) == overrides[name]}
+        found = {**overrides, **{name: stored[name] for name in unchanged}}
+        names = passwords - unchanged
         if not names:
             return found
         try:
@@ -255,16 +259,15 @@ class DynamicConfig:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return found
 
-    async def decoded(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        """Return a broker's stored overrides with their passwords; those that cannot be read are left out."""
+    async def decoded(self, overrides: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return a broker's stored overrides with their passwords, and why those that are left out cannot be read."""
         if not any(map(_is_password, overrides)):
-            return dict(overrides)
+            return dict(overrides), {}
         try:
             encoder, _ = password_encoders(self.static)
         except ConfigError as error:
-            log.error("passwords in the dynamic configuration are left out: %s", error)
-            encoder = None
-        return await asyncio.to_thread(_decoded, overrides, encoder, logging.ERROR)
+            return await asyncio.to_thread(_decoded, overrides, None, str(error))
+        return await asyncio.to_thread(_decoded, overrides, encoder)
 
     async def _encrypt_anew(self) -> None:
         """What is encrypted with password.encoder.old.secret gets the new one, before this broker starts."""
@@ -273,7 +276,7 @@ class DynamicConfig:
             return
 
         async def readable(stored: Mapping[str, str]) -> dict[str, str]:
-            found = await asyncio.to_thread(_decoded, stored, old_encoder, logging.DEBUG)
+            found, _ = await asyncio.to_thread(_decoded, stored, old_encoder)
             return {name: found[name] for name in filter(_is_password, stored) if name in found}
 
         async def change(stored: dict[str, str]) -> dict[str, str]:
@@ -329,8 +332,12 @@ class DynamicConfig:
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
-    def check_broker_overrides(self, overrides: Mapping[str, str], per_broker: bool) -> None:
-        """Raise KafkaError INVALID_CONFIG when a broker (or the default of all) cannot have these."""
+    def check_broker_overrides(
+        self, overrides: Mapping[str, str], per_broker: bool, unreadable: Collection[str] = ()
+    ) -> None:
+        """Raise KafkaError INVALID_CONFIG when a broker (or the default of all) cannot have these, and beside them
+        passwords that cannot be read.
+        """
         for name, text in overrides.items():
             key = key_of(name)
             if not per_broker and _is_per_broker(name) and text != self.default_overrides.get(name):
@@ -353,7 +360,10 @@ class DynamicConfig:
         self._check_per_ip_overrides(overrides)
         if per_broker:
             try:
-                self._check_change(self._becoming(overrides), overrides)
+                config = self._becoming(overrides)
+                if self._wanted(overrides) != self._wanted(self.broker_overrides):
+                    check_readable(overrides, unreadable, config)
+                self._check_change(config, overrides)
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
             self._check_next_start(overrides)
@@ -417,18 +427,20 @@ class DynamicConfig:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
-def _decoded(overrides: Mapping[str, str], encoder: PasswordEncoder | None, level: int) -> dict[str, str]:
-    """Those with passwords that can be read; of the others it is logged why not."""
-    found = dict(overrides)
+def _decoded(
+    overrides: Mapping[str, str], encoder: PasswordEncoder | None, without: str = "there is no password.encoder.secret"
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Those with passwords that can be read, and of the others why not."""
+    found, problems = dict(overrides), {}
     for name in filter(_is_password, overrides):
         try:
             if encoder is None:
-                raise PasswordError("there is no password.encoder.secret")
+                raise PasswordError(without)
             found[name] = encoder.decode(overrides[name])
         except (PasswordError, StoreError) as error:
-            log.log(level, "the password in dynamic configuration %s is left out: %s", name, error)
+            problems[name] = str(error)
             del found[name]
-    return found
+    return found, problems
 
 
 def _is_checked(name: str) -> bool:
@@ -522,7 +534,7 @@ def _valid_broker_overrides(overrides: Mapping[str, str], per_broker: bool) -> d
             if key is not None:
                 key.parse(text)
         except ConfigError as error:
-            log.warning("dynamic broker configuration left out: %s", error)
+            log.warning("dynamic broker configuration %s is left out: %s", name, error)
             continue
         valid[name] = text
     return valid

@@ -12,13 +12,12 @@ import re
 from collections.abc import Collection, Mapping
 
 from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
-from kbroker.protocol.config_def import ConfigError
+from kbroker.config.sasl import enabled_mechanisms
+from kbroker.protocol.config_def import ConfigError, Scope
 from kbroker.security.security_protocol import SecurityProtocol
 
-LISTENER_PREFIX = re.compile(
-    r"^listener\.name\.([^.]+)\.(?:(?:plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?"
-)
-"""Before a key that is set for one listener only, or for one mechanism of it."""
+LISTENER_PREFIX = re.compile(r"^listener\.name\.([^.]+)\.(?:(plain|scram-sha-256|scram-sha-512|oauthbearer|gssapi)\.)?")
+"""Before a key that is set for one listener only, or for one mechanism of it: both are groups."""
 
 STORE_KEYS = frozenset(
     f"ssl.{name}"
@@ -50,7 +49,10 @@ class ListenerHost:
         """Raise ConfigError where what listeners are protected with cannot become so while the broker runs."""
 
     async def prepare(self, config: BrokerConfig) -> None:
-        """Make all that listeners to come need, their ports too; raises ConfigError. May be called again."""
+        """Make all that listeners to come need, their ports too; raises ConfigError.
+
+        Where it is called again, what was made of the same configuration stays.
+        """
 
     async def take(self, config: BrokerConfig) -> None:
         """Serve what was prepared, close what is no more."""
@@ -90,28 +92,51 @@ def check_new(before: BrokerConfig, after: BrokerConfig, waiting: Collection[str
     """Raise ConfigError where a listener would come without what is set for all, and `waiting` for a start."""
     there = {each.name for each in before.parsed_listeners}
     for name in [each.name for each in after.parsed_listeners if each.name not in there]:
-        if waiting and after.security_protocols[name] != SecurityProtocol.PLAINTEXT:
+        prefix = f"listener.name.{name.lower()}."
+        missed = [key for key in sorted(waiting) if prefix + key not in after.properties and _is_used(key, after, name)]
+        if missed:
             raise ConfigError(
-                f"listener {name} cannot be added before the broker has started anew: {', '.join(sorted(waiting))} "
-                f"would not hold for it; or set listener.name.{name.lower()}.… instead"
+                f"listener {name} would be opened without {', '.join(missed)}, which is set for all listeners and holds "
+                f"from the broker's next start: add {name} after that, or set {', '.join(prefix + key for key in missed)}"
             )
 
 
 def check_readable(overrides: Mapping[str, str], unreadable: Collection[str], config: BrokerConfig) -> None:
     """Raise ConfigError where what protects a listener of a configuration would have to be left out."""
-    there = {each.name for each in config.parsed_listeners}
+    listeners = [each.name for each in config.parsed_listeners]
     for name in [*overrides, *unreadable]:
-        prefix = LISTENER_PREFIX.match(name)
-        if prefix is None or prefix[1].upper() not in there or not is_of_listeners(name):
+        key = BROKER_KEYS.get(LISTENER_PREFIX.sub("", name))
+        if key is None or not any(_is_used(name, config, listener) for listener in listeners):
             continue
         if name in unreadable:
             raise ConfigError(f"the password {name} cannot be read: is password.encoder.secret the one that it was?")
-        key = BROKER_KEYS.get(LISTENER_PREFIX.sub("", name))
-        if key is not None:
-            try:
-                key.parse(overrides[name])
-            except ConfigError as error:
-                raise ConfigError(f"{name}: {error}") from error
+        try:
+            key.parse(overrides[name])
+        except ConfigError as error:
+            raise ConfigError(f"{name}: {error}") from error
+
+
+def _is_used(name: str, config: BrokerConfig, listener: str) -> bool:
+    """Whether a listener is protected with what this says, and lets in whom it says."""
+    text = config.security_protocols.get(listener)
+    if text not in tuple(SecurityProtocol):
+        return False  # nothing is served there
+    protocol = SecurityProtocol(text)
+    prefix = LISTENER_PREFIX.match(name)
+    if prefix is None:
+        key = BROKER_KEYS.get(name)
+        if not is_of_the_start(name) or key is None or key.scope is Scope.READ_ONLY or key.is_sensitive:
+            return False  # it is no override
+    elif prefix[1].upper() != listener:
+        return False
+    elif prefix[2]:
+        return protocol.has_sasl and prefix[2].upper() in enabled_mechanisms(config, listener)
+    plain = LISTENER_PREFIX.sub("", name)
+    if plain.startswith("ssl."):
+        return protocol.has_tls
+    if plain.startswith("sasl."):
+        return protocol.has_sasl
+    return plain not in LISTENER_LIMITS and protocol is not SecurityProtocol.PLAINTEXT
 
 
 def _keys_of(config: BrokerConfig, listener: str) -> dict[str, str]:

@@ -89,7 +89,7 @@ def sasl_listeners(config: BrokerConfig) -> dict[str, dict[str, MechanismSetting
     protocols = config.security_protocols
     names = [each.name for each in config.parsed_listeners]
     return {
-        name: {mechanism: _settings(config, name, mechanism) for mechanism in _enabled(config, name)}
+        name: {mechanism: _settings(config, name, mechanism) for mechanism in enabled_mechanisms(config, name)}
         for name in names
         if protocols.get(name) in tuple(SecurityProtocol) and SecurityProtocol(protocols[name]).has_sasl
     }
@@ -137,7 +137,8 @@ def _jaas_key(listener: str, mechanism: str) -> str:
     return f"listener.name.{listener.lower()}.{mechanism.lower()}.{JAAS}"
 
 
-def _enabled(config: BrokerConfig, listener: str) -> list[str]:
+def enabled_mechanisms(config: BrokerConfig, listener: str) -> list[str]:
+    """Return those that a listener offers; raises ConfigError for what cannot be offered."""
     return _offered(value_of(config, ENABLED, listener), listener)
 
 

@@ -332,14 +332,21 @@ async def _alter_broker(
         _require_this_broker(services, name)
     configs = services.configs
 
-    async def change(present: dict[str, str]) -> dict[str, str]:
-        after = changed(await configs.decoded(present) if name else present, changes, BROKER_KEYS, keep)
+    async def change(stored: dict[str, str]) -> dict[str, str]:
+        present, unreadable = await configs.decoded(stored) if name else (stored, {})
+        after = changed(present, changes, BROKER_KEYS, keep)
+        named = {change.name for change in changes}
+        kept = {each: stored[each] for each in unreadable if each not in named}
         try:
-            configs.check_broker_overrides(after, per_broker=bool(name))
+            configs.check_broker_overrides(after, per_broker=bool(name), unreadable=kept)
             if not name:
                 return after
             await configs.prepare(after)
-            return await configs.encoded(after, present)
+            if kept:
+                log.warning(
+                    "broker %s: passwords that cannot be read stay as they are stored: %s", name, ", ".join(kept)
+                )
+            return {**await configs.encoded(after, present, stored), **kept}
         except KafkaError as error:
             # Kafka has another code for brokers than for topics.
             raise KafkaError(ErrorCode.INVALID_REQUEST, error.message) from error

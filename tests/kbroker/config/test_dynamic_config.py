@@ -360,10 +360,13 @@ async def test_no_listener_comes_without_what_is_set_for_all_listeners_and_waits
     configs = dynamic(store)
     await configs.load()
     both = {**EXT, "ssl.client.auth": "required"}
-    with pytest.raises(KafkaError, match=r"listener EXT cannot be added .*: ssl\.client\.auth would not hold"):
+    with pytest.raises(KafkaError, match=r"EXT would be opened without ssl\.client\.auth.*set listener\.name\.ext"):
         configs.check_broker_overrides(both, per_broker=True)
     configs.check_broker_overrides({"ssl.client.auth": "required"}, per_broker=True)
     configs.check_broker_overrides({**EXT, CLIENT_AUTH: "required"}, per_broker=True)
+    configs.check_broker_overrides({**both, CLIENT_AUTH: "required"}, per_broker=True)
+    in_clear = {**EXT, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXT:PLAINTEXT"}
+    configs.check_broker_overrides({**in_clear, "ssl.client.auth": "required"}, per_broker=True)
     store.nodes["brokers", "1"] = both  # by somebody who does not ask
     await configs.refresh("brokers", "1")
     assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
@@ -372,11 +375,17 @@ async def test_no_listener_comes_without_what_is_set_for_all_listeners_and_waits
     assert tls_settings(later.broker, "EXT").client_auth == "required"
     store.nodes["brokers", "1"] = {}
     await later.refresh("brokers", "1")
-    with pytest.raises(KafkaError, match=r"ssl\.client\.auth would not hold"):
+    with pytest.raises(KafkaError, match=r"would be opened without ssl\.client\.auth"):
         later.check_broker_overrides(EXT, per_broker=True)
 
 
-@pytest.mark.parametrize("bad", [{CLIENT_AUTH: "perhaps"}, {EXT_JAAS: "AAAA"}], ids=["value", "password"])
+EXT_LOGIN = {
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXT:SASL_PLAINTEXT",
+    "listener.name.ext.sasl.enabled.mechanisms": "PLAIN",
+}
+
+
+@pytest.mark.parametrize("bad", [{CLIENT_AUTH: "perhaps"}, {EXT_JAAS: "AAAA", **EXT_LOGIN}], ids=["value", "password"])
 async def test_what_is_set_for_a_listener_and_cannot_be_read_keeps_it_closed(
     bad: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -385,13 +394,57 @@ async def test_what_is_set_for_a_listener_and_cannot_be_read_keeps_it_closed(
     await configs.load()
     store.nodes["brokers", "1"] = {**EXT, **bad}
     await configs.refresh("brokers", "1")
-    (name,) = bad
+    name = next(iter(bad))
     assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
     assert re.search(f"the listeners stay as they are: .*{re.escape(name)}", caplog.text)
     with pytest.raises(ConfigError, match=re.escape(name)):
         await dynamic(store).load()
     store.nodes["brokers", "1"] = bad  # of a listener that there is not
     await dynamic(store).load()
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"ssl.client.auth": "perhaps"}, r"ssl\.client\.auth: Invalid value perhaps"),
+        ({"listener.name.ext.ssl.client.auth": "perhaps"}, r"ssl\.client\.auth: Invalid value perhaps"),
+        (
+            {"listener.name.ext.ssl.truststore.certificates": "AAAA"},
+            r"ext\.ssl\.truststore\.certificates cannot be read",
+        ),
+    ],
+)
+async def test_a_broker_does_not_start_without_what_protects_its_tls_and_does_without_what_is_not_used(
+    bad: dict[str, str], said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    store.nodes["brokers", "1"] = bad
+    (name,) = bad
+    with pytest.raises(ConfigError, match=rf"{said}.*ZooKeeper says at /config/brokers/1: {re.escape(name)}\)"):
+        await dynamic(store, **EXT).load()
+    caplog.clear()
+    await dynamic(store).load()
+    assert [name in record.getMessage() for record in caplog.records] == [True]
+
+
+@pytest.mark.parametrize(
+    ("enabled", "starts"), [("PLAIN", True), ("PLAIN,SCRAM-SHA-256", False)], ids=["not offered", "offered"]
+)
+async def test_a_password_that_cannot_be_read_ends_the_start_where_its_mechanism_is_offered(
+    enabled: str, starts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    name = "listener.name.clients.scram-sha-256.sasl.jaas.config"
+    store.nodes["brokers", "1"] = {name: "AAAA"}
+    given = {**TWO_LISTENERS, "sasl.enabled.mechanisms": enabled, "password.encoder.secret": "new"}
+    configs = dynamic(store, **given)
+    if starts:
+        await configs.load()
+        await configs.refresh("brokers", "1")
+    else:
+        with pytest.raises(ConfigError, match=re.escape(f"the password {name} cannot be read")):
+            await configs.load()
+    assert [record.levelname for record in caplog.records if name in record.getMessage()] == ["WARNING"]
 
 
 UNKNOWN = "listener.name.plaintext.no.such.key"
@@ -455,10 +508,11 @@ async def test_a_password_that_stays_is_not_encrypted_anew() -> None:
     configs = dynamic(Store(), password__encoder__secret="new")
     stored = await configs.encoded({PASSWORD: "hunter2"})
     other = "listener.name.ssl.ssl.key.password"
-    after = await configs.encoded({PASSWORD: "hunter2", other: "hunter3"}, stored)
+    present = {PASSWORD: "hunter2"}
+    after = await configs.encoded({PASSWORD: "hunter2", other: "hunter3"}, present, stored)
     assert after[PASSWORD] == stored[PASSWORD]
-    assert await configs.decoded(after) == {PASSWORD: "hunter2", other: "hunter3"}
-    assert (await configs.encoded({PASSWORD: "hunter4"}, stored))[PASSWORD] != stored[PASSWORD]
+    assert await configs.decoded(after) == ({PASSWORD: "hunter2", other: "hunter3"}, {})
+    assert (await configs.encoded({PASSWORD: "hunter4"}, present, stored))[PASSWORD] != stored[PASSWORD]
 
 
 async def test_passwords_are_encrypted_and_decrypted_outside_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """Configurations as a client reads and changes them on a real broker."""
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from kbroker.config.description import DEFAULT, DYNAMIC_BROKER, DYNAMIC_DEFAULT, LOGGER, STATIC_BROKER, TOPIC_CONFIG
 from kbroker.dev.broker_process import BrokerProcess
@@ -29,7 +31,9 @@ from kbroker.protocol.messages.configs import (
 )
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.segment.log_config import TOPIC_KEYS
+from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.data_path import one_batch
+from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.asking import Ask, asking
 from tests.kbroker.handlers.test_topics import create, topic
 
@@ -301,3 +305,57 @@ async def test_more_changes_of_one_resource_than_there_are_keys_are_refused_unre
     answer = await alter(ask, TOPIC, topic_name, *changes)
     assert answer.error_code is ErrorCode.INVALID_REQUEST
     assert str(MOST_CHANGES) in answer.error_message
+
+
+JAAS = "listener.name.clients.plain.sasl.jaas.config"
+ENTRY = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="hunter2";'
+
+
+async def test_a_password_that_cannot_be_read_any_more_is_kept_until_it_is_named(
+    make_broker: MakeBroker, zookeeper: ZooKeeperAddress
+) -> None:
+    broker = make_broker(properties={"password.encoder.secret": "first"})
+    async with asking(broker) as ask:
+        assert (await alter(ask, BROKER, "1", (JAAS, SET, ENTRY))).error_code is ErrorCode.NONE
+    stored = await stored_overrides(zookeeper)
+    assert ENTRY not in stored[JAAS]
+    broker.stop()
+    broker.properties["password.encoder.secret"] = "second"
+    broker.start().wait_until_ready(30)
+    async with asking(broker) as ask:
+        assert (await alter(ask, BROKER, "1", ("num.io.threads", SET, "9"))).error_code is ErrorCode.NONE
+        assert await stored_overrides(zookeeper) == {**stored, "num.io.threads": "9"}
+        resource = AlterConfigsRequest.AlterConfigsResource(
+            resource_type=BROKER,
+            resource_name="1",
+            configs=[AlterConfigsRequest.AlterableConfig(name="num.io.threads", value="10")],
+        )
+        await ask(AlterConfigsRequest(resources=[resource], validate_only=False))
+        assert await stored_overrides(zookeeper) == {**stored, "num.io.threads": "10"}, "as Kafka's own tool alters"
+        opened = [
+            ("listeners", SET, f"PLAINTEXT://127.0.0.1:{broker.port},CLIENTS://127.0.0.1:0"),
+            ("listener.security.protocol.map", SET, "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT"),
+            ("listener.name.clients.sasl.enabled.mechanisms", SET, "PLAIN"),
+        ]
+        refused = await alter(ask, BROKER, "1", *opened)
+        assert (refused.error_code, JAAS in refused.error_message) == (ErrorCode.INVALID_REQUEST, True)
+        assert "cannot be read" in refused.error_message
+        assert (await alter(ask, BROKER, "1", *opened, (JAAS, SET, ENTRY))).error_code is ErrorCode.NONE
+        assert (await stored_overrides(zookeeper))[JAAS] != stored[JAAS]
+    lines = [line for line in broker.log_file.read_text().splitlines() if JAAS in line and "stay" in line]
+    assert len(lines) == 2, "one for each change of something else"
+
+
+async def stored_overrides(zookeeper: ZooKeeperAddress) -> dict[str, str]:
+    return await asyncio.to_thread(_stored_overrides, zookeeper.connect_string)
+
+
+def _stored_overrides(connect: str) -> dict[str, str]:
+    client = KazooClient(connect)
+    client.start(timeout=30)
+    try:
+        found: dict[str, str] = json.loads(client.get("/config/brokers/1")[0])["config"]
+        return found
+    finally:
+        client.stop()
+        client.close()

@@ -258,7 +258,9 @@ class Slow:
         return getattr(self._socket, name)
 
 
-async def test_strangers_who_shake_hands_keep_no_broker_waiting(authority: Authority, broker_identity: Identity) -> None:
+async def test_strangers_who_shake_hands_keep_no_broker_waiting(
+    authority: Authority, broker_identity: Identity
+) -> None:
     limits = ServerLimits(broker_listeners=frozenset({"BROKERS"}))
     listener = tls_listener(broker_identity, authority)
     over = threading.Event()
