@@ -8,10 +8,12 @@ from urllib.parse import urlsplit
 from kbroker.config.broker_config import SECURITY_PROTOCOLS, WILDCARD_HOSTS, BrokerConfig
 from kbroker.config.jaas_file import zookeeper_login
 from kbroker.config.keys_authorizer import ACL_AUTHORIZER
+from kbroker.config.listener_changes import LISTENER_PREFIX
 from kbroker.config.sasl import inter_broker_login, sasl_listeners
 from kbroker.protocol.config_def import ConfigError
 
 DEFAULT_PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
+DEFAULT_ENGINE_FACTORY = "org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 REPLICA_SELECTORS = (RACK_AWARE_SELECTOR, "org.apache.kafka.common.replica.LeaderSelector")
 OLDEST_INTER_BROKER_PROTOCOL = (3, 4)
@@ -49,13 +51,21 @@ def _unsupported(config: BrokerConfig) -> Iterator[str]:
     ):
         if value:
             yield f"{key}={value} names a Java class, which cannot be loaded here: remove it"
-    if config.principal_builder_class != DEFAULT_PRINCIPAL_BUILDER:
-        yield f"principal.builder.class={config.principal_builder_class} names a Java class, unknown here"
+    yield from _classes_of_listeners(config)
     if config.replica_selector_class not in (None, "", *REPLICA_SELECTORS):
         yield f"replica.selector.class={config.replica_selector_class} is not one of {', '.join(REPLICA_SELECTORS)}"
     release = tuple(int(part) for part in config.inter_broker_protocol_version.split("-")[0].split(".")[:2])
     if not OLDEST_INTER_BROKER_PROTOCOL <= release <= NEWEST_INTER_BROKER_PROTOCOL:
         yield f"inter.broker.protocol.version={config.inter_broker_protocol_version}: 3.4 to 3.9 are supported"
+
+
+def _classes_of_listeners(config: BrokerConfig) -> Iterator[str]:
+    """Those by which it would be decided who a client is, and with what TLS is spoken; also of one listener."""
+    known = {"principal.builder.class": DEFAULT_PRINCIPAL_BUILDER, "ssl.engine.factory.class": DEFAULT_ENGINE_FACTORY}
+    for name, text in config.properties.items():
+        key = LISTENER_PREFIX.sub("", name)
+        if key in known and text.strip() not in ("", known[key]):
+            yield f"{name}={text} names a Java class, unknown here"
 
 
 def _zookeeper_access(config: BrokerConfig) -> Iterator[str]:

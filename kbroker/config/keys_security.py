@@ -137,8 +137,7 @@ class SecurityKeys:
         "ssl.engine.factory.class",
         default=None,
         scope=Scope.PER_BROKER,
-        effect=False,
-        doc="Java class that makes TLS engines.",
+        doc="Java class that makes TLS engines: only Kafka's own is known here.",
     )
     sasl_mechanism_inter_broker_protocol: str = key(
         "sasl.mechanism.inter.broker.protocol",

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from kbroker.config.broker_config import BrokerConfig
-from kbroker.config.shares import tls_settings
+from kbroker.config.shares import of_listener, tls_settings
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.distinguished_names import PrincipalRules, alternative_names_of, subject_of
 from kbroker.security.security_protocol import SecurityProtocol
@@ -71,7 +71,7 @@ def _tls_listener(config: BrokerConfig, name: str, protocol: SecurityProtocol) -
         if problem is not None:
             text = "brokers cannot reach each other with its stores: the trust store must trust the key store"
             raise StoreError(f"{text} ({problem})")
-    rules = PrincipalRules(config.ssl_principal_mapping_rules)
+    rules = PrincipalRules(of_listener(config, name, "ssl.principal.mapping.rules"))
     return TlsListener(context, rules, not protocol.has_sasl, settings)
 
 

@@ -41,7 +41,9 @@ def test_only_listeners_with_tls_have_one(authority: Authority, broker_identity:
 
 def test_a_listeners_own_keys_go_before_those_of_all(authority: Authority, broker_identity: Identity) -> None:
     more = {"ssl.client.auth": "requested", "listener.name.other.ssl.client.auth": "required"}
-    found = listeners(broker_identity, authority, **more)
+    rules = {"listener.name.other.ssl.principal.mapping.rules": "RULE:CN=(.*)/other-$1/"}
+    found = listeners(broker_identity, authority, **more, **rules)
+    assert [found[name].rules.apply("CN=ann") for name in ("SSL", "OTHER")] == ["CN=ann", "other-ann"]
     assert found["SSL"].context.verify_mode is ssl.CERT_OPTIONAL
     assert found["OTHER"].context.verify_mode is ssl.CERT_REQUIRED
 
