@@ -239,7 +239,7 @@ class DynamicConfig:
     async def encoded(
         self, overrides: Mapping[str, str], present: Mapping[str, str] = EMPTY, stored: Mapping[str, str] = EMPTY
     ) -> dict[str, str]:
-        """Return a broker's overrides as they are stored; of passwords that are still as in `present`, what is `stored`.
+        """Return a broker's overrides as they are stored; of passwords that are as in `present`, what is `stored`.
 
         Raises KafkaError without a secret to encrypt passwords.
         """
@@ -380,6 +380,7 @@ class DynamicConfig:
 
         The listeners' certificates must do: those of other files, or the same files with other contents.
         """
+        refuse_unsupported(config)
         check_existing(self.broker, config)
         check_listeners(config)
         for_a_start = {name for name in overrides.keys() | self._in_force.keys() if is_of_the_start(name)}

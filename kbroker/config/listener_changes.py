@@ -95,9 +95,10 @@ def check_new(before: BrokerConfig, after: BrokerConfig, waiting: Collection[str
         prefix = f"listener.name.{name.lower()}."
         missed = [key for key in sorted(waiting) if prefix + key not in after.properties and _is_used(key, after, name)]
         if missed:
+            own = ", ".join(prefix + key for key in missed)
             raise ConfigError(
-                f"listener {name} would be opened without {', '.join(missed)}, which is set for all listeners and holds "
-                f"from the broker's next start: add {name} after that, or set {', '.join(prefix + key for key in missed)}"
+                f"listener {name} would be opened without {', '.join(missed)}, set for all listeners and in force from "
+                f"the next start: add {name} after that, or set {own}"
             )
 
 
