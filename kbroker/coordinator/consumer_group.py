@@ -293,7 +293,16 @@ class ConsumerGroup:
         if is_new:
             return self._told_of_new(member, now)
         counts_now = (member.topic_names, member.topic_regex, member.rack_id, member.server_assignor)
-        return None if what_counts == counts_now else told.subscribed_anew(member)
+        if what_counts == counts_now:
+            return None
+        return told.subscribed_anew(member, self._other_topics(member, what_counts[0]))
+
+    def _other_topics(self, member: ConsumerMember, before: frozenset[str]) -> str:
+        """Say which topics it reads now and did not, or no longer: by name, and by its pattern."""
+        matched = self._read_by.get(member.member_id)
+        if matched is None:
+            return told.other_topics(before, member.topic_names)
+        return told.other_topics(before | matched, member.topic_names | self.subscribed_topics(member))
 
     def _told_of_new(self, member: ConsumerMember, now: int, reason: str = "") -> told.Told:
         gone_for_ms = self.story.gone_for_ms(now, member.client_id)

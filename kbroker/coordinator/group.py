@@ -278,11 +278,15 @@ class Group(GroupLife):
         if unchanged and self.state in (COMPLETING, STABLE) and not assigns:
             self._answer_join(member, token)
         else:
+            topics = "" if unchanged else told.other_topics(*map(self.topics_of, (member.protocols, request.protocols)))
+            why = told.joined_again(member, request.reason, assigns, not unchanged, topics)
             self._update_member(member, request, token)
-            if self.state is PREPARING:
-                self.story.came(now, member)
-            else:
-                self._rebalance(now, told.joined_again(member, request.reason, assigns, not unchanged))
+            if self.state is not PREPARING:
+                self._rebalance(now, why)
+                return
+            self.story.came(now, member)
+            if topics:
+                self.story.add(why, topics)
 
     def _add_member(self, request: JoinRequest, member_id: str, token: object, now: int) -> None:
         member = Member(

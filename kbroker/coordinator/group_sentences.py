@@ -5,11 +5,12 @@ Names and reasons are the clients' own words: they are cut short, and nothing in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 LONGEST_NAME = 120
 LONGEST_REASON = 255
+LONGEST_TOPIC = 249
 MOST_NAMES = 10
 """A sentence is part of an answer, whose strings have at most 32,767 bytes."""
 POLL_WORDS = ("poll timeout", "max.poll", "poll interval")
@@ -74,10 +75,12 @@ def joined(member: Described, reason: str = "", is_static: bool = False, gone_fo
     )
 
 
-def joined_again(member: Described, reason: str, leads: bool, is_changed: bool) -> Told:
-    """A member that wants another round."""
-    if is_changed:
-        told = f"{name_of(member)} joined again with another subscription or other assignors"
+def joined_again(member: Described, reason: str, leads: bool, is_changed: bool, topics: str = "") -> Told:
+    """A member that wants another round; `topics`: of `other_topics`."""
+    if topics:
+        told = f"{name_of(member)} joined again for other topics: {topics}"
+    elif is_changed:
+        told = f"{name_of(member)} joined again with other words for its assignor, or other assignors"
     elif leads:
         told = f"{name_of(member)}, the leader, asked for a new assignment"
     else:
@@ -172,9 +175,29 @@ def went_for_now(instance_id: str, session_timeout_ms: int) -> Told:
     return Told(f"{shown(instance_id)} went for now: its partitions wait for it for {seconds(session_timeout_ms)}")
 
 
-def subscribed_anew(member: Described, reason: str = "") -> Told:
-    """A member of the newer protocol that wants other topics, another assignor, or is in another rack."""
-    return Told(_with_reason(f"{name_of(member)} changed what it reads, its assignor or its rack", reason))
+def subscribed_anew(member: Described, topics: str, reason: str = "") -> Told:
+    """A member of the newer protocol that wants other topics (of `other_topics`), another assignor, or is elsewhere."""
+    what = f"what it reads: {topics}" if topics else "its pattern, its assignor or its rack"
+    return Told(_with_reason(f"{name_of(member)} changed {what}", reason))
+
+
+def other_topics(before: Collection[str], after: Collection[str]) -> str:
+    """Name the topics that a member reads now and did not, and those that it reads no longer; "": they are the same."""
+    came, went = (sorted(set(these).difference(others)) for these, others in ((after, before), (before, after)))
+    parts = [f"{word} {_topics(names)}" for word, names in (("now also", came), ("no longer", went)) if names]
+    return "; ".join(parts)
+
+
+def _topics(names: Sequence[str]) -> str:
+    """Name as many as there is room for, whole: who may not describe a topic sees no part of its name either."""
+    told = [f"topic {shown(names[0], LONGEST_TOPIC)}"]
+    for name in names[1:MOST_NAMES]:
+        told.append(f"topic {shown(name, LONGEST_TOPIC)}")
+        if sum(map(len, told)) > LONGEST_REASON:
+            del told[-1]
+            break
+    more = len(names) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more else "")
 
 
 def topics_changed(before: Mapping[str, tuple[bytes, int]], after: Mapping[str, tuple[bytes, int]]) -> Told:

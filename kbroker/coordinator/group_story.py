@@ -94,6 +94,15 @@ class GroupStory:
             rebalance = self._add(Rebalance(now, ended_at=now, outcome=outcome))
         self._tell(rebalance, told)
 
+    def add(self, told: Told, words: str) -> None:
+        """Add to the rebalance under way what many members may say alike: once, of those that end with these words.
+
+        Behind them is nothing but a colon and the client's own reason.
+        """
+        rebalance = self.open
+        if rebalance is not None and not any(f"{words}:" in f"{reason}:" for reason in rebalance.reasons):
+            self._tell(rebalance, told)
+
     def came(self, now: int, member: Described) -> None:
         """A member has done what the round asks of it."""
         if self.open is not None:

@@ -126,6 +126,11 @@ class Membership:
             return None
         return subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
 
+    def topics_of(self, protocols: Protocols) -> frozenset[str]:
+        """Return the topics of a consumer with these; none where that cannot be known."""
+        topics = subscribed_topics(metadata for _, metadata in protocols) if self.is_consumer_group else None
+        return topics or frozenset()
+
     def _count(self, protocols: Protocols, change: int) -> None:
         for name in {name for name, _ in protocols}:
             self._protocol_counts[name] += change

@@ -55,7 +55,7 @@ class MixedGroup(ConsumerGroup):
         if is_new:
             why = self._told_of_new(member, now, request.reason)
         elif changed_from != (member.topic_names, member.rack_id):
-            why = told.subscribed_anew(member, request.reason)
+            why = told.subscribed_anew(member, self._other_topics(member, changed_from[0]), request.reason)
         self._advance(member, why, self._owned(subscription), now)
         return JoinAnswer(ErrorCode.NONE, member.member_id, member.epoch, CONSUMER_PROTOCOL_TYPE, common[0], leader="")
 

@@ -68,9 +68,21 @@ def test_a_new_member_after_one_of_its_client_had_gone_is_taken_for_a_restart() 
 
 
 def test_who_joins_again_says_whether_it_wants_something_else_or_leads() -> None:
-    assert "another subscription" in told.joined_again(member(), "", leads=True, is_changed=True).what
+    assert "other words for its assignor" in told.joined_again(member(), "", leads=True, is_changed=True).what
+    anew = told.joined_again(member(), "why", leads=True, is_changed=True, topics="now also topic u").what
+    assert anew == "m-1 (10.0.0.7) joined again for other topics: now also topic u: why"
     assert "as leaders do when topics" in told.joined_again(member(), "", leads=True, is_changed=False).what
     assert told.joined_again(member(), "why", leads=False, is_changed=False).what == "m-1 (10.0.0.7) joined again: why"
+
+
+def test_topics_that_came_or_left_are_named_whole_and_not_more_than_fit() -> None:
+    assert told.other_topics({"t", "u"}, {"u", "t"}) == ""
+    assert told.other_topics({"t"}, {"u", "a"}) == "now also topic a, topic u; no longer topic t"
+    many = told.other_topics((), {f"t-{number:03}" for number in range(500)})
+    assert many.endswith("topic t-009 and 490 more")
+    long = told.other_topics((), {"x" * 249, "y" * 249, "z" * 249})
+    assert long == f"now also topic {'x' * 249} and 2 more"
+    assert told.other_topics((), {"a\x1b[2Jb"}) == "now also topic a\ufffd[2Jb"
 
 
 def test_changed_topics_are_named_with_what_changed() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kbroker.coordinator.consumer_group import ConsumerGroup, ConsumerHeartbeat
 from kbroker.coordinator.group_sentences import Told
 from kbroker.coordinator.group_story import MOST_REASONS, GroupStories, GroupStory, Rebalance
 from kbroker.protocol.errors import ErrorCode
+from kbroker.security.authorizer import EVERYTHING
 from tests.kbroker.coordinator.play import GroupPlay, subscription
 from tests.kbroker.coordinator.test_consumer_group import Client, FakeTopics, make
 
@@ -107,10 +110,29 @@ def test_a_member_that_never_asks_for_its_share_is_told() -> None:
     play = formed("a", "b")
     play.join("a", {"range": subscription("t", "u")}, session_ms=200_000)
     play.join("b", session_ms=200_000)
-    assert "another subscription" in last(play).reasons[0]
+    assert "a-1 (host) joined again for other topics: now also topic u" in last(play).reasons[0]
     play.sync("a", {})
     play.wait(61_000)
     assert "b-1 (host) did not ask for the assignment in 60 s" in last(play).reasons[-1]
+
+
+def test_topics_that_a_member_wants_anew_and_no_longer_are_named_also_while_the_others_are_waited_for() -> None:
+    play = formed("a", "b", "c", "d")
+    play.join("b", {"range": subscription("u", "v")}, reason="subscribe")
+    assert last(play).reasons == [
+        "b-1 (host) joined again for other topics: now also topic u, topic v; no longer topic t: subscribe"
+    ]
+    play.join("c", {"range": subscription("t", "u")})
+    play.join("a", {"range": subscription("t", "u")})
+    play.join("d", {"range": subscription("t") + b"has more"})
+    assert last(play).reasons[1:] == ["c-1 (host) joined again for other topics: now also topic u"], "said once"
+
+
+def test_other_words_for_the_assignor_are_no_other_topics() -> None:
+    play = formed("a", "b")
+    play.join("b", {"range": subscription("t") + b"what it has by now"})
+    (reason,) = last(play).reasons
+    assert reason == "b-1 (host) joined again with other words for its assignor, or other assignors"
 
 
 def test_a_static_member_that_comes_back_makes_nobody_wait() -> None:
@@ -173,6 +195,28 @@ def test_members_of_the_newer_protocol_are_told_until_everybody_has_its_share() 
     (told,) = group.story.rebalances
     assert told.reasons == ["c () joined"]
     assert told.outcome.startswith(f"generation {group.epoch} of 3 members; it took 3.0 s, in which only what moved")
+
+
+def test_topics_that_a_member_of_the_newer_protocol_wants_anew_are_named_and_what_its_pattern_means() -> None:
+    group, topics, clients = newer()
+    for name in ("u-1", "u-2"):
+        topics.set(name, 1)
+    settle(clients, 2000)
+
+    def asks(**wishes: Any) -> str:
+        heartbeat = ConsumerHeartbeat("a", clients[0].epoch, owned=clients[0].owned, authority=EVERYTHING, **wishes)
+        answer = group.heartbeat(heartbeat, 3000)
+        clients[0].epoch = answer.epoch
+        clients[0].owned = clients[0].owned if answer.assigned is None else dict(answer.assigned)
+        settle(clients, 4000)
+        (reason,) = group.story.rebalances[-1].reasons
+        return reason
+
+    assert asks(topic_names=frozenset({"u-1"})) == "a () changed what it reads: now also topic u-1; no longer topic t"
+    assert asks(topic_regex="u-.*") == "a () changed what it reads: now also topic u-2"
+    assert asks(topic_regex="u-[12]") == "a () changed its pattern, its assignor or its rack"
+    assert asks(topic_regex="") == "a () changed what it reads: no longer topic u-2"
+    assert asks(rack_id="r") == "a () changed its pattern, its assignor or its rack"
 
 
 def test_a_topic_that_grows_and_a_member_that_is_not_heard_of_are_told() -> None:

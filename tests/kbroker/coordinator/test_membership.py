@@ -21,6 +21,14 @@ def three() -> Membership:
     return found
 
 
+def test_the_topics_of_protocols_are_those_of_consumers(three: Membership) -> None:
+    protocols = (("range", subscription("t")), ("sticky", subscription("t", "u")))
+    assert three.topics_of(protocols) == {"t", "u"}
+    assert three.topics_of((("range", b"no subscription"),)) == frozenset()
+    three.protocol_type = "connect"
+    assert three.topics_of(protocols) == frozenset()
+
+
 def test_the_first_member_leads_and_another_follows_it(three: Membership) -> None:
     assert three.leader == "a"
     three.remove(three.members["a"])

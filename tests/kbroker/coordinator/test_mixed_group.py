@@ -107,6 +107,15 @@ def test_a_partition_that_becomes_free_calls_a_classic_member_back(mixed: MixedG
     assert sorted(shares[0] + shares[1]) == [0, 1, 2, 3]
 
 
+def test_topics_that_a_classic_member_wants_anew_are_named(mixed: MixedGroup, topics: FakeTopics) -> None:
+    topics.set("u", 1)
+    other = (("range", encode_versioned(ConsumerProtocolSubscription(topics=["u"]), 3)),)
+    request = JoinRequest("a-1", None, "a", "/h", 10_000, 60_000, "consumer", other, "a-1", False, reason="subscribe")
+    mixed.join_classic(request, 0)
+    told = mixed.story.rebalances[-1].reasons[-1]
+    assert told == "a-1 (h) changed what it reads: now also topic u; no longer topic t: subscribe"
+
+
 def test_a_new_classic_member_gets_an_id_first_where_its_version_wants_that(mixed: MixedGroup) -> None:
     request = JoinRequest("", None, "d", "/h", 10_000, 60_000, "consumer", (("range", subscription()),), "d-1", True)
     assert mixed.join_classic(request, 0).error is ErrorCode.MEMBER_ID_REQUIRED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.coordinator.group_sentences import topics_changed
+from kbroker.coordinator.group_sentences import other_topics, topics_changed
 from kbroker.handlers.groups import without_hidden_topics
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import (
@@ -224,5 +224,8 @@ def test_why_a_group_rebalanced_is_told_without_topics_that_one_may_not_describe
     told = without_hidden_topics(authorizer.authority("User:ann", "10.0.0.1"), reason)
     assert "topic open came" in told
     assert "shut" not in told
+    anew = other_topics({"open", "shut-1"}, {"shut-2", "shut-3"})
+    hidden = "now also topic (hidden), topic (hidden); no longer topic open, topic (hidden)"
+    assert without_hidden_topics(authorizer.authority("User:ann", "10.0.0.1"), anew) == hidden
     long = topics_changed({}, {f"shut-{number:200}".replace(" ", "-"): (b"a", 1) for number in range(5)}).what
     assert "shut" not in without_hidden_topics(authorizer.authority("User:ann", "10.0.0.1"), long)
