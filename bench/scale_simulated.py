@@ -229,6 +229,10 @@ class SimulatedCluster:
         """Let a broker's session end."""
         self._write(Delete(znodes.broker_path(broker_id), -1))
 
+    def dismiss(self) -> None:
+        """Let the controller run for office anew, as an administrator does."""
+        self._write(Delete(znodes.CONTROLLER, -1))
+
     def _write(self, operation: Create | Delete) -> None:
         self.server.tree.write(operation, self._client, 0)
         self.server._answer()  # whoever watches hears of it
@@ -306,6 +310,7 @@ def measure(shape: Shape, restarted: int = 10) -> list[Story]:
     cluster.go(dead)  # the controller before: nobody has heard of its death yet
 
     cluster.tell("takes over from a dead controller", cluster.runner.start)
+    cluster.tell("is dismissed and takes over again", cluster.dismiss)
     cluster.tell("that broker comes back", lambda: cluster.register(dead))
     cluster.tell("it is in sync again", lambda: cluster.take_back(dead))
     cluster.tell("a broker dies", lambda: cluster.go(dead))

@@ -242,16 +242,12 @@ def _storage_of(
     """Partitions that the broker cannot serve from its disks, and those that were lost and that it serves again."""
     lost: set[TopicPartition] = set()
     well: set[TopicPartition] = set()
+    is_lost, is_well = ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NONE
     for topic in response.topics:
-        told = [
-            each
-            for each in topic.partition_errors
-            if each.error_code == ErrorCode.KAFKA_STORAGE_ERROR or (lost_before and each.error_code == ErrorCode.NONE)
-        ]
-        name = state.topic_name(bytes(topic.topic_id)) or "" if told else ""
-        for each in told:
-            is_lost = each.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-            (lost if is_lost else well).add(TopicPartition(name, each.partition_index))
+        for each in topic.partition_errors:
+            if each.error_code == is_lost or (lost_before and each.error_code == is_well):
+                name = state.topic_name(bytes(topic.topic_id)) or ""
+                (lost if each.error_code == is_lost else well).add(TopicPartition(name, each.partition_index))
     return lost, well
 
 

@@ -232,16 +232,17 @@ class Machine:
         state = self.state
         online: dict[TopicPartition, Sequence[int]] = {}
         offline = []
+        replica_status, is_online = state.replica_status, ReplicaStatus.ONLINE
         for number, partition in enumerate(state.partitions(), 1):
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
             replicas = state.replicas(partition)
             online[partition] = there = state.online(replicas, partition)
             for broker_id in there:
-                state.replica_status[partition, broker_id] = ReplicaStatus.ONLINE
-            if len(there) < len(replicas):
+                replica_status[partition, broker_id] = is_online
+            if there is not replicas:
                 away = [(partition, each) for each in replicas if each not in there]
-                state.replica_status.update(dict.fromkeys(away, ReplicaStatus.DELETION_INELIGIBLE))
+                replica_status.update(dict.fromkeys(away, ReplicaStatus.DELETION_INELIGIBLE))
                 offline += away
             state.set_status(partition, self._judged(partition))
         return online, offline

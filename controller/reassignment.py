@@ -181,9 +181,8 @@ class Reassignment:
 
     def _strangers(self, partition: TopicPartition) -> list[int]:
         """Members of the ISR that are no replicas."""
-        state = self.do.state
-        replicas = state.replicas(partition)
-        return [each for each in state.leadership[partition].isr if each not in replicas]
+        replicas, isr = self.do.state.replicas(partition), self.do.state.leadership[partition].isr
+        return [] if isr == replicas else [each for each in isr if each not in replicas]
 
     def _write_topic(self, partition: TopicPartition, assignment: ReplicaAssignment) -> Steps[bool]:
         """Write the partition's replicas into the topic's node, which may hold newer partitions than we know."""

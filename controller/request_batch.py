@@ -24,36 +24,31 @@ for all brokers, and read by them in steps."""
 
 LeaderAndIsrTopicState = LeaderAndIsrRequest.LeaderAndIsrTopicState
 LeaderAndIsrState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
-_NOBODY: list[int] = []
-"""Of most partitions: no message is changed once it is built."""
 _LEADER_DURING_DELETE = -2
 _EPOCH_DURING_DELETE = -2
 _NO_EPOCH = -1
 _SECURITY_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-class _LeaderAndIsrOfBroker:
-    """What one broker is told of leaders, request by request."""
+class _Told:
+    """What one LeaderAndIsr request tells."""
 
     def __init__(self) -> None:
-        self.requests: list[list[LeaderAndIsrTopicState]] = []
+        self.topics: list[LeaderAndIsrTopicState] = []
+        self.leaders: set[int] = set()
+        self.partitions = 0
         self._states: dict[str, list[LeaderAndIsrState]] = {}
-        """Of the last of them, by topic."""
-        self._room = 0
+        """Those of the topics, by name."""
 
     def add(self, name: str, topic_id: bytes, state: LeaderAndIsrState) -> None:
-        """Tell of a partition, in a request that has room for it."""
-        if not self._room:
-            self._room = PARTITIONS_PER_REQUEST
-            self.requests.append([])
-            self._states = {}
+        """Tell of a partition, too."""
         states = self._states.get(name)
         if states is None:
             states = self._states[name] = []
-            topic = LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id, partition_states=states)
-            self.requests[-1].append(topic)
+            self.topics.append(LeaderAndIsrTopicState(topic_name=name, topic_id=topic_id, partition_states=states))
         states.append(state)
-        self._room -= 1
+        self.leaders.add(state.leader)
+        self.partitions += 1
 
 
 class RequestBatch:
@@ -109,26 +104,30 @@ class RequestBatch:
 
     def _send_leader_and_isr(self) -> Steps[None]:
         told_to = yield from self._leader_and_isr_by_broker()
-        told = 0
+        since_pause = 0
         for broker_id in list(told_to):
-            for topics in told_to.pop(broker_id).requests:
-                yield self._leader_and_isr_request(self._state.brokers[broker_id], topics)
-                told += sum(len(each.partition_states) for each in topics)
-                if told >= PARTITIONS_PER_PAUSE:
-                    told = 0
+            for told in told_to.pop(broker_id):
+                yield self._leader_and_isr_request(self._state.brokers[broker_id], told)
+                since_pause += told.partitions
+                if since_pause >= PARTITIONS_PER_PAUSE:
+                    since_pause = 0
                     yield Pause()
 
-    def _leader_and_isr_by_broker(self) -> Steps[dict[int, _LeaderAndIsrOfBroker]]:
+    def _leader_and_isr_by_broker(self) -> Steps[dict[int, list[_Told]]]:
         """Each partition's state is built once for all of its replicas."""
-        told_to = {broker_id: _LeaderAndIsrOfBroker() for broker_id in sorted(self._state.brokers)}
+        told_to: dict[int, list[_Told]] = {broker_id: [] for broker_id in sorted(self._state.brokers)}
         for number, (partition, broker_ids) in enumerate(self._leader_and_isr.items(), 1):
             name, topic_id = partition.topic, self._state.topic_id(partition.topic)
             state, new = self._leader_and_isr_of(partition), self._new.get(partition, ())
             new_state = self._leader_and_isr_of(partition, is_new=True) if new else None
             for broker_id in broker_ids:
                 one = new_state if broker_id in new else state
-                if one is not None and broker_id in told_to:
-                    told_to[broker_id].add(name, topic_id, one)
+                requests = told_to.get(broker_id)
+                if one is None or requests is None:
+                    continue
+                if not requests or requests[-1].partitions == PARTITIONS_PER_REQUEST:
+                    requests.append(_Told())
+                requests[-1].add(name, topic_id, one)
             if number % PARTITIONS_PER_PAUSE == 0:
                 yield Pause()
         return told_to
@@ -142,24 +141,19 @@ class RequestBatch:
             controller_epoch=known.controller_epoch,
             leader=known.leader,
             leader_epoch=known.leader_epoch,
-            isr=list(known.isr),
+            isr=known.isr,
             partition_epoch=known.partition_epoch,
-            replicas=list(assignment.replicas),
-            adding_replicas=list(assignment.adding_replicas) or _NOBODY,
-            removing_replicas=list(assignment.removing_replicas) or _NOBODY,
+            replicas=assignment.replicas,
+            adding_replicas=assignment.adding_replicas,
+            removing_replicas=assignment.removing_replicas,
             is_new=is_new,
             leader_recovery_state=known.leader_recovery_state,
         )
 
-    def _leader_and_isr_request(
-        self,
-        broker: BrokerRegistration,
-        topics: list[LeaderAndIsrTopicState],
-    ) -> Instruction:
-        leaders = {each.leader for topic in topics for each in topic.partition_states}
+    def _leader_and_isr_request(self, broker: BrokerRegistration, told: _Told) -> Instruction:
         endpoints = [
             (leader, self._state.brokers[leader].endpoint(self._listener))
-            for leader in sorted(leaders)
+            for leader in sorted(told.leaders)
             if leader in self._state.brokers
         ]
         request = LeaderAndIsrRequest(
@@ -168,7 +162,7 @@ class RequestBatch:
             controller_epoch=self._state.epoch,
             broker_epoch=broker.epoch,
             type=0,
-            topic_states=topics,
+            topic_states=told.topics,
             live_leaders=[
                 LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
                     broker_id=leader, host_name=endpoint.host, port=endpoint.port
@@ -222,10 +216,10 @@ class RequestBatch:
             controller_epoch=known.controller_epoch,
             leader=_LEADER_DURING_DELETE if is_going else known.leader,
             leader_epoch=0 if is_going else known.leader_epoch,
-            isr=list(known.isr),
+            isr=known.isr,
             zk_version=0 if is_going else known.partition_epoch,
-            replicas=list(replicas),
-            offline_replicas=[each for each in replicas if each not in online] or _NOBODY,
+            replicas=replicas,
+            offline_replicas=() if online is replicas else [each for each in replicas if each not in online],
         )
 
     def _send_stop_replica(self, broker: BrokerRegistration) -> Steps[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
@@ -39,6 +40,9 @@ class ReplicaStatus(Enum):
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
 
 
+_WAITING = PartitionStatus.NEW, PartitionStatus.OFFLINE
+"""For a leader."""
+
 Replica = tuple[TopicPartition, int]
 """A partition and the broker that holds it."""
 
@@ -73,7 +77,7 @@ class ControllerState:
         """Topics to delete whose partitions are NonExistent by now: these have no leaders any more."""
         self.deletion_ineligible: set[str] = set()
         """Topics to delete that have to wait: for an absent broker, for a reassignment."""
-        self._on_broker: dict[int, dict[TopicPartition, None]] = {}
+        self._on_broker: defaultdict[int, dict[TopicPartition, None]] = defaultdict(dict)
 
     # --- brokers ---
 
@@ -96,7 +100,7 @@ class ControllerState:
         return broker_id in self.brokers and (not lost or partition not in lost)
 
     def online(self, replicas: Sequence[int], partition: TopicPartition) -> Sequence[int]:
-        """Those of the replicas that are online, in their order."""
+        """Those of the replicas that are online, in their order: the replicas themselves, if all are."""
         brokers, stopping, lost = self.brokers, self.shutting_down, self.offline_partitions
         there = [
             each
@@ -124,7 +128,7 @@ class ControllerState:
         for replica in previous.replicas if previous is not None else ():
             self._on_broker[replica].pop(partition, None)
         for replica in assignment.replicas:
-            self._on_broker.setdefault(replica, {})[partition] = None
+            self._on_broker[replica][partition] = None
         topic[partition.partition] = assignment
 
     def add_topic(self, name: str, topic: TopicAssignment) -> list[TopicPartition]:
@@ -221,7 +225,7 @@ class ControllerState:
             self.partition_status.pop(partition, None)
         else:
             self.partition_status[partition] = status
-        if status in (PartitionStatus.NEW, PartitionStatus.OFFLINE):
+        if status in _WAITING:
             self.leaderless[partition] = None
         else:
             self.leaderless.pop(partition, None)
@@ -267,8 +271,7 @@ class ControllerState:
 
     def _check_indexes(self) -> None:
         """What is kept twice, to be found fast, has to agree."""
-        waiting = (PartitionStatus.NEW, PartitionStatus.OFFLINE)
-        leaderless = {each for each, status in self.partition_status.items() if status in waiting}
+        leaderless = {each for each, status in self.partition_status.items() if status in _WAITING}
         assert leaderless == set(self.leaderless), "the leaderless are not those without a leader"
         assert self._names == {topic_id: name for name, topic_id in self.topic_ids.items()}, "topic ids and names"
         held = {(each, broker_id) for broker_id, partitions in self._on_broker.items() for each in partitions}

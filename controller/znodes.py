@@ -391,9 +391,8 @@ def decode_partition_state(
     partition: TopicPartition, data: bytes | None, version: int, changed_at: int = -1
 ) -> PartitionState:
     """The state in …/state; `version` is the znode's, our partition epoch, `changed_at` its mzxid."""
-    path = state_path(*partition)
-    value = _load(data, path)
     try:
+        value = _READ(str(data or b"", "utf-8"))
         return PartitionState(
             leader=int(value["leader"]),
             leader_epoch=int(value["leader_epoch"]),
@@ -403,8 +402,8 @@ def decode_partition_state(
             leader_recovery_state=int(value.get("leader_recovery_state", RECOVERED)),
             changed_at=changed_at,
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise MalformedZnode(f"{path} is no partition state: {error!r}") from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise MalformedZnode(f"{state_path(*partition)} is no partition state: {error!r}") from error
 
 
 # --- controller ---
