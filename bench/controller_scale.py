@@ -41,8 +41,8 @@ def simulated(shape: Shape, restarted: int, console: Console) -> None:
     console.print(table)
 
 
-def stubs(shape: Shape, things: Sequence[str], console: Console) -> None:
-    """Measure all systems that are here and print one table."""
+def stubs(shape: Shape, things: Sequence[str], limit_s: float, only: str | None, console: Console) -> None:
+    """Measure all systems that are here, or one, and print one table."""
     from bench.scale_stubs import measure
     from bench.systems import systems
 
@@ -51,11 +51,13 @@ def stubs(shape: Shape, things: Sequence[str], console: Console) -> None:
     for column in (*columns, *REQUESTS, "most to one", "MB", "resident MB"):
         table.add_column(column, justify="left" if column in columns[:2] else "right")
     for kind in systems():
-        for story in measure(kind, shape, things):
+        if only not in (None, kind.name):
+            continue
+        for story in measure(kind, shape, things, limit_s):
             table.add_row(
                 story.name,
                 kind.name,
-                f"{story.seconds:.2f}",
+                f"{'' if story.has_ended else 'not within '}{story.seconds:.2f}",
                 f"{story.cpu_s:.2f}",
                 f"{story.longest_wait_ms:.0f}",
                 *(f"{story.requests[each]:,}" for each in REQUESTS),
@@ -78,13 +80,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--things", nargs="*", default=(), choices=["take over", "broker", "stop"], help="stubs: only these"
     )
+    parser.add_argument("--limit", type=float, default=300, help="stubs: seconds that each thing may take")
+    parser.add_argument("--only", choices=["kbroker", "kafka"], help="stubs: not beside each other")
     options = parser.parse_args(arguments)
     console = Console(width=None if sys.stdout.isatty() else 200)
     shape = Shape(options.brokers, options.topics, options.partitions, options.replicas)
     if options.how == "simulated":
         simulated(shape, options.restarted, console)
     else:
-        stubs(shape, options.things, console)
+        stubs(shape, options.things, options.limit, options.only, console)
 
 
 if __name__ == "__main__":

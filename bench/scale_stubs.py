@@ -32,7 +32,6 @@ from kbroker.protocol.messages.replication import ControlledShutdownRequest
 CONTROLLER_ID = 1000
 """It has no replicas: what it costs to lead and to follow is not measured here."""
 QUIET_S = 5.0
-LIMIT_S = 300.0
 POLL_S = 0.25
 NODES_AT_ONCE = 1000
 PING_S = 0.025
@@ -56,6 +55,8 @@ class Story:
     most_to_one: int
     megabytes: float
     resident_mb: float
+    has_ended: bool = True
+    """Else it had not when there was no more time, and the figures are those until then."""
 
 
 class Pinger:
@@ -92,7 +93,9 @@ class Pinger:
 class StubbedCluster:
     """ZooKeeper, the stubs in their process, and the system under measurement. A context manager."""
 
-    def __init__(self, kind: type[System], shape: Shape) -> None:
+    def __init__(self, kind: type[System], shape: Shape, limit_s: float) -> None:
+        self._limit_s = limit_s
+        """How long each thing may take."""
         self._flags = embedded_zookeeper.JVM_FLAGS
         embedded_zookeeper.JVM_FLAGS = tuple(each.replace("-Xmx256m", "-Xmx1g") for each in self._flags)  # type: ignore[assignment]
         self._shape = shape
@@ -172,10 +175,17 @@ class StubbedCluster:
         cpu_before = self.system.cpu_seconds() if is_there else 0.0
         pinger = Pinger(self.system.port) if is_there else None
         began = time.time()
-        happens()
-        answered = time.time()
-        found = self._until_quiet(awaited, least)
-        last_at = answered if until_answered else found["last_at"] or answered
+        has_ended = True
+        try:
+            happens()
+            answered = time.time()
+            self._wait_until_quiet(awaited, least, began + self._limit_s)
+        except (TimeoutError, RuntimeError) as error:
+            answered = time.time()
+            has_ended = False
+            print(f"{self.system.name}, {name}: {error}", file=sys.stderr)
+        found = self._report()
+        last_at = answered if until_answered or not has_ended else found["last_at"] or answered
         longest_ms = 0.0
         if pinger is not None:
             pinger.end()
@@ -189,18 +199,23 @@ class StubbedCluster:
             found["most_to_one"],
             found["bytes"] / 1e6,
             self.system.resident_mb(),
+            has_ended,
         )
         self.stories.append(story)
         return story
 
-    def _until_quiet(self, awaited: str, least: int) -> dict[str, Any]:
-        latest = time.time() + LIMIT_S
+    def _report(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.order("report"))
+        return found
+
+    def _wait_until_quiet(self, awaited: str, least: int, latest: float) -> None:
+        found: dict[str, Any] = {}
         while time.time() < latest:
             time.sleep(POLL_S)
-            found: dict[str, Any] = json.loads(self.order("report"))
+            found = self._report()
             if found.get(awaited, 0) >= least and time.time() - found["last_at"] > QUIET_S:
-                return found
-        raise TimeoutError(f"{self.system.name}: no {least} {awaited} within {LIMIT_S:.0f} s, but {found}")
+                return
+        raise TimeoutError(f"no {least} {awaited} within {self._limit_s:.0f} s, but {found}")
 
 
 async def _is_wanted(zookeeper: ZooKeeper, path: str) -> bool:
@@ -208,18 +223,19 @@ async def _is_wanted(zookeeper: ZooKeeper, path: str) -> bool:
     return not znodes.BROKER_IDS.startswith(path) or await zookeeper.exists(path) is None
 
 
-def measure(kind: type[System], shape: Shape, things: Iterable[str] = ()) -> list[Story]:
-    """A controller's life, with brokers that only answer; `things` chooses of it."""
+def measure(kind: type[System], shape: Shape, things: Iterable[str] = (), limit_s: float = 300.0) -> list[Story]:
+    """A controller's life, with brokers that only answer; `things` chooses of it. It ends with what takes too long."""
     wanted = set(things) or {"start", "take over", "broker", "stop"}
-    with StubbedCluster(kind, shape) as cluster:
-        all_of_them = shape.brokers
-        cluster.tell("starts and takes over", cluster.system.start, "LeaderAndIsr", all_of_them)
-        if "take over" in wanted:
-            cluster.tell("takes over again", cluster.delete_controller, "LeaderAndIsr", all_of_them)
-        if "broker" in wanted:
-            cluster.tell("a broker dies", lambda: cluster.order("gone 2"), "UpdateMetadata", all_of_them - 1)
-            cluster.tell("it comes back", lambda: cluster.order("back 2"), "LeaderAndIsr", 1)
-        if "stop" in wanted:
-            leaders = "LeaderAndIsr"
-            cluster.tell("controlled shutdown", lambda: cluster.stop_in_order(3), leaders, 1, until_answered=True)
+    with StubbedCluster(kind, shape, limit_s) as cluster:
+        everybody, leaders, metadata = shape.brokers, "LeaderAndIsr", "UpdateMetadata"
+
+        def tell(thing: str, name: str, happens: Callable[[], object], awaited: str, least: int) -> None:
+            if thing in {"start", *wanted} and (not cluster.stories or cluster.stories[-1].has_ended):
+                cluster.tell(name, happens, awaited, least, until_answered=thing == "stop")
+
+        tell("start", "starts and takes over", lambda: cluster.system.start(limit_s), leaders, everybody)
+        tell("take over", "takes over again", cluster.delete_controller, leaders, everybody)
+        tell("broker", "a broker dies", lambda: cluster.order("gone 2"), metadata, everybody - 1)
+        tell("broker", "it comes back", lambda: cluster.order("back 2"), leaders, 1)
+        tell("stop", "controlled shutdown", lambda: cluster.stop_in_order(3), leaders, 1)
         return cluster.stories
