@@ -79,6 +79,8 @@ CLOSE_PATIENCE_S = 3.0
 _EPHEMERAL = 1
 _SEQUENTIAL = 2
 _READS_PER_REQUEST = 500
+_READS_IN_FLIGHT = 50
+"""A request per node: kazoo's thread is woken for each, and may then keep the interpreter from the loop for 5 ms."""
 _OLD_SERVER = (
     "this ZooKeeper is older than 3.6: nodes are read one by one, and taking over a large cluster takes longer"
 )
@@ -112,7 +114,7 @@ class ZooKeeper(BrokerStore, ControllerStore, AclStore):
         self._access = access or ZooKeeperAccess()
         self._servers, slash, chroot = connect.partition("/")
         self._chroot = ("/" + chroot.rstrip("/")) if slash and chroot.strip("/") else ""
-        self._reads_in_flight = reads_in_flight or _READS_PER_REQUEST
+        self._reads_in_flight = reads_in_flight or _READS_IN_FLIGHT
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms
         self._kazoo: KazooClient | None = None

@@ -114,10 +114,11 @@ async def test_a_zookeeper_that_cannot_read_many_nodes_at_once_is_asked_for_each
     ]
 
 
+@pytest.mark.parametrize(("wanted", "at_once"), [(3, 3), (None, 50)])
 async def test_only_so_many_reads_are_under_way_at_once(
-    zookeeper: ZooKeeperAddress, monkeypatch: pytest.MonkeyPatch
+    zookeeper: ZooKeeperAddress, monkeypatch: pytest.MonkeyPatch, wanted: int | None, at_once: int
 ) -> None:
-    session = ZooKeeper(zookeeper.connect_string, reads_in_flight=3)
+    session = ZooKeeper(zookeeper.connect_string, reads_in_flight=wanted)
     await session.connect()
     get, under_way, most = session.get, 0, 0
 
@@ -131,8 +132,8 @@ async def test_only_so_many_reads_are_under_way_at_once(
             under_way -= 1
 
     monkeypatch.setattr(session, "get", counted)
-    assert await session.get_many([f"/missing/{each}" for each in range(20)], watch=True) == [None] * 20
-    assert most == 3
+    assert await session.get_many([f"/missing/{each}" for each in range(120)], watch=True) == [None] * 120
+    assert most == at_once
     await session.close()
 
 
