@@ -286,6 +286,7 @@ def test_kafkas_tool_gives_a_running_broker_a_listener_with_its_users_and_takes_
     )
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN", "sasl_username": "alice"}
     with kbroker.Admin(f"127.0.0.1:{port}", **login, sasl_password=PASSWORD) as admin:
+        until(lambda: bool(admin.describe_cluster().brokers))  # the controller tells of the address, as in Kafka
         (config,) = admin.describe_configs("broker", [1]).values()
         assert PASSWORD not in str(config)
         with pytest.raises(kbroker.InvalidRequestError, match="for existing listener CLIENTS"):
