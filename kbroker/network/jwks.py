@@ -1,12 +1,14 @@
 """The keys that an identity provider signs its tokens with, read from a file or an address and kept up to date.
 
 A file is read once. What comes over http is read at start (a broker without it does not start), then at intervals, and
-once more when a token names a key that is not known; the same name does not cause that again for a minute.
+once more when a token names a key that is not known; the same name does not cause that again for a minute, and other
+names no sooner than after some seconds: whoever makes up names is not logged in.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import urllib.parse
@@ -25,6 +27,8 @@ KEY = "sasl.oauthbearer.jwks.endpoint.url"
 TIMEOUT_S = 10.0
 LARGEST_DOCUMENT = 4 << 20
 UNKNOWN_KEY_PAUSE_S = 60.0
+LEAST_PAUSE_S = 5.0
+"""Between two times that the provider is asked for a key that is not known."""
 MOST_UNKNOWN_KEYS = 1_000
 """Names of keys that are remembered as unknown: tokens may name what they like."""
 
@@ -57,14 +61,14 @@ class Jwks:
     async def _keep_reading(self) -> None:
         """Read at intervals, or when asked for; after a failure again, with growing pauses."""
         settings = self._settings
-        pause_ms = 0
+        pause_ms, not_before = 0, 0.0
         while True:
-            try:
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout((pause_ms or settings.refresh_ms) / 1000):
                     await self._again.wait()
-            except TimeoutError:
-                pass
+                    await asyncio.sleep(not_before - monotonic())
             self._again.clear()
+            not_before = monotonic() + LEAST_PAUSE_S
             try:
                 self.keys = await self._read()
                 pause_ms = 0
@@ -97,7 +101,8 @@ class Jwks:
 
 def fetch(url: str) -> object:
     """Return the JSON document at a file:, http: or https: address; raises OSError, ValueError. Blocks."""
-    import urllib.error  # these load http and email, which a broker does without as a rule
+    import http.client  # these load email, too, which a broker does without as a rule
+    import urllib.error
     import urllib.request
 
     parts = urllib.parse.urlsplit(url)
@@ -111,6 +116,8 @@ def fetch(url: str) -> object:
     except urllib.error.HTTPError as error:
         error.close()
         raise OSError(f"it answers {error.code} {error.reason}") from None
+    except http.client.HTTPException as error:
+        raise OSError(f"it does not answer in HTTP, or not to the end: {error!r}") from None
     if len(data) > LARGEST_DOCUMENT:
         raise ValueError(f"it has more than {LARGEST_DOCUMENT} bytes")
     return json.loads(data)

@@ -84,6 +84,44 @@ async def test_a_provider_that_breaks_leaves_the_keys_of_before_and_is_asked_aga
             await jwks.close()
 
 
+async def test_a_provider_that_answers_nonsense_for_a_while_is_asked_again() -> None:
+    provider, nonsense = Provider(), [b"what?\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab"]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if provider.asked == 0 or not nonsense:
+            await provider.answer(reader, writer)
+            return
+        provider.asked += 1
+        writer.write(nonsense.pop())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        jwks = Jwks(JwksSettings(url, 20, 10, 20))
+        await jwks.start()
+        try:
+            provider.document = document(NEW)
+            await until(lambda: jwks.keys[0].kid == "new")
+            assert not nonsense
+        finally:
+            await jwks.close()
+
+
+async def test_whoever_makes_up_names_of_keys_does_not_have_the_provider_asked_for_each() -> None:
+    provider = Provider()
+    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        jwks = Jwks(JwksSettings(url, 3_600_000, 10, 20))
+        await jwks.start()
+        try:
+            for number in range(30):
+                jwks._note_unknown(f"made-up-{number}", time.monotonic())
+                await asyncio.sleep(0.02)
+            assert provider.asked == 2
+        finally:
+            await jwks.close()
+
+
 async def test_a_broker_does_not_start_without_the_keys(tmp_path: Path) -> None:
     for url in ((tmp_path / "none").as_uri(), "ftp://x/keys", "http://127.0.0.1:1/keys"):
         with pytest.raises(ConfigError, match="the keys cannot be read"):
