@@ -120,14 +120,15 @@ class DelegationTokens:
         while (token_id := new_token_id(uuid.uuid4().bytes)).startswith("-"):
             pass  # a command line would take it for an option
         token = delegation_tokens.create(self.settings, token_id, owner, requester, renewers, max_lifetime_ms, now_ms)
-        await self._write(token)
+        await self._zookeeper.create_recursive(f"{TOKENS}/{token_id}", encode_token(token))
+        await self._tell(token)
         log.info("delegation token %s made for %s", token_id, owner)
         return token
 
     async def renew(self, secret: bytes, principal: str, period_ms: int, now_ms: int) -> int:
         """Move a token's expiry, and return it; raises KafkaError."""
         token = delegation_tokens.renew(self.settings, self._with(secret), principal, period_ms, now_ms)
-        await self._write(token)
+        await self._replace(token)
         return token.expires_at_ms
 
     async def expire(self, secret: bytes, principal: str, period_ms: int, now_ms: int) -> int:
@@ -137,7 +138,7 @@ class DelegationTokens:
         if changed is None:
             await self._remove(token.token_id)
             return now_ms
-        await self._write(changed)
+        await self._replace(changed)
         return changed.expires_at_ms
 
     def _with(self, secret: bytes) -> DelegationToken:
@@ -165,12 +166,16 @@ class DelegationTokens:
 
     # -- ZooKeeper ----------------------------------------------------------------------------------------------------
 
-    async def _write(self, token: DelegationToken) -> None:
-        path = f"{TOKENS}/{token.token_id}"
+    async def _replace(self, token: DelegationToken) -> None:
+        """Raises KafkaError where it is gone meanwhile: what its owner has ended does not come back."""
         try:
-            await self._zookeeper.set(path, encode_token(token))
+            await self._zookeeper.set(f"{TOKENS}/{token.token_id}", encode_token(token))
         except NoNode:
-            await self._zookeeper.create_recursive(path, encode_token(token))
+            self._drop(token.token_id)
+            raise KafkaError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND) from None
+        await self._tell(token)
+
+    async def _tell(self, token: DelegationToken) -> None:
         self._take(token)
         await self._notify(token.token_id)
 

@@ -71,7 +71,8 @@ async def create_delegation_token(
     try:
         _check_may_ask(ctx)
         _check_owner(ctx, owner)
-        if any(each.principal_type != USER for each in request.renewers):
+        # Whoever logs in by a token is a user of the owner's name, of whatever type that was.
+        if not owner.startswith(f"{USER}:") or any(each.principal_type != USER for each in request.renewers):
             raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
         tokens = _tokens(services)
         renewers = tuple(f"{each.principal_type}:{each.principal_name}" for each in request.renewers)

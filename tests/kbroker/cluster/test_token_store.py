@@ -75,6 +75,23 @@ async def test_what_one_broker_does_the_others_hear(zookeeper: ZooKeeperAddress)
         assert await found(second, token.token_id) is None
 
 
+async def test_a_token_that_is_gone_does_not_come_back_by_a_broker_that_has_not_heard_of_it(
+    zookeeper: ZooKeeperAddress,
+) -> None:
+    async with stores(zookeeper, 2) as (first, second):
+        token = await first.create("User:alice", "User:alice", ("User:bob",), -1, now_ms())
+        await until(lambda: second.all() == [token])
+        secret = SETTINGS.hmac_of(token.token_id)
+        for change in (second.renew, second.expire):
+            second._take(token)
+            await first._zookeeper.delete(f"{TOKENS}/{token.token_id}")
+            with pytest.raises(KafkaError, check=lambda error: error.code is ErrorCode.DELEGATION_TOKEN_NOT_FOUND):
+                await change(secret, "User:bob", 1_000, now_ms())
+            assert await first._zookeeper.children(TOKENS) == []
+            assert await found(second, token.token_id) is None
+            await first._zookeeper.create(f"{TOKENS}/{token.token_id}", encode_token(token))
+
+
 async def test_only_the_controllers_broker_removes_what_has_expired(zookeeper: ZooKeeperAddress) -> None:
     async with stores(zookeeper, 2) as (controller, other):
         token = await other.create("User:alice", "User:alice", (), 1, now_ms() - 10)

@@ -105,6 +105,16 @@ async def test_a_renewer_is_a_user_and_nothing_else(sasl_broker: BrokerProcess) 
         assert answer.error_code is ErrorCode.INVALID_PRINCIPAL_TYPE
 
 
+@pytest.mark.parametrize("kind", ["Group", ""])
+async def test_who_owns_a_token_is_a_user_as_whoever_logs_in_by_it_is_one(
+    sasl_broker: BrokerProcess, kind: str
+) -> None:
+    owner = {"owner_principal_type": kind, "owner_principal_name": "bob"}
+    async with asking_as(sasl_broker, "alice") as alice:
+        answer = await alice(CreateDelegationTokenRequest(**owner, renewers=[], max_lifetime_ms=-1))
+        assert (answer.error_code, bytes(answer.hmac)) == (ErrorCode.INVALID_PRINCIPAL_TYPE, b"")
+
+
 async def test_whoever_has_not_logged_in_gets_no_token(ask: Ask) -> None:
     not_allowed = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     for request in (
