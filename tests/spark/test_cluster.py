@@ -12,9 +12,10 @@ import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.package import build_wheel
+from tests.fixtures.spark import lay_out_spark_home
 from tests.spark.test_read import ROWS, create, send
 
-pyspark = pytest.importorskip("pyspark")
+pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
@@ -41,10 +42,7 @@ def prepare(folder: Path) -> dict[str, str]:
     for entry in packages.iterdir():
         if not entry.name.startswith("pyarrow"):
             (folder / "packages-without-pyarrow" / entry.name).symlink_to(entry)
-    home = folder / "spark-home"  # where Spark's workers put their files, too
-    home.mkdir()
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    home = lay_out_spark_home(folder / "spark-home")
     python = folder / "python"
     python.write_text(OTHER_PYTHON.format(packages=packages, folder=folder, python=sys.executable))
     python.chmod(0o755)

@@ -20,11 +20,11 @@ from kbroker import Admin, Producer
 from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.dev.broker_process import BrokerProcess
+from tests.fixtures.spark import lay_out_spark_home
 from tests.kbroker.client.topics import create_topic
 from tests.spark.queries import too_slow
 from tests.spark.test_exactly_once import values_of
 
-pyspark = pytest.importorskip("pyspark")
 pytest.importorskip("pyspark.sql.datasource")
 RangeReader = pytest.importorskip("kbroker.client.range_reader").RangeReader
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(5400)]
@@ -150,11 +150,7 @@ def test_rows_come_once_wherever_the_driver_is_killed(
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Where Spark's workers put their files, too."""
-    home = tmp_path / "spark-home"
-    home.mkdir()
-    for name in ("bin", "jars", "python"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    return home
+    return lay_out_spark_home(tmp_path / "spark-home")
 
 
 @pytest.mark.parametrize("step", ["executor while it writes", "executor after its flush"])
