@@ -142,6 +142,12 @@ def enabled_mechanisms(config: BrokerConfig, listener: str) -> list[str]:
     return _offered(value_of(config, ENABLED, listener), listener)
 
 
+def believes_any_token(config: BrokerConfig, listener: str) -> bool:
+    """Whether a listener takes tokens that nobody has signed."""
+    enabled = value_of(config, ENABLED, listener)
+    return exchange.OAUTHBEARER in enabled and not _own(config, CALLBACKS, listener, exchange.OAUTHBEARER)
+
+
 def check_of_any_listener(name: str, text: str) -> None:
     """Raise ConfigError for a value of `sasl_listeners`' keys with which none could be made, whatever else is set."""
     if name == ENABLED or (name.startswith("listener.name.") and name.endswith(f".{ENABLED}")):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ipaddress
 import ssl
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from kbroker.config.broker_config import BROKER_KEYS, BrokerConfig
 from kbroker.config.jaas_file import zookeeper_login
+from kbroker.config.sasl import believes_any_token
 from kbroker.controller.controller_config import ControllerConfig
 from kbroker.controller.features import TRANSACTION_VERSION
 from kbroker.controller.znode_access import ZooKeeperAccess
@@ -118,15 +120,27 @@ def zookeeper_access(config: BrokerConfig) -> ZooKeeperAccess:
 
 def open_listeners(config: BrokerConfig) -> list[str]:
     """Return the listeners on which others than this machine come in without a login; raises ConfigError."""
+    return [
+        address
+        for name, protocol, address in _reached_by_others(config)
+        if not protocol.has_sasl and not (protocol.has_tls and tls_settings(config, name).client_auth == "required")
+    ]
+
+
+def believing_listeners(config: BrokerConfig) -> list[str]:
+    """Return those on which others than this machine log in by tokens that nobody has signed; raises ConfigError."""
+    return [
+        address
+        for name, protocol, address in _reached_by_others(config)
+        if protocol.has_sasl and believes_any_token(config, name)
+    ]
+
+
+def _reached_by_others(config: BrokerConfig) -> Iterator[tuple[str, SecurityProtocol, str]]:
     protocols = config.security_protocols
-    found = []
     for name, host, port in config.parsed_listeners:
-        protocol = SecurityProtocol(protocols[name])
-        if protocol.has_sasl or _is_loopback(host):
-            continue
-        if not (protocol.has_tls and tls_settings(config, name).client_auth == "required"):
-            found.append(f"{name}://{f'[{host}]' if ':' in host else host}:{port}")
-    return found
+        if not _is_loopback(host):
+            yield name, SecurityProtocol(protocols[name]), f"{name}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.config.listener_changes import ListenerHost
-from kbroker.config.shares import open_listeners
+from kbroker.config.shares import believing_listeners, open_listeners
 from kbroker.network.authentication import SaslListener
 from kbroker.network.limits import ServerLimits, server_limits
 from kbroker.network.logins import Logins
@@ -28,6 +28,10 @@ log = logging.getLogger(__name__)
 OPEN = (
     "whoever reaches %s comes in without a login: set listeners to SASL_SSL, or to SSL with ssl.client.auth=required, "
     "or to 127.0.0.1 (docs/security.md)"
+)
+BELIEVES = (
+    "whoever reaches %s is believed to be whom its token says, though nobody has signed it: set "
+    "listener.name.<listener>.oauthbearer.sasl.server.callback.handler.class (docs/security.md)"
 )
 
 
@@ -131,8 +135,7 @@ class Listeners(ListenerHost):
         server.sasl = {name: each for name, each in server.sasl.items() if name in there}
         await self._logins.forget(*gone)
         new = {each.name for each in added}
-        if exposed := [each for each in open_listeners(config) if each.partition("://")[0] in new]:
-            log.warning(OPEN, ", ".join(exposed))
+        warn_of_strangers(config, new)
 
     def _serve(self, listener: Listener) -> None:
         assert self._server is not None
@@ -155,6 +158,14 @@ class Listeners(ListenerHost):
         if self._server is not None and self._logins is not None:
             there = {each.name for each in self._server.listeners}
             await self._logins.forget(*({each.name for each in prepared} - there))
+
+
+def warn_of_strangers(config: BrokerConfig, names: Collection[str] | None = None) -> None:
+    """Log which listeners (of these names) let in everybody; raises ConfigError."""
+    for warning, found in ((OPEN, open_listeners(config)), (BELIEVES, believing_listeners(config))):
+        exposed = [each for each in found if names is None or each.partition("://")[0] in names]
+        if exposed:
+            log.warning(warning, ", ".join(exposed))
 
 
 def wanted_listeners(config: BrokerConfig) -> list[Listener]:

@@ -13,7 +13,7 @@ from kbroker.config.broker_config import BrokerConfig, resolve_broker_config
 from kbroker.dev.free_ports import free_ports
 from kbroker.network.dispatch import PENDING
 from kbroker.network.limits import server_limits
-from kbroker.network.listeners import Listeners
+from kbroker.network.listeners import Listeners, warn_of_strangers
 from kbroker.network.logins import Logins
 from kbroker.network.server import Listener, Server
 from kbroker.protocol.config_def import ConfigError
@@ -299,3 +299,21 @@ async def test_a_new_listener_that_lets_in_everybody_is_warned_of(caplog: pytest
             assert not caplog.text
             await change(listeners, configuration("MORE://0.0.0.0:0"))
         assert "whoever reaches MORE://0.0.0.0:0 comes in without a login" in caplog.text
+
+
+async def test_a_new_listener_that_believes_tokens_that_nobody_has_signed_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    more = {
+        "listener.name.clients.sasl.enabled.mechanisms": "OAUTHBEARER",
+        "listener.name.clients.oauthbearer.sasl.jaas.config": f"{OAUTHBEARER_MODULE} required;",
+    }
+    async with running(configuration(**more)) as (_, listeners, _):
+        with caplog.at_level(logging.WARNING):
+            await change(listeners, configuration("CLIENTS://127.0.0.1:0", **more))
+            await change(listeners, configuration(**more))
+            assert not caplog.text
+            await change(listeners, configuration("CLIENTS://0.0.0.0:0", **more))
+        assert "whoever reaches CLIENTS://0.0.0.0:0 is believed to be whom its token says" in caplog.text
+        warn_of_strangers(configuration("CLIENTS://0.0.0.0:0"))
+        assert len(caplog.records) == 1
