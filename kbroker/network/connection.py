@@ -340,8 +340,11 @@ class Connection:
         return frame
 
     def _reserve(self, size: int) -> bool:
-        """Count the frame as in flight; False when the broker holds as much as it may (it calls `resume` later)."""
-        if self._reserved:
+        """Count the frame as in flight; False when the broker holds as much as it may (it calls `resume` later).
+
+        One of a login is not counted: others would wait for what strangers announce and do not send.
+        """
+        if self._reserved or self._login_limits is not None:
             return True
         if not self._server.reserve(self, size):
             return False

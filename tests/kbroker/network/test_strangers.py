@@ -369,6 +369,21 @@ async def test_a_login_that_goes_on_and_on_is_ended_and_who_has_logged_in_stays(
         await honest.versions()
 
 
+async def test_frames_that_strangers_announce_and_do_not_send_take_nobodys_memory_of_requests() -> None:
+    async with sasl_server(queued_max_bytes=3_000) as server, peer(server) as honest:
+        await honest.log_in()
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(3):
+                stranger = await stack.enter_async_context(peer(server))
+                stranger.send((1_500).to_bytes(4) + bytes(10))
+            await until(lambda: sum(each._frame is not None for each in server.connections) == 3, ENOUGH_S)
+            assert (await honest.versions()).error_code is ErrorCode.NONE
+            async with peer(server) as other:
+                await other.log_in()
+                assert (await other.versions()).error_code is ErrorCode.NONE
+        await until(lambda: server.bytes_in_flight == 0, ENOUGH_S)
+
+
 async def test_who_has_logged_in_does_not_wait_for_a_crowd_that_has_not() -> None:
     """All have sent something before the loop looks; the last of them is served as soon as one stranger is."""
     begun: list[str] = []
