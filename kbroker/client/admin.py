@@ -19,6 +19,7 @@ from kbroker.client.errors import BrokerError, ConfigurationError, NotConnected,
 from kbroker.client.feature_admin import FeatureAdmin
 from kbroker.client.group_admin import GroupAdmin
 from kbroker.client.offset_lookup import list_offsets
+from kbroker.client.partition_names import Key, Partition
 from kbroker.client.quota_admin import QuotaAdmin
 from kbroker.client.token_admin import TokenAdmin
 from kbroker.client.transaction_admin import TransactionAdmin
@@ -116,9 +117,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         answer = await self._ask_controller(request, timeout_ms)
         requests.raise_first((item.name, item.error_code, item.error_message) for item in answer.results)
 
-    async def delete_records(
-        self, before: Mapping[TopicPartition, int], *, timeout_ms: int = 30_000
-    ) -> dict[TopicPartition, int]:
+    async def delete_records(self, before: Mapping[Key, int], *, timeout_ms: int = 30_000) -> dict[TopicPartition, int]:
         """Delete all records below the given offsets (-1: all); returns the new log start offsets."""
         per_leader: dict[int, dict[TopicPartition, int]] = {}
         for (topic, partition), offset in before.items():
@@ -182,9 +181,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
             found += requests.log_dirs(broker, answer, wanted)
         return found
 
-    async def scrub(
-        self, scrub_id: bytes, broker: int, partitions: Iterable[TopicPartition] | None = None
-    ) -> Scrub | None:
+    async def scrub(self, scrub_id: bytes, broker: int, partitions: Iterable[Partition] | None = None) -> Scrub | None:
         """Have a broker read its logs' closed segments again, now, or tell how far it is; None: it does not scrub.
 
         The id, 16 bytes of your choice, names this scrub: ask under it again, each minute at least, until it is over.
@@ -193,7 +190,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)
         return requests.scrub_state(broker, await self.cluster.ask(requests.scrub(scrub_id, grouped), broker))
 
-    async def alter_replica_log_dirs(self, broker: int, directories: Mapping[TopicPartition, str]) -> None:
+    async def alter_replica_log_dirs(self, broker: int, directories: Mapping[Key, str]) -> None:
         """Move a broker's replicas to other log directories of its own (describe_log_dirs shows how far they are)."""
         answer = await self._ask_resource(requests.alter_replica_log_dirs(directories), broker)
         for topic in answer.results:
@@ -204,7 +201,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
                     )
 
     async def list_offsets(
-        self, wanted: Mapping[TopicPartition, int] | Iterable[TopicPartition], *, read_committed: bool = False
+        self, wanted: Mapping[Key, int] | Iterable[Partition], *, read_committed: bool = False
     ) -> dict[TopicPartition, OffsetAndTimestamp]:
         """Return offsets by timestamp in ms, or types.EARLIEST, LATEST (also without a mapping), MAX_TIMESTAMP."""
         items = wanted.items() if isinstance(wanted, Mapping) else ((key, LATEST) for key in wanted)
@@ -213,7 +210,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
 
     async def elect_leaders(
         self,
-        partitions: Iterable[TopicPartition] | None = None,
+        partitions: Iterable[Partition] | None = None,
         election_type: ElectionType = ElectionType.PREFERRED,
         *,
         timeout_ms: int = 30_000,
@@ -225,7 +222,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         return requests.elections(answer)
 
     async def alter_reassignments(
-        self, replicas: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int = 30_000
+        self, replicas: Mapping[Key, Sequence[int] | None], *, timeout_ms: int = 30_000
     ) -> None:
         """Move partitions to other brokers; None cancels a move under way."""
         answer = await self._ask_controller(requests.alter_reassignments(replicas, timeout_ms), timeout_ms)
@@ -237,7 +234,7 @@ class Admin(GroupAdmin, AclAdmin, QuotaAdmin, UserAdmin, TokenAdmin, FeatureAdmi
         )
 
     async def list_reassignments(
-        self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int = 30_000
+        self, partitions: Iterable[Partition] | None = None, *, timeout_ms: int = 30_000
     ) -> dict[TopicPartition, Reassignment]:
         """Return the moves under way (of some partitions, or all)."""
         grouped = None if partitions is None else by_topic(TopicPartition(*key) for key in partitions)

@@ -7,6 +7,7 @@ from typing import Any
 
 from kbroker.client.errors import BrokerError, ConfigurationError, error_for
 from kbroker.client.metadata import TopicMetadata
+from kbroker.client.partition_names import Key
 from kbroker.client.types import (
     BrokerDescription,
     ClusterDescription,
@@ -302,7 +303,7 @@ def scrub_state(broker: int, answer: DescribeLogDirsResponse) -> Scrub | None:
     return None
 
 
-def alter_replica_log_dirs(directories: Mapping[TopicPartition, str]) -> AlterReplicaLogDirsRequest:
+def alter_replica_log_dirs(directories: Mapping[Key, str]) -> AlterReplicaLogDirsRequest:
     """AlterReplicaLogDirs."""
     grouped: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), path in directories.items():
@@ -341,7 +342,7 @@ def elections(answer: ElectLeadersResponse) -> dict[TopicPartition, BrokerError 
 
 
 def alter_reassignments(
-    replicas: Mapping[TopicPartition, Sequence[int] | None], timeout_ms: int
+    replicas: Mapping[Key, Sequence[int] | None], timeout_ms: int
 ) -> AlterPartitionReassignmentsRequest:
     """AlterPartitionReassignments."""
     topics: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}

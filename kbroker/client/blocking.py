@@ -20,6 +20,7 @@ from kbroker.client.delivery import Delivery
 from kbroker.client.errors import BrokerError, BufferFull, ClientClosed, UnknownTopicOrPartitionError
 from kbroker.client.group.group_consumer import OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener, tell_in_thread
+from kbroker.client.partition_names import Key, Partition
 from kbroker.client.reader import typed_values
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import AHEAD_BYTES, PAUSE_S, TableJob
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-Partition = TopicPartition | tuple[str, int]
 
 
 class Producer(Client):
@@ -178,7 +177,7 @@ class Producer(Client):
 
     def send_offsets(
         self,
-        offsets: Consumer | Mapping[Partition, int | OffsetAndMetadata],
+        offsets: Consumer | Mapping[Key, int | OffsetAndMetadata],
         group: str | GroupMetadata | None = None,
     ) -> None:
         """Commit offsets as part of the transaction; see kbroker.client.producer.Producer.send_offsets."""
@@ -276,13 +275,13 @@ class Consumer(Client):
         result: dict[TopicPartition, int] = self._client.positions
         return result
 
-    def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
+    def commit(self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None) -> None:
         """Commit the positions, or the given offsets (the next to read); raises when the group has moved on."""
         self.run(self._client.commit(offsets))
 
     def commit_async(
         self,
-        offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None,
+        offsets: Mapping[Key, int | OffsetAndMetadata] | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
         """Commit without waiting or trying again; on_commit(offsets, error or None) comes on the client's thread."""
@@ -347,17 +346,15 @@ class Consumer(Client):
         result: bool = self._client.in_group
         return result
 
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def beginning_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
         return self.run(self._client.beginning_offsets(partitions))
 
-    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    def end_offsets(self, partitions: Iterable[Partition]) -> dict[TopicPartition, int]:
         """Return the offset after the last readable record of each partition."""
         return self.run(self._client.end_offsets(partitions))
 
-    def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+    def offsets_for_times(self, timestamps_ms: Mapping[Key, int]) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at least so young in each partition."""
         return self.run(self._client.offsets_for_times(timestamps_ms))
 

@@ -24,6 +24,7 @@ from kbroker.client.fetcher import Fetcher
 from kbroker.client.group.group_consumer import GroupConsumer, OnCommit, Progress
 from kbroker.client.group.listener import RebalanceListener
 from kbroker.client.offset_lookup import list_offsets
+from kbroker.client.partition_names import Key, Partition
 from kbroker.client.partition_state import COMMITTED, RESETS, PartitionState
 from kbroker.client.reader import Reader, typed_values
 from kbroker.client.types import (
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kbroker.client.typed_values import Malformed, TypedValues, ValueFormat
-
-Partition = TopicPartition | tuple[str, int]
 
 
 class Consumer:
@@ -229,7 +228,7 @@ class Consumer:
         return {key: found[key].offset for key in keys}
 
     async def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int]
+        self, timestamps_ms: Mapping[Key, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Return the first record at least so young in each partition; None where there is none."""
         keys = {TopicPartition(*key): timestamp for key, timestamp in timestamps_ms.items()}
@@ -244,13 +243,13 @@ class Consumer:
 
     # --- committed offsets ------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None) -> None:
+    async def commit(self, offsets: Mapping[Key, int | OffsetAndMetadata] | None = None) -> None:
         """Commit the positions, or the given offsets (the next to read); raises when the group has moved on."""
         await self._in_group().commit(offsets)
 
     def commit_async(
         self,
-        offsets: Mapping[Partition, int | OffsetAndMetadata] | None = None,
+        offsets: Mapping[Key, int | OffsetAndMetadata] | None = None,
         on_commit: OnCommit | None = None,
     ) -> None:
         """Commit without waiting or trying again; on_commit(offsets, error or None) is called on the client's loop."""

@@ -13,6 +13,7 @@ from kbroker.client.group.commits import Commits
 from kbroker.client.group.coordinator import Coordinator
 from kbroker.client.group.subscriptions import decode_assignment, decode_subscription
 from kbroker.client.offset_lookup import list_offsets
+from kbroker.client.partition_names import Key, Partition
 from kbroker.client.types import (
     EARLIEST,
     LATEST,
@@ -132,7 +133,7 @@ class GroupAdmin:
     async def list_group_offsets(
         self,
         group_id: str,
-        partitions: Iterable[TopicPartition] | None = None,
+        partitions: Iterable[Partition] | None = None,
         *,
         require_stable: bool = False,
     ) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -144,9 +145,7 @@ class GroupAdmin:
         found = await Commits(coordinator).committed(partitions, require_stable=require_stable)
         return {key: committed for key, committed in found.items() if committed is not None}
 
-    async def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
-    ) -> None:
+    async def alter_group_offsets(self, group_id: str, offsets: Mapping[Key, int | OffsetAndMetadata]) -> None:
         """Commit offsets for a group that has no members now."""
         wanted = {
             TopicPartition(*key): OffsetAndMetadata(value) if isinstance(value, int) else value
@@ -163,7 +162,7 @@ class GroupAdmin:
     async def reset_group_offsets(
         self,
         group_id: str,
-        topics: Iterable[str] | Iterable[TopicPartition],
+        topics: Iterable[str] | Iterable[Partition],
         to: int | str,
         *,
         dry_run: bool = False,
@@ -194,7 +193,7 @@ class GroupAdmin:
             await self.alter_group_offsets(group_id, offsets)
         return offsets
 
-    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[Partition]) -> None:
         """Delete committed offsets of topics that no member subscribes to; raises the first error."""
         topics = [
             OffsetDeleteRequest.OffsetDeleteRequestTopic(

@@ -30,12 +30,13 @@ from kbroker.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from kbroker.client.group.commits import checked_offsets
+from kbroker.client.partition_names import Key
 from kbroker.client.sender import Sender
 from kbroker.client.serializers import RecordSerializer
 from kbroker.client.table_delivery import TableDelivery
 from kbroker.client.table_sender import PAUSE_S, TableJob
 from kbroker.client.transactions import Transactions
-from kbroker.client.types import GroupMetadata, OffsetAndMetadata, RecordMetadata, TopicPartition
+from kbroker.client.types import GroupMetadata, OffsetAndMetadata, RecordMetadata
 from kbroker.protocol.records.builder import Headers
 
 if TYPE_CHECKING:
@@ -261,7 +262,7 @@ class Producer:
 
     async def send_offsets(
         self,
-        offsets: Consumer | Mapping[TopicPartition | tuple[str, int], int | OffsetAndMetadata],
+        offsets: Consumer | Mapping[Key, int | OffsetAndMetadata],
         group: str | GroupMetadata | None = None,
     ) -> None:
         """Commit, as part of the transaction, a consumer's positions in its group, or given offsets of a group.

@@ -21,9 +21,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from kbroker.client.blocking import Consumer, Partition, Producer
+from kbroker.client.blocking import Consumer, Producer
 from kbroker.client.delivery import Delivery
 from kbroker.client.errors import ConfigurationError, WokenUp
+from kbroker.client.partition_names import Partition
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.record import Record
 

@@ -10,6 +10,7 @@ from kbroker.client import admin_requests
 from kbroker.client.cluster import Cluster
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import Coordinator, CoordinatorType
+from kbroker.client.partition_names import Partition
 from kbroker.client.types import (
     HangingTransaction,
     ProducerDescription,
@@ -92,7 +93,7 @@ class TransactionAdmin:
         return found
 
     async def describe_producers(
-        self, partitions: Iterable[TopicPartition], *, broker: int | None = None
+        self, partitions: Iterable[Partition], *, broker: int | None = None
     ) -> dict[TopicPartition, list[ProducerDescription]]:
         """Return the producers that have written to partitions lately, as their leaders (or one broker) know them."""
         found: dict[TopicPartition, list[ProducerDescription]] = {}
@@ -112,7 +113,7 @@ class TransactionAdmin:
 
     async def find_hanging_transactions(
         self,
-        partitions: Iterable[TopicPartition] | None = None,
+        partitions: Iterable[Partition] | None = None,
         *,
         broker: int | None = None,
         longest_ms: int = LONGEST_TRANSACTION_MS,
@@ -187,9 +188,7 @@ class TransactionAdmin:
             if known.leader >= 0 and (broker is None or broker in known.replicas)
         ]
 
-    async def _by_leader(
-        self, partitions: Iterable[TopicPartition], broker: int | None
-    ) -> dict[int, list[TopicPartition]]:
+    async def _by_leader(self, partitions: Iterable[Partition], broker: int | None) -> dict[int, list[TopicPartition]]:
         """Group partitions by whom to ask."""
         keys = [TopicPartition(*key) for key in partitions]
         for name in {key.topic for key in keys}:

@@ -17,7 +17,7 @@ from kbroker.client import errors
 ROOT = Path(__file__).parents[2]
 USER = """
 from kbroker import Consumer, Delivery, Producer, Record, TopicPartition, MAX_TIMESTAMP
-from kbroker import ClientError, DeliveryTimeout, KafkaError, NotEnoughReplicasError, aio
+from kbroker import Admin, ClientError, DeliveryTimeout, KafkaError, NotEnoughReplicasError, OffsetAndMetadata, aio
 
 place: TopicPartition = TopicPartition("t", 0)
 number: int = MAX_TIMESTAMP
@@ -39,6 +39,34 @@ def send(producer: Producer) -> int:
 def read(consumer: Consumer) -> list[bytes | None]:
     records: list[Record] = consumer.poll(1.0)
     return [record.value for record in records]
+
+
+async def by_pairs_or_names(consumer: aio.Consumer, producer: aio.Producer, admin: aio.Admin) -> None:
+    pairs = {("t", 0): 5}
+    names = {TopicPartition("t", 0): 5}
+    await consumer.commit(pairs)
+    await consumer.commit(names)
+    await consumer.commit({("t", 0): OffsetAndMetadata(5), ("t", 1): 7})
+    await producer.send_offsets(pairs, "g")
+    await producer.send_offsets(names, "g")
+    await consumer.offsets_for_times(pairs)
+    await consumer.offsets_for_times(names)
+    await admin.list_offsets(pairs)
+    await admin.list_offsets(pairs.keys())
+    await admin.list_offsets([("t", 0)])
+    await admin.list_offsets(names.keys())
+    await admin.delete_records(pairs)
+    await admin.alter_group_offsets("g", names)
+    await admin.alter_group_offsets("g", pairs)
+    await admin.reset_group_offsets("g", ["t"], "earliest")
+    await admin.reset_group_offsets("g", [("t", 0)], "earliest")
+    await admin.alter_reassignments({("t", 0): [1, 2], ("t", 1): None})
+
+
+def blocking(consumer: Consumer, admin: Admin) -> dict[TopicPartition, int]:
+    consumer.commit({TopicPartition("t", 0): 5})
+    consumer.end_offsets([("t", 0)])
+    return admin.delete_records({("t", 0): 5})
 
 
 async def send_async(producer: aio.Producer) -> int:

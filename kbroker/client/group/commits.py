@@ -10,6 +10,7 @@ from kbroker.client.client_config import NEW_TOPIC_S
 from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.group.coordinator import MOVED, Coordinator
 from kbroker.client.group.events import Identity
+from kbroker.client.partition_names import Partition
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.grouping import by_topic
@@ -125,7 +126,7 @@ class Commits:
         )
 
     async def committed(
-        self, partitions: Iterable[TopicPartition] | None, timeout_ms: int | None = None, *, require_stable: bool = True
+        self, partitions: Iterable[Partition] | None, timeout_ms: int | None = None, *, require_stable: bool = True
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """Return the committed offset of each partition, None where there is none (`partitions` None: all).
 

@@ -44,7 +44,7 @@ def test_topics_and_groups_of_the_cluster_are_completed(
     monkeypatch.setattr(completion, "ASKING_S", 30.0)
     with Admin(broker.bootstrap) as admin:
         admin.create_topic(topic_name, 1)
-        admin.alter_group_offsets(topic_name, {(topic_name, 0): 0})  # type: ignore[dict-item]
+        admin.alter_group_offsets(topic_name, {(topic_name, 0): 0})
     half = topic_name[:-3]
     assert tab("topic", "describe", "-b", broker.bootstrap, half) == [topic_name]
     assert tab("group", "reset", "-b", broker.bootstrap, half) == [topic_name]

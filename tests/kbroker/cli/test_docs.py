@@ -83,7 +83,7 @@ def set_the_stage(bootstrap: str) -> None:
         for topic in ("payments", "tuned"):
             admin.create_topic(topic, 2, 3)
         producer.send_and_wait("payments", b"10")
-        admin.alter_group_offsets("billing", {("payments", 0): 0})  # type: ignore[dict-item]
+        admin.alter_group_offsets("billing", {("payments", 0): 0})
 
 
 def write_table(path: Path) -> None:
