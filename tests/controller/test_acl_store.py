@@ -46,8 +46,9 @@ async def test_a_change_is_written_told_and_read_by_others(connect: Connect) -> 
 
     await other.watch_acl_changes(take)
     for pattern in (LITERAL, PREFIXED):
-        assert await one.change_acls(pattern, lambda present: present | {READ, WRITE}) == (set(), {READ, WRITE})
-        assert await one.change_acls(pattern, lambda present: present | {READ}) == ({READ, WRITE}, {READ, WRITE})
+        both = frozenset({READ, WRITE})
+        assert await one.change_acls(pattern, lambda present: present | {READ, WRITE}) == (frozenset(), both)
+        assert await one.change_acls(pattern, lambda present: present | {READ}) == (both, both)
     await until(lambda: len(told) == 2)
     assert set(told) == {LITERAL, PREFIXED}
     assert await other.read_all_acls() == {LITERAL: {READ, WRITE}, PREFIXED: {READ, WRITE}}
@@ -62,9 +63,9 @@ async def test_a_node_without_rules_is_removed(connect: Connect) -> None:
     session = await connect()
     await session.ensure_acl_paths()
     await session.change_acls(LITERAL, lambda present: present | {READ})
-    assert await session.change_acls(LITERAL, lambda present: frozenset()) == ({READ}, set())
+    assert await session.change_acls(LITERAL, lambda present: frozenset()) == (frozenset({READ}), frozenset())
     assert await session.exists(acl_path(LITERAL)) is None
-    assert await session.read_acls(LITERAL) == (set(), None)
+    assert await session.read_acls(LITERAL) == (frozenset(), None)
 
 
 async def test_changes_at_the_same_time_lose_nothing(connect: Connect) -> None:

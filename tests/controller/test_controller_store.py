@@ -120,7 +120,7 @@ async def test_a_state_is_replaced_only_in_the_version_that_was_known(connect: C
     assert first[stale] == replace(states(3)[stale], isr=(1,), partition_epoch=1)
     wanted = {each: replace(state, leader=2, leader_epoch=1) for each, state in states(3).items()}
     results = await session.write_partition_states(term, wanted)
-    assert results[stale] == Conflict(first[stale])  # type: ignore[arg-type]
+    assert results[stale] == Conflict(first[stale])
     assert results[TopicPartition("t", 0)] == replace(wanted[TopicPartition("t", 0)], partition_epoch=1)
     missing = TopicPartition("t", 9)
     assert await session.write_partition_states(term, {missing: wanted[stale]}) == {missing: Conflict(None)}

@@ -16,7 +16,17 @@ from kbroker.controller.multi_codec import (
     encoded_size,
     multis,
 )
-from kbroker.controller.znode_operations import Check, Create, Delete, NoNode, RolledBack, SetData, Stat, ZnodeError
+from kbroker.controller.znode_operations import (
+    Check,
+    Create,
+    Delete,
+    NoNode,
+    Operation,
+    RolledBack,
+    SetData,
+    Stat,
+    ZnodeError,
+)
 
 END = struct.pack("!i?i", -1, True, -1)
 
@@ -37,7 +47,12 @@ def test_a_multi_is_written_as_kazoo_writes_it() -> None:
 
 
 def test_the_size_of_an_operation_is_known_before_it_is_written() -> None:
-    operations = [Create("/ä", b"1", ephemeral=True), Create("/b"), SetData("/a", b"22", 3), SetData("/a", None)]
+    operations: list[Operation] = [
+        Create("/ä", b"1", ephemeral=True),
+        Create("/b"),
+        SetData("/a", b"22", 3),
+        SetData("/a", None),
+    ]
     for operation in [*operations, Delete("/a", 1), Check("/a", 2)]:
         assert encoded_size(operation) == len(Multi([operation]).serialize()) - len(Multi([]).serialize())
     whole = Multi([*operations, Delete("/a", 1)], "/chroot")
@@ -50,7 +65,7 @@ def test_operations_are_cut_by_size_and_number_their_groups_kept_together() -> N
     small = [Delete(f"/{number}") for number in range(2 * OPERATIONS_PER_MULTI)]
     assert [len(multi) for multi in multis(small)] == [OPERATIONS_PER_MULTI] * 2
     fence = encoded_size(Check("/controller_epoch", 1))
-    filling = [SetData("/a", bytes(BYTES_PER_MULTI - encoded_size(SetData("/a", b"")))), Delete("/a")]
+    filling: list[Operation] = [SetData("/a", bytes(BYTES_PER_MULTI - encoded_size(SetData("/a", b"")))), Delete("/a")]
     assert [len(multi) for multi in multis(filling, reserved=fence)] == [1, 1]
     assert [len(multi) for multi in multis([])] == []
 

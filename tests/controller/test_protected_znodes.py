@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from kazoo.client import KazooClient
@@ -86,12 +86,13 @@ def test_all_that_a_broker_makes_is_its_own_and_others_read_no_secrets(
         for secret in ("/config/users/alice", "/config/users", "/delegation_token/tokens"):
             with pytest.raises(NoAuthError):
                 stranger.get(secret)
-        for change in (
+        changes: list[Callable[[], object]] = [
             lambda: stranger.set("/controller_epoch", b"99"),
             lambda: stranger.delete("/controller"),
             lambda: stranger.create("/config/changes/config_change_", sequence=True),
             lambda: stranger.set_acls("/brokers/ids", [ANYONE]),
-        ):
+        ]
+        for change in changes:
             with pytest.raises(NoAuthError):
                 change()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kbroker.controller.instructions import Pause, Send
-from kbroker.controller.request_batch import PARTITIONS_PER_PAUSE, PARTITIONS_PER_UPDATE, RequestBatch
+from kbroker.controller.pacing import PARTITIONS_PER_PAUSE
+from kbroker.controller.request_batch import PARTITIONS_PER_UPDATE, RequestBatch
 from kbroker.controller.state import ControllerState
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from kbroker.protocol.codec import decode, encode

@@ -26,7 +26,7 @@ class FaultyFiles(Files):
         if self.calls == self.fail_at:
             raise OSError(self.code, os.strerror(self.code))
 
-    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:  # type: ignore[override]
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
         self.calls += 1
         if self.calls == self.fail_at:
             if self.keep:
@@ -36,7 +36,7 @@ class FaultyFiles(Files):
             return os.pwrite(descriptor, bytes(data[: len(data) // 2]), position)
         return os.pwrite(descriptor, data, position)
 
-    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+    def sync(self, descriptor: int) -> None:
         self._count()
         os.fdatasync(descriptor)
 

@@ -75,7 +75,7 @@ class PowerFailing(Files):
         self._noting = threading.Lock()
         self.syncs = 0
 
-    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+    def sync(self, descriptor: int) -> None:
         with self._noting:
             self.syncs += 1
             status = os.fstat(descriptor)

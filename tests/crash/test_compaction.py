@@ -34,7 +34,7 @@ class StoppingFiles(PowerFailing):
         super().__init__()
         self.calls = 0
         self.stop_at = stop_at
-        self.before_stop: Callable[[], None] | None = None
+        self.before_stop: Callable[[], object] | None = None
 
     def _count(self) -> None:
         if self.before_stop is None:
@@ -44,11 +44,11 @@ class StoppingFiles(PowerFailing):
             self.before_stop()
             raise Stopped
 
-    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:  # type: ignore[override]
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
         self._count()
         return os.pwrite(descriptor, data, position)
 
-    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+    def sync(self, descriptor: int) -> None:
         self._count()
         super().sync(descriptor)
 
@@ -89,7 +89,7 @@ def latest(log: Log) -> dict[str, tuple[int, str | None]]:
     return {key: (offset, value) for offset, key, value in values(log) if value != "aborted"}
 
 
-def stop_at(number: int, path: Path, snapshot: Callable[[StoppingFiles, Path], None]) -> int:
+def stop_at(number: int, path: Path, snapshot: Callable[[StoppingFiles, Path], object]) -> int:
     """Compact, end at a call, let `snapshot` make what is left; how many calls there were."""
     files = StoppingFiles(number)
     log = written(path, files)
@@ -132,7 +132,7 @@ def test_a_process_that_ends_at_any_step_of_a_compaction_leaves_a_whole_log(tmp_
     count, expected, end = steps(tmp_path)
     for number in range(1, count + 1):
         target = tmp_path / f"after-{number}"
-        stop_at(number, tmp_path / str(number), lambda files, path, target=target: shutil.copytree(path, target))
+        stop_at(number, tmp_path / str(number), lambda files, path: shutil.copytree(path, target))  # noqa: B023
         check(target, expected, end)
 
 

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,11 +37,11 @@ def test_everything_flushed_survives_a_power_loss_at_any_moment(
     (tmp_path / "log-dir").mkdir()
     files = PowerFailing()
     log = new_log(tmp_path / "log-dir", SMALL, files)
-    producer = {"producer_id": 7, "producer_epoch": 0} if idempotent else {}
+    producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0} if idempotent else {}
     acknowledged = 0
     rng = None if seed is None else random.Random(seed)
     for number in range(APPENDS):
-        sequence = {"base_sequence": 2 * number} if idempotent else {}
+        sequence: dict[str, Any] = {"base_sequence": 2 * number} if idempotent else {}
         log.append_as_leader(batch(2, timestamp=NOW + number, **producer, **sequence), 1, NOW)
         if number % 3 != 2:  # every third is not flushed, nor acknowledged
             log.flush()
@@ -52,7 +53,7 @@ def test_everything_flushed_survives_a_power_loss_at_any_moment(
         again = reopen(target, SMALL)
         assert acknowledged <= again.log_end_offset <= written, number
         assert offsets(again) == list(range(again.log_end_offset))
-        following = {"base_sequence": again.log_end_offset} if idempotent else {}
+        following: dict[str, Any] = {"base_sequence": again.log_end_offset} if idempotent else {}
         repeated = again.append_as_leader(batch(2, **producer, **following), 2, NOW)
         assert (repeated.base_offset, repeated.duplicate) == (again.log_end_offset - 2, False)
         again.close()

@@ -108,7 +108,7 @@ def test_what_a_truncation_has_cut_off_a_segment_does_not_come_back_when_the_nex
     else:  # the later file has reached the disk by itself
         for path in (str(tmp_path / "a" / "orders-0"), str(tmp_path / "a")):
             Files().sync_folder(path)
-        Files().sync_path(log.segments[1].file.path)
+        Files().sync_path(log.segments[-1].file.path)
     platter.restore(tmp_path / "a", tmp_path / "after")
     again = reopen(tmp_path / "after", SMALL)
     assert (again.log_end_offset, [segment.base_offset for segment in again.segments]) == (5, [0, 4])

@@ -12,7 +12,7 @@ from kazoo.exceptions import NoNodeError
 
 from kbroker import Admin
 from kbroker.controller import znodes
-from kbroker.controller.znodes import PartitionState
+from kbroker.controller.znodes import PartitionState, TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.checker import Replica, check_replicas
 from tests.system.wire import Peer, end_offset, fetch
@@ -55,7 +55,7 @@ class ClusterView:
     def state(self, topic: str, partition: int = 0) -> PartitionState:
         """Leader, ISR and epochs as ZooKeeper has them."""
         path = znodes.state_path(topic, partition)
-        return znodes.decode_partition_state((topic, partition), *_data_and_version(self.kazoo, path))
+        return znodes.decode_partition_state(TopicPartition(topic, partition), *_data_and_version(self.kazoo, path))
 
     def partitions(self, topic: str) -> list[int]:
         """The topic's partitions."""

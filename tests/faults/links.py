@@ -151,7 +151,8 @@ class Links:
 
     async def _owner(self, owners: Owners, port: int) -> Node:
         """Look up who has come from a port: one look for all that wait, for a look at processes takes its time."""
-        found = self._unknown.setdefault(owners, {})[port] = asyncio.get_running_loop().create_future()
+        found: asyncio.Future[Node] = asyncio.get_running_loop().create_future()
+        self._unknown.setdefault(owners, {})[port] = found
         if self._looking is None:
             self._looking = asyncio.create_task(self._look())
         return await found

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from kbroker import Consumer
 from tests.faults.checker import Account, Place, check_history
@@ -19,11 +19,11 @@ REQUEST_TIMEOUT_MS = 3000
 
 
 class OurPatientWriter(OurWriter):
-    options: ClassVar = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "delivery_timeout_ms": 120_000}
+    options: Mapping[str, Any] = {"request_timeout_ms": REQUEST_TIMEOUT_MS, "delivery_timeout_ms": 120_000}
 
 
 class ConfluentPatientWriter(ConfluentWriter):
-    options: ClassVar = {
+    options: Mapping[str, Any] = {
         "request.timeout.ms": REQUEST_TIMEOUT_MS,
         "socket.timeout.ms": REQUEST_TIMEOUT_MS,
         "message.timeout.ms": 120_000,

@@ -47,7 +47,7 @@ def committed_values(broker: BrokerProcess, topic: str) -> list[bytes]:
         while time.monotonic() < deadline:
             for message in consumer.consume(100, timeout=0.2):
                 if message.error() is None:
-                    values.append(message.value())
+                    values.append(message.value() or b"")
             (position,) = consumer.position([place])
             if position.offset >= high_watermark:
                 return values

@@ -142,14 +142,14 @@ def test_each_line_is_copied_once_though_the_worker_is_killed(
         def read_on() -> int:
             for message in consumer.consume(500, timeout=0.2):
                 assert message.error() is None, message.error()
-                seen.append(message.value().decode())
+                seen.append((message.value() or b"").decode())
             return len(seen)
 
         worker.start()
         worker.copy(source, topic_name)
         for kill in range(KILLS):
             goal = len(seen) + 100 * (kill + 1)
-            until(lambda goal=goal: read_on() >= goal, f"{len(seen)} lines; {worker.log()}", timeout=120)
+            until(lambda: read_on() >= goal, f"{len(seen)} lines; {worker.log()}", timeout=120)  # noqa: B023
             worker.kill()
             worker.start()
         with source.open("a") as file:

@@ -92,7 +92,7 @@ class Output:
         """Read what there is; returns how many updates have been seen so far."""
         for message in self._consumer.consume(1000, timeout=0.2):
             assert message.error() is None, message.error()
-            self.updates[message.key().decode()].append(int(message.value()))
+            self.updates[(message.key() or b"").decode()].append(int(message.value() or b""))
         return sum(map(len, self.updates.values()))
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ def test_each_word_is_counted_once_though_instances_and_brokers_are_killed(
     with running(application, output):
         for kill in range(KILLS):
             goal = min(output.read_on() + rng.randrange(200, 1200), counts.total())
-            until(lambda goal=goal: output.read_on() >= goal, application.log(0).read_text()[-2000:], timeout=120)
+            until(lambda: output.read_on() >= goal, application.log(0).read_text()[-2000:], timeout=120)  # noqa: B023
             if kill % 3 == 2:
                 victim = rng.choice(sorted(cluster.brokers))
                 cluster.kill(victim)

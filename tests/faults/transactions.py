@@ -246,11 +246,13 @@ def read_committed(bootstrap: str, topic: str, partitions: int) -> list[tuple[st
             message = consumer.poll(0.5)
             if message is None:
                 continue
-            error = message.error()
+            error, partition = message.error(), message.partition()
+            if partition is None:
+                continue
             if error is None:
-                found.append((message.value().decode(), message.partition()))
+                found.append(((message.value() or b"").decode(), partition))
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add(partition)
     finally:
         consumer.close()
     return found

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from kazoo.client import KazooClient
@@ -131,7 +131,7 @@ def test_an_unreachable_zookeeper_is_named_after_the_connection_timeout(tmp_path
     ],
 )
 def test_a_bad_configuration_is_one_clear_line(tmp_path: Path, properties: dict[str, str], said: str) -> None:
-    result = run_to_its_end(tmp_path, **properties)
+    result = run_to_its_end(tmp_path, **cast(dict[str, Any], properties))
     assert said in last_line(result)
     assert len(result.stderr.splitlines()) == 1
 

@@ -50,6 +50,7 @@ class Group:
                 if message is None or message.error() is not None:
                     continue
                 partition, offset = message.partition(), message.offset()
+                assert partition is not None
                 assert offset == self.next.get(partition, 0), (partition, offset, self.next)
                 self.next[partition] = offset + 1
                 count += 1

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from kbroker import Admin
+from kbroker import TopicPartition as Place
 from kbroker.dev.broker_process import BrokerProcess
 from tests.faults.cluster_view import until
 from tests.fixtures.kafka import JavaBroker
@@ -61,10 +62,10 @@ def mirror_maker(class_path: str, folder: Path, addresses: dict[str, str], topic
         process.wait(60)
 
 
-def committed_values(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
+def committed_values(bootstrap: str, topic: str) -> dict[int, list[bytes | None]]:
     """Each partition's values, as a reader of what is committed finds them now."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "isolation.level": "read_committed"}
-    found: dict[int, list[bytes]] = defaultdict(list)
+    found: dict[int, list[bytes | None]] = defaultdict(list)
     consumer = Consumer({**settings, "enable.auto.commit": False, "enable.partition.eof": True})
     try:
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
@@ -72,10 +73,13 @@ def committed_values(bootstrap: str, topic: str) -> dict[int, list[bytes]]:
         while len(ended) < PARTITIONS:
             message = consumer.poll(30)
             assert message is not None
-            if message.error() is None:
-                found[message.partition()].append(message.value())
-            else:
-                ended.add(message.partition())
+            error, partition = message.error(), message.partition()
+            if partition is None:
+                continue
+            if error is None:
+                found[partition].append(message.value())
+            elif error.code() == KafkaError._PARTITION_EOF:
+                ended.add(partition)
     finally:
         consumer.close()
     return found
@@ -100,7 +104,7 @@ def test_records_settings_and_groups_come_over_and_each_record_once_though_it_is
 
     def group_stands() -> bool:
         with Admin(own_broker.bootstrap) as admin:
-            known = admin.list_group_offsets(topic_name).get((topic_name, 0))
+            known = admin.list_group_offsets(topic_name).get(Place(topic_name, 0))
         return known is not None and 0 < known.offset <= DONE
 
     addresses = {"old": kafka_broker.bootstrap, "new": own_broker.bootstrap}

@@ -50,7 +50,8 @@ def read(cluster: MixedCluster, topic: str, isolation_level: str) -> list[str]:
         }
     )
     consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)])
-    values, ended, deadline = [], 0, time.monotonic() + TIMEOUT
+    values: list[str] = []
+    ended, deadline = 0, time.monotonic() + TIMEOUT
     try:
         while ended < PARTITIONS:
             assert time.monotonic() < deadline, values
@@ -59,7 +60,7 @@ def read(cluster: MixedCluster, topic: str, isolation_level: str) -> list[str]:
                 continue
             error = message.error()
             if error is None:
-                values.append(message.value().decode())
+                values.append((message.value() or b"").decode())
             else:
                 assert error.code() == KafkaError._PARTITION_EOF, error
                 ended += 1

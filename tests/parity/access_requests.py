@@ -269,10 +269,10 @@ def cluster_requests() -> Iterator[Any]:
     yield ControlledShutdownRequest(broker_id=99)
     yield blank(AlterPartitionRequest, broker_id=99)
     yield AllocateProducerIdsRequest(broker_id=99)
-    rule = {"resource_type": TOPIC, "resource_name": "ruled", "resource_pattern_type": 3}
-    creation = CreateAclsRequest.AclCreation(principal="User:x", host="*", operation=3, permission_type=3, **rule)  # type: ignore[arg-type]
+    rule: dict[str, Any] = {"resource_type": TOPIC, "resource_name": "ruled", "resource_pattern_type": 3}
+    creation = CreateAclsRequest.AclCreation(principal="User:x", host="*", operation=3, permission_type=3, **rule)
     yield CreateAclsRequest(creations=[creation])
-    wanted = {
+    wanted: dict[str, Any] = {
         "resource_type_filter": 2,
         "resource_name_filter": "ruled",
         "principal_filter": None,

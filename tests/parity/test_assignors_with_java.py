@@ -52,8 +52,8 @@ def ask(
     answer: dict[str, list[str]] = {}
     while (line := java.stdout.readline()) != "end\n":
         assert line, f"Java gave up on {lines}"
-        member, *partitions = line.split()
-        answer[member] = partitions
+        member, *given = line.split()
+        answer[member] = given
     return answer
 
 

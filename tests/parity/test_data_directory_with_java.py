@@ -31,11 +31,11 @@ def send(bootstrap: str, writer: str) -> list[bytes]:
     return values
 
 
-def read(bootstrap: str, count: int) -> list[bytes]:
+def read(bootstrap: str, count: int) -> list[bytes | None]:
     with Consumer(bootstrap) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         consumer.seek_to_beginning()
-        records: list[bytes] = []
+        records: list[bytes | None] = []
         while len(records) < count:
             found = consumer.poll(TIMEOUT)
             assert found, f"{len(records)} of {count} records came"

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,7 @@ def test_java_reads_the_messages_of_old_that_our_tests_make(java_tool: JavaTool)
         made += [wrapper(magic, 43, pairs, codec, [7, 7, 7]) for codec in OLD_CODECS[1:] if magic or codec != 3]
         lines = java_tool(PROGRAM, "read", given=b"".join(made).hex()).splitlines()
         rows = [row_of(line) for line in lines if not line.startswith("batch")]
-        expected = [(*pair, [], 7 if magic else -1) for pair in pairs]
+        expected: list[tuple[Any, ...]] = [(*pair, [], 7 if magic else -1) for pair in pairs]
         assert rows == expected * (len(rows) // 3)
         assert len(rows) == 3 * (len(made) - 2)
 

@@ -5,7 +5,7 @@ from kbroker.protocol import apis, schema
 from kbroker.protocol.schema import Message
 
 assert apis.API_BY_KEY, "loads all of protocol's"
-assert user_data.StickyUserData, "and those beside"
+assert user_data.StickyUserData in schema.DATA, "and those beside"
 MESSAGES: list[type[Message]] = sorted(
     (
         message

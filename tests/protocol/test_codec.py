@@ -20,6 +20,7 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.primitives import Writer
 from kbroker.protocol.schema import Message, schema_of
 from tests.protocol.definitions import MESSAGES
+from tests.protocol.frames import joined
 from tests.protocol.interpreted import load_interpreted
 from tests.protocol.values import structs
 
@@ -62,7 +63,7 @@ def test_what_is_written_is_read_again_by_both_forms(message_type: type[Message]
     message = data.draw(structs(message_type, version))
     encoded = codec.encode(message, version)
     assert INTERPRETED.encode(message, version) == encoded
-    assert b"".join(codec.encode_parts(message, version)) == encoded
+    assert joined(codec.encode_parts(message, version)) == encoded
     assert written_in_steps(message, version) == encoded
     for decode in (codec.decode, INTERPRETED.decode, lambda *given: finished(codec.decode_in_steps(*given))):
         assert decode(message_type, encoded, version) == message

@@ -16,6 +16,7 @@ from kbroker.protocol.headers import (
 )
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+from tests.protocol.frames import joined
 
 HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
 
@@ -23,7 +24,7 @@ HEARTBEAT = HeartbeatRequest(group_id="g", generation_id=5, member_id="m")
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("client_id", ["me", "", None])
 def test_a_request_frame_is_read_as_it_was_written(version: int, client_id: str | None) -> None:
-    frame = b"".join(encode_request(HEARTBEAT, version, 77, client_id))  # type: ignore[arg-type]
+    frame = joined(encode_request(HEARTBEAT, version, 77, client_id))
     assert int.from_bytes(frame[:4], "big") == len(frame) - 4
     header, position = read_request_header(frame[4:])
     assert header == RequestHeader(12, version, 77, client_id)
@@ -33,7 +34,7 @@ def test_a_request_frame_is_read_as_it_was_written(version: int, client_id: str 
 @pytest.mark.parametrize("version", range(5))
 def test_a_response_frame_is_read_as_it_was_written(version: int) -> None:
     answer = HeartbeatResponse(error_code=ErrorCode.ILLEGAL_GENERATION)
-    frame = b"".join(encode_response(answer, version, 77))  # type: ignore[arg-type]
+    frame = joined(encode_response(answer, version, 77))
     assert decode_response(frame[4:], HeartbeatResponse, version) == (77, answer)
 
 
@@ -41,16 +42,16 @@ def test_api_versions_answers_always_have_the_oldest_header() -> None:
     assert response_header_version(18, 3) == response_header_version(18, 4) == 0
     assert response_header_version(12, 4) == 1
     answer = ApiVersionsResponse(error_code=ErrorCode.NONE, api_keys=[])
-    assert b"".join(encode_response(answer, 3, 1))[4:] == bytes.fromhex("00000001 0000 01 00000000 00")  # type: ignore[arg-type]
+    assert joined(encode_response(answer, 3, 1))[4:] == bytes.fromhex("00000001 0000 01 00000000 00")
 
 
 def test_an_api_versions_request_of_the_future_can_be_answered_in_version_0() -> None:
-    frame = b"".join(encode_request(ApiVersionsRequest(), 3, 9, "new"))[4:]  # type: ignore[arg-type]
+    frame = joined(encode_request(ApiVersionsRequest(), 3, 9, "new"))[4:]
     header, _ = read_request_header(frame[:2] + b"\x00\x63" + frame[4:])
     assert (header.api_version, header.correlation_id) == (99, 9)
     key = ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=4)
     answer = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[key])
-    found = b"".join(encode_response(answer, 0, 9))  # type: ignore[arg-type]
+    found = joined(encode_response(answer, 0, 9))
     assert found.hex(" ") == "00 00 00 10 00 00 00 09 00 23 00 00 00 01 00 12 00 00 00 04"
 
 

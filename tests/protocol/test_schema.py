@@ -214,7 +214,8 @@ def test_what_is_secret_is_not_shown() -> None:
     set_to = IncrementalAlterConfigsRequest.AlterableConfig(name="a.password", config_operation=0, value="wonderland")
     assert "wonderland" not in repr(set_to)
     kinds = [*REQUESTS.values(), *RESPONSES.values()]
-    messages = [kind for each in kinds for kind in (each, *vars(each).values()) if isinstance(kind, SchemaType)]
+    inside = (kind for each in kinds for kind in (each, *vars(each).values()))
+    messages: list[Any] = [kind for kind in inside if isinstance(kind, SchemaType)]
     secret = {field.name for each in messages for field in schema_of(each).fields if field.is_secret}
     assert secret == {"auth_bytes", "hmac", "salt", "salted_password", "value"}
 

@@ -157,6 +157,7 @@ class FullDisk(Files):
     """No room for what compaction writes."""
 
     __slots__ = ("code",)
+    code: int
 
     def open(self, path: str, flags: int) -> int:
         if path.endswith(".cleaned") and self.code:

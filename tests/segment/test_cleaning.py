@@ -265,7 +265,7 @@ def test_a_map_too_small_takes_several_rounds(tmp_path: Path) -> None:
         put(log, (f"{number % 10}", f"{number}"), ("same", "x"))
     roll(log)
     small = replace(LIMITS, map_bytes=24 * 5)
-    ends = []
+    ends: list[int] = []
     while not ends or ends[-1] < 200:
         ends.append(clean(log, limits=small).end_offset)
     assert ends == sorted(set(ends))
@@ -370,7 +370,7 @@ class Unsynced(Files):
 
     __slots__ = ()
 
-    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+    def sync(self, descriptor: int) -> None:
         pass
 
     def sync_folder(self, path: str) -> None:

@@ -29,7 +29,7 @@ class WithoutDirect(Files):
             raise OSError(errno.EINVAL, "no direct reads")
         return super().open(path, flags)
 
-    def read_into(self, descriptor: int, buffers: Sequence[memoryview], position: int) -> int:  # type: ignore[override]
+    def read_into(self, descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
         if self.moment == "read":
             self.moment = ""
             raise OSError(errno.EINVAL, "no direct reads")

@@ -79,7 +79,7 @@ class Stalling(Files):
         self.goes_on = threading.Event()
         self.is_asked = threading.Event()
 
-    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:  # type: ignore[override]
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
         if data == b"slow":
             self.is_asked.set()
             assert self.goes_on.wait(20)
@@ -163,7 +163,7 @@ def test_where_files_cannot_be_sent_to_nowhere_they_are_read(
     class Counting(Files):
         places: ClassVar[list[tuple[int, int]]] = []
 
-        def pread(self, descriptor: int, size: int, position: int) -> bytes:  # type: ignore[override]
+        def pread(self, descriptor: int, size: int, position: int) -> bytes:
             self.places.append((position, size))
             return os.pread(descriptor, size, position)
 

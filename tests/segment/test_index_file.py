@@ -73,9 +73,9 @@ def test_a_write_out_at_any_moment_of_a_look_up_changes_nothing(tmp_path: Path, 
             (lambda: index.offset_at_or_after(36), 36),
             (lambda: index.offset_at_or_after(21), 21),
         ):
-            found = []
+            found: list[object] = []
             others = chain(repeat(lambda: None, line), [index.write_out])
-            at_each_line(lambda look_up=look_up, found=found: found.append(look_up()), code, others)
+            at_each_line(lambda: found.append(look_up()), code, others)  # noqa: B023
             assert found == [expected], (code.co_name, line)
             index.write_out()
             index.cut(20)

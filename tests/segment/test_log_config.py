@@ -1,5 +1,7 @@
 """The topic's keys."""
 
+from typing import Any
+
 import pytest
 
 from kbroker.protocol.config_def import ConfigError, parse_values
@@ -42,7 +44,7 @@ def test_what_follows_from_the_keys() -> None:
 
 
 def test_a_compacted_segment_rolls_in_time_for_the_max_compaction_lag() -> None:
-    lag = {"segment_ms": 5000, "max_compaction_lag_ms": 1000}
+    lag: dict[str, Any] = {"segment_ms": 5000, "max_compaction_lag_ms": 1000}
     assert LogConfig(**lag, cleanup_policy=("compact",)).max_segment_ms == 1000
     assert LogConfig(**lag).max_segment_ms == 5000
     assert LogConfig(segment_ms=5000, cleanup_policy=("compact",)).max_segment_ms == 5000

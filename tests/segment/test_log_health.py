@@ -1,6 +1,7 @@
 """What becomes of a log whose disk fails."""
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ class NoSync(Files):
 
     def __init__(self) -> None:
         self.syncs = 0
-        self.before = lambda: None
+        self.before: Callable[[], object] = lambda: None
 
     def sync(self, descriptor: int) -> None:
         self.syncs += 1
@@ -60,7 +61,7 @@ def test_a_failed_fsync_counts_also_when_the_log_is_truncated_meanwhile(tmp_path
     files = NoSync()
     log = new_log(tmp_path, files=files)
     fill(log, 10)
-    files.before = lambda: log.truncate_to(5)  # type: ignore[assignment, return-value]
+    files.before = lambda: log.truncate_to(5)
     with pytest.raises(KafkaError):
         log.flush()
     assert files.syncs == 1

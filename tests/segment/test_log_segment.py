@@ -154,7 +154,7 @@ def test_what_is_found_good_while_a_segment_is_distrusted_brings_no_former_trust
     segment._trusted = Ranges([(0, 100)])
     segment._trust(200, 300, segment._distrusts)
     meanwhile.join(20)
-    assert (segment._trusted, segment.trusted_from) == (None, segment.size)
+    assert [segment._trusted, segment.trusted_from] == [None, segment.size]
     log.close()
 
 
@@ -174,5 +174,5 @@ def test_what_a_reader_knew_before_trust_was_taken_away_is_checked_again(
 
     monkeypatch.setattr(log_segment, "check_batches", check)
     log.read(0, 1 << 20)
-    assert (segment._trusted, segment.trusted_from) == (None, segment.size)
+    assert [segment._trusted, segment.trusted_from] == [None, segment.size]
     log.close()

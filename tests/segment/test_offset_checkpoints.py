@@ -50,7 +50,7 @@ def test_a_truncation_lowers_what_was_promised_before_anything_is_cut(tmp_path: 
         lower(*arguments)  # type: ignore[arg-type]
         seen.append(written(tmp_path)[:2])
 
-    manager.checkpoints.lower = note  # type: ignore[method-assign]
+    manager.checkpoints.lower = note  # type: ignore[assignment, method-assign]
     if way == "cut":
         log.truncate_to(20)
     else:

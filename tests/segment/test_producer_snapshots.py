@@ -23,9 +23,9 @@ def test_a_snapshot_is_not_taken_twice_and_goes_when_it_shows_too_much(tmp_path:
     snapshots.take(state, 10)
     assert snapshots.write_waiting() == [f"{10:020d}.snapshot"]
     snapshots.take(state, 10)
-    assert not snapshots.has_waiting
+    before = snapshots.has_waiting
     snapshots.take(state, 20)
-    assert snapshots.has_waiting
+    assert (before, snapshots.has_waiting) == (False, True)
     assert snapshots.write_waiting(sync=False) == [f"{20:020d}.snapshot"]
     assert snapshot_offsets([path.name for path in tmp_path.iterdir()]) == [10, 20]
     assert snapshots.load_newest(state, 0, 15, 0, 1000) == 10
@@ -75,6 +75,7 @@ class Overtaken(Files):
     """While it writes, somebody else does something."""
 
     __slots__ = ("meanwhile",)
+    meanwhile: Callable[[], object]
 
     def write_file(self, path: str, data: bytes, sync: bool) -> None:
         super().write_file(path, data, sync)

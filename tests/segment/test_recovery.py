@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -268,7 +269,7 @@ def test_a_copied_folder_opens_elsewhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("known", [{"high_watermark": 8}, {"recovery_point": 8}, {"high_watermark": 8, "clean": True}])
 def test_a_log_that_lost_what_it_had_promised_is_short_until_it_is_filled(
-    tmp_path: Path, known: dict[str, int], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, known: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     log = new_log(tmp_path)
     fill(log, 10)

@@ -17,7 +17,7 @@ def test_entries_are_collected_where_they_overlap_and_survive(tmp_path: Path) ->
     index.append(SECOND)
     index.close()
     again = TransactionIndex(FilePool(capacity=16), Folder(str(tmp_path)), 0)
-    assert again.entries == (FIRST, SECOND)
+    assert list(again.entries) == [FIRST, SECOND]
     found: list[AbortedTransaction] = []
     assert not again.collect(21, 100, found)
     assert found == [SECOND]
@@ -25,7 +25,7 @@ def test_entries_are_collected_where_they_overlap_and_survive(tmp_path: Path) ->
     assert again.collect(0, 12, found)
     assert found == [FIRST]
     again.truncate_to(25)
-    assert again.entries == (FIRST,)
+    assert list(again.entries) == [FIRST]
     assert (tmp_path / f"{0:020d}.txnindex").stat().st_size == 34
     again.close()
 

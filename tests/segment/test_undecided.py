@@ -22,12 +22,11 @@ def test_a_decided_transaction_counts_until_its_marker_is_replicated() -> None:
     transactions = UndecidedTransactions()
     transactions.begin(1, 5)
     transactions.end(5, 9)
-    assert transactions.has_decided
+    assert (transactions.first_unstable_offset, transactions.has_decided) == (5, True)
     transactions.replicated(9)
-    assert transactions.first_unstable_offset == 5
+    assert (transactions.first_unstable_offset, transactions.has_decided) == (5, True)
     transactions.replicated(10)
-    assert transactions.first_unstable_offset is None
-    assert not transactions.has_decided
+    assert (transactions.first_unstable_offset, transactions.has_decided) == (None, False)
 
 
 def test_any_interleaving_agrees_with_looking_at_all_of_them() -> None:

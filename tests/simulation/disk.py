@@ -113,7 +113,7 @@ class Disk:
             for undo in reversed(waiting[kept:]):
                 undo(path)
             if kept and path.endswith(TEARS) and rng.random() < TORN and isinstance(waiting[kept - 1], Overwritten):
-                waiting[kept - 1].tear(rng, path)
+                waiting[kept - 1].tear(rng, path)  # type: ignore[attr-defined]
         return lost
 
     def flip(self, rng: random.Random, path: Path) -> Callable[[], None]:
@@ -299,13 +299,13 @@ def take_over(simulation: Any) -> Disks:
                 disk.check()
                 disk.all_synced()
 
-    log_dir.LogDir.boot_id = lambda directory: b"%d" % disks.of(directory.path).boots  # type: ignore[method-assign]
-    files.os = disks  # type: ignore[assignment]
+    log_dir.LogDir.boot_id = lambda directory: b"%d" % disks.of(directory.path).boots  # type: ignore[assignment, method-assign]
+    files.os = disks  # type: ignore[assignment, attr-defined]
     for name, call in (("pwrite", disks.pwrite), ("pread", disks.pread), ("read_into", disks.preadv)):
         setattr(files.Files, name, staticmethod(call))
     files.Files.truncate = staticmethod(disks.ftruncate)
-    files.Files.read_at_once = read_at_once  # type: ignore[method-assign]
-    files.Files.sync_filesystem = sync_filesystem  # type: ignore[method-assign]
-    files.PooledFile.change_time_ns = lambda file: MADE_AT_NS  # type: ignore[method-assign]
-    files.PooledFile.modified_ms = lambda file: MADE_AT_NS // 1_000_000  # type: ignore[method-assign]
+    files.Files.read_at_once = read_at_once  # type: ignore[assignment, method-assign]
+    files.Files.sync_filesystem = sync_filesystem  # type: ignore[assignment, method-assign]
+    files.PooledFile.change_time_ns = lambda file: MADE_AT_NS  # type: ignore[assignment, method-assign]
+    files.PooledFile.modified_ms = lambda file: MADE_AT_NS // 1_000_000  # type: ignore[assignment, method-assign]
     return disks

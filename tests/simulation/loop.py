@@ -176,6 +176,7 @@ class Machine(asyncio.BaseEventLoop):
         """A heap: when, in which order they were asked for, what."""
         self._asked = 0
         self._ready: Any
+        self._timer_cancelled_count: int
 
     def __del__(self, *names: object) -> None:
         """It holds nothing of the real system: nobody has to close it."""
@@ -242,7 +243,7 @@ class Machine(asyncio.BaseEventLoop):
             self._timer_cancelled_count = 0
         while timers and timers[0][0] <= now:
             handle = heappop(timers)[2]
-            handle._scheduled = False
+            handle._scheduled = False  # type: ignore[attr-defined]
             if not handle._cancelled:
                 self._ready.append(handle)
 
@@ -259,25 +260,27 @@ class Machine(asyncio.BaseEventLoop):
         """The steady clock."""
         return self.simulation.now
 
-    def create_task(self, coro: Any, **more: Any) -> asyncio.Task[Any]:  # type: ignore[override]
+    def create_task(self, coro: Any, **more: Any) -> asyncio.Task[Any]:
         """Begin a task; when the world ends with it nobody has to be told."""
         task = super().create_task(coro, **more)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None
     ) -> asyncio.TimerHandle:
         """Call back at a time; of two at the same time in the order in which they were asked for."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._asked += 1
         heappush(self._timers, (when, self._asked, handle))
-        handle._scheduled = True
+        handle._scheduled = True  # type: ignore[attr-defined]
         if not self.is_listed and when < self.wakes_at:
             self.simulation.wake_at(self, when)
         return handle
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         """Call back in the next turn."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
@@ -285,27 +288,29 @@ class Machine(asyncio.BaseEventLoop):
             self.simulation.wake(self)
         return handle
 
-    def call_soon_threadsafe(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> asyncio.Handle:
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.Handle:
         """There are no threads."""
         return self.call_soon(callback, *args, context=context)
 
-    def add_reader(self, number: int, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(self, number: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         """Call back whenever reading would not block."""
         self.remove_reader(number)
         self._readers[number] = asyncio.Handle(callback, args, self, None)
         self.simulation.wake(self)
 
-    def remove_reader(self, number: int) -> bool:
+    def remove_reader(self, number: int) -> bool:  # type: ignore[override]
         """Call back no more."""
         return _removed(self._readers, number)
 
-    def add_writer(self, number: int, callback: Callable[..., Any], *args: Any) -> None:
+    def add_writer(self, number: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         """Call back whenever writing would not block."""
         self.remove_writer(number)
         self._writers[number] = asyncio.Handle(callback, args, self, None)
         self.simulation.wake(self)
 
-    def remove_writer(self, number: int) -> bool:
+    def remove_writer(self, number: int) -> bool:  # type: ignore[override]
         """Call back no more."""
         return _removed(self._writers, number)
 
@@ -347,7 +352,7 @@ class Machine(asyncio.BaseEventLoop):
         else:
             self.call_later(self._delay(), _succeed, future, result)
 
-    def call_exception_handler(self, context: Mapping[str, Any]) -> None:  # type: ignore[override]
+    def call_exception_handler(self, context: Mapping[str, Any]) -> None:
         """What nobody caught is told of by the machine's name."""
         super().call_exception_handler({**context, "machine": self.host})
 

@@ -47,7 +47,7 @@ def take_over() -> None:
     time.monotonic_ns = lambda: int(monotonic() * 1e9)
     time.time_ns = lambda: int(wall() * 1e9)
     time.clock_gettime = lambda clock: monotonic()
-    time.sleep = sleep
+    time.sleep = sleep  # type: ignore[assignment]
     os.urandom = random_bytes
     random._urandom = random_bytes  # type: ignore[attr-defined]
     os.sendfile = sendfile  # type: ignore[assignment]
@@ -63,9 +63,9 @@ def _replace_in_kbroker() -> None:
 
     Outside.disks = disk.take_over(lambda: Outside.simulation)
 
-    zookeeper.KazooClient = Kazoo
-    server.open_socket = open_socket  # type: ignore[assignment]
-    background_flush.threading = SimpleNamespace(Lock=threading.Lock, Thread=Job)  # type: ignore[attr-defined]
+    zookeeper.KazooClient = Kazoo  # type: ignore[attr-defined]
+    server.open_socket = open_socket
+    background_flush.threading = SimpleNamespace(Lock=threading.Lock, Thread=Job)  # type: ignore[assignment, attr-defined]
 
 
 def monotonic() -> float:

@@ -316,10 +316,10 @@ class World:
             machine = self.simulation.machine(host)
             process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()), host)
             if isinstance(process, clients.Sending):
-                process.on_acknowledged = self._acknowledged  # type: ignore[method-assign]
+                process.on_acknowledged = self._acknowledged
             if isinstance(process, Visitor):
-                process.leader = self._who_leads  # type: ignore[method-assign]
-                process.epochs = self._epochs_of  # type: ignore[method-assign]
+                process.leader = self._who_leads
+                process.epochs = self._epochs_of
             task = clients.begin(machine, process)
             dies_at = self.simulation.now + self.rng.expovariate(1 / CLIENT_LIFE_S) + 1
             while not task.done() and (stop.is_set() or self.simulation.now < dies_at):  # noqa: ASYNC110

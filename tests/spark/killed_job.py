@@ -102,7 +102,7 @@ class MortalWriter(ExactlyOnceStreamWriter):
             return whole(self)
 
         with mock.patch.object(Producer, "hand_over", hand_over):
-            done = super().write(iterator)
+            done: Any = super().write(iterator)
         if done.owner is not None:
             is_beside_another()
             die_at("task has flushed")

@@ -65,7 +65,7 @@ def mortal_source(folder: Path) -> Any:
                         raise SystemError("died")
                 return whole_end(self, owners, commit=commit)
 
-            PlainTransactions.write, PlainTransactions.end = write, end  # type: ignore[method-assign]
+            PlainTransactions.write, PlainTransactions.end = write, end  # type: ignore[assignment, method-assign]
             try:
                 super().commit(messages, batchId)
             finally:

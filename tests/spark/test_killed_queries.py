@@ -77,7 +77,12 @@ class Query:
         """Start the query; `conf`: of Spark, with `_` for its dots."""
         for wish in wishes:
             (self.folder / wish).touch()
-        job = {"bootstrap": self.bootstrap, "topic": self.topic, "target": self.target, "frame": self.frame}
+        job: dict[str, Any] = {
+            "bootstrap": self.bootstrap,
+            "topic": self.topic,
+            "target": self.target,
+            "frame": self.frame,
+        }
         settings = {"spark.master": "local[2]"} | {f"spark.{key.replace('_', '.')}": each for key, each in conf.items()}
         job |= {"folder": str(self.folder), "tasks": tasks, "conf": settings}
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}

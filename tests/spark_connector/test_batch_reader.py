@@ -1,6 +1,7 @@
 """Planning on the driver, reading in a task; without a Spark session."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ pytest.importorskip("pyspark")
 batch_reader = pytest.importorskip("kbroker.spark_connector.batch_reader")
 
 
-def reader(broker: BrokerProcess, **options: str) -> "batch_reader.BatchReader":
+def reader(broker: BrokerProcess, **options: str) -> Any:
     checked = read_options({"kafka.bootstrap.servers": broker.bootstrap, **options})
     return batch_reader.BatchReader(checked, ColumnPlan(plain_schema(), tuple(plain_schema().names)))
 

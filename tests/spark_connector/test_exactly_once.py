@@ -162,7 +162,7 @@ def test_a_batch_whose_end_the_ledger_does_not_hear_of_is_written_all_the_same(q
 
     term, whole = query.begin(), PlainTransactions.write
     done = query.write(term, 0, ["a"])
-    PlainTransactions.write = fail  # type: ignore[method-assign]
+    PlainTransactions.write = fail  # type: ignore[assignment, method-assign]
     try:
         query.commit(term, 0, done)
     finally:

@@ -1,7 +1,8 @@
 """What a streaming query reads next, against a real broker and without Spark."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -24,15 +25,18 @@ class Query:
     def __init__(self, broker: BrokerProcess, **options: str) -> None:
         given = {"kafka.bootstrap.servers": broker.bootstrap, "startingOffsets": "earliest", **options}
         self._options = read_options(given, streaming=True)
-        self.made: list[stream_planner.StreamPlanner] = []
+        self.made: list[Any] = []
 
-    def again(self) -> "stream_planner.StreamPlanner":
+    def again(self) -> Any:
         self.made.append(stream_planner.StreamPlanner(self._options))
         return self.made[-1]
 
 
+StartQuery = Callable[..., Query]
+
+
 @pytest.fixture
-def start_query(broker: BrokerProcess) -> Iterator[object]:
+def start_query(broker: BrokerProcess) -> Iterator[StartQuery]:
     queries: list[Query] = []
 
     def start(**options: str) -> Query:
@@ -50,7 +54,7 @@ def places(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
 
 
 def test_batches_follow_each_other_without_gap_or_overlap(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=2)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 30)
@@ -68,7 +72,7 @@ def test_batches_follow_each_other_without_gap_or_overlap(
 
 
 def test_a_small_batch_waits_for_more_or_for_its_time(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
@@ -83,7 +87,7 @@ def test_a_small_batch_waits_for_more_or_for_its_time(
     assert planner.next_end({(topic_name, 0): 10}, limits, now=162.0) == {(topic_name, 0): 20}
 
 
-def test_bytes_limit_a_batch_too(broker: BrokerProcess, topic_name: str, start_query: type[Query]) -> None:
+def test_bytes_limit_a_batch_too(broker: BrokerProcess, topic_name: str, start_query: StartQuery) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     for _ in range(10):
         produce_values(broker.bootstrap, topic_name, 0, [b"x" * 900] * 10)
@@ -93,7 +97,7 @@ def test_bytes_limit_a_batch_too(broker: BrokerProcess, topic_name: str, start_q
 
 
 def test_a_limit_of_bytes_that_cannot_be_kept_ends_the_query(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query], monkeypatch: pytest.MonkeyPatch
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
@@ -106,7 +110,7 @@ def test_a_limit_of_bytes_that_cannot_be_kept_ends_the_query(
 
 
 def test_an_assigned_partition_that_is_gone_is_an_error_or_left_out(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=2)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 3)
@@ -120,9 +124,7 @@ def test_an_assigned_partition_that_is_gone_is_an_error_or_left_out(
     assert places(loose.ranges(seen, end)) == [(0, 1, 3)]
 
 
-def test_available_now_stops_at_what_there_was(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
-) -> None:
+def test_available_now_stops_at_what_there_was(broker: BrokerProcess, topic_name: str, start_query: StartQuery) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
     planner = start_query(subscribe=topic_name).again()
@@ -134,7 +136,7 @@ def test_available_now_stops_at_what_there_was(
 
 
 def test_new_partitions_and_topics_are_read_from_their_first_record(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, f"{topic_name}-a", partitions=1)
     planner = start_query(subscribePattern=f"{topic_name}-.*", startingOffsets="latest").again()
@@ -150,7 +152,7 @@ def test_new_partitions_and_topics_are_read_from_their_first_record(
 
 
 def test_a_new_partition_that_does_not_begin_at_0_has_lost_records(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=2)
     for partition in (0, 1):
@@ -167,7 +169,7 @@ def test_a_new_partition_that_does_not_begin_at_0_has_lost_records(
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_topic_made_again_is_an_error_or_read_from_its_first_record(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query], restarted: bool
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery, restarted: bool
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"old"] * 4)
@@ -192,7 +194,7 @@ def test_a_topic_made_again_is_an_error_or_read_from_its_first_record(
 
 
 def test_a_deleted_topic_is_an_error_or_left_out(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     for name in (topic_name, f"{topic_name}-b"):
         create_topic(broker.bootstrap, name, partitions=1)
@@ -209,7 +211,7 @@ def test_a_deleted_topic_is_an_error_or_left_out(
 
 
 def test_offsets_that_aged_out_are_an_error_or_left_out(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
@@ -227,7 +229,7 @@ def test_offsets_that_aged_out_are_an_error_or_left_out(
 
 
 def test_a_group_is_told_where_the_next_batch_begins(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=1)
     produce_values(broker.bootstrap, topic_name, 0, [b"v"] * 5)
@@ -239,7 +241,7 @@ def test_a_group_is_told_where_the_next_batch_begins(
 
 
 def test_small_ranges_are_one_task_and_large_ones_a_task_each(
-    broker: BrokerProcess, topic_name: str, start_query: type[Query]
+    broker: BrokerProcess, topic_name: str, start_query: StartQuery
 ) -> None:
     create_topic(broker.bootstrap, topic_name, partitions=3)
     for partition in range(3):

@@ -59,7 +59,7 @@ def test_objects_are_one_column_or_many() -> None:
 
 
 def test_malformed_rows_are_kept_dropped_or_fatal_as_the_mode_says() -> None:
-    values = [b'{"a":1}', b"oops", b'{"a":"x"}']
+    values: list[bytes | None] = [b'{"a":1}', b"oops", b'{"a":"x"}']
     kept = rows(schema(a="int", _corrupt_record="string"), values, valueFormat="json")
     assert [row["_corrupt_record"] for row in kept] == [None, "oops", '{"a":"x"}']
     assert [row["a"] for row in kept] == [1, None, None]

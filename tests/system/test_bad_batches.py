@@ -197,7 +197,7 @@ def test_a_batch_that_is_too_large_is_refused_and_the_next_one_taken(peer: Peer,
 def test_a_compressed_batch_whose_contents_cannot_be_read_is_refused(
     broker: BrokerProcess, topic_name: str, codec: CompressionType, lie: str, configs: dict[str, str]
 ) -> None:
-    create_topic(broker, topic_name, **configs)
+    create_topic(broker, topic_name, 1, **configs)
     builder = BatchBuilder(1 << 24, codec)
     for number in range(200):
         builder.append(b"key-%d" % number, b"a lie %d" % number, (), 1_700_000_000_000)

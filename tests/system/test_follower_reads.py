@@ -202,7 +202,7 @@ def test_a_leader_hands_out_nothing_that_may_be_taken_back(make_broker: MakeBrok
             follower.resume()
     with Admin(",".join(each.bootstrap for each in followers)) as admin:
         until(lambda: admin.describe_topics([topic_name])[topic_name].partitions[0].leader in (2, 3))
-        leader = racks.broker(admin.describe_topics([topic_name])[topic_name].partitions[0].leader)
+        leader = racks.broker(admin.describe_topics([topic_name])[topic_name].partitions[0].leader or 0)
     with Peer(leader) as peer:
         kept = produce(peer, topic_name, one_batch(b"kept")).base_offset
         assert kept <= 11, "at most the first one was on its way to the followers when they were halted"

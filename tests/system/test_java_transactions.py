@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kbroker import Admin
+from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.java import JavaTool
@@ -87,7 +88,7 @@ def test_kafkas_tool_lists_describes_and_aborts_transactions(
     assert of_partition[0][0] == producer_id
     java_tool(TRANSACTIONS_COMMAND, *server, "abort", "--topic", topic, "--partition", "1", "--start-offset", "0")
     with Admin(broker.bootstrap) as admin:
-        key = (topic, 1)
+        key = TopicPartition(topic, 1)
         until(
             lambda: admin.list_offsets([key], read_committed=True)[key].offset == 2,
             "the transaction is still under way",

@@ -112,7 +112,7 @@ def test_clients_of_all_kinds_write_and_read_over_tls(
     reader = confluent_kafka.Consumer({**theirs, "group.id": "h", "auto.offset.reset": "earliest"})
     with contextlib.closing(reader):
         reader.subscribe([topic_name])
-        seen: list[bytes] = []
+        seen: list[bytes | None] = []
 
         def read() -> bool:
             message = reader.poll(0.2)

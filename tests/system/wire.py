@@ -27,6 +27,7 @@ from kbroker.protocol.records.batch import split_batches
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.record import decode_batch
 from kbroker.protocol.schema import Message, schema_of
+from tests.protocol.frames import joined
 
 PRODUCE_VERSION = 9
 FETCH_VERSION = 12
@@ -46,7 +47,7 @@ def frame(body: bytes) -> bytes:
 
 def request_bytes(message: Message, version: int, correlation_id: int = 1) -> bytes:
     """A request's frame, its size in front."""
-    return b"".join(bytes(part) for part in encode_request(message, version, correlation_id, "raw"))
+    return joined(encode_request(message, version, correlation_id, "raw"))
 
 
 def resident_bytes(pid: int) -> int:
@@ -109,7 +110,7 @@ class Peer:
         return decode_response(answer, response_type, version)[1]
 
 
-def one_batch(*values: bytes, timestamp: int | None = None, **producer: int) -> bytearray:
+def one_batch(*values: bytes, timestamp: int | None = None, **producer: Any) -> bytearray:
     """A batch as a good producer sends it."""
     builder = BatchBuilder(1 << 24)
     for value in values or (b"value",):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -38,7 +39,7 @@ def test_dump_prints_batches_and_records(folder: Path) -> None:
 def test_dump_shows_transactions_their_markers_and_what_was_aborted(tmp_path: Path) -> None:
     log = new_log(tmp_path)
     for sequence, decision in enumerate((ControlType.COMMIT, ControlType.ABORT)):
-        who = {"producer_id": 7, "producer_epoch": 3, "base_sequence": sequence}
+        who: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": sequence}
         log.append_as_leader(batch(transactional=True, **who), 0, NOW)
         marker = control_batch(decision, 7, 3, coordinator_epoch=5, timestamp_ms=NOW)
         log.append_as_leader(marker, 0, NOW, AppendOrigin.COORDINATOR)

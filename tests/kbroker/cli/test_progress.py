@@ -29,7 +29,7 @@ def test_bytes_and_unknown_totals_are_shown_too(monkeypatch: pytest.MonkeyPatch)
         show(1_500_000)
     with progress_bar("reading", None) as show:
         show(7)
-    written = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    written = sys.stderr.getvalue()  # type: ignore[union-attr]
     assert "1.5/3.0 MB" in written
     assert "7/?" in written
 
@@ -38,4 +38,4 @@ def test_elsewhere_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with progress_bar("moving", 3) as show:
         show(3)
-    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+    assert sys.stderr.getvalue() == ""  # type: ignore[union-attr]

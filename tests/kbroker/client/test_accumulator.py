@@ -29,7 +29,7 @@ def test_callbacks_come_once_even_when_one_raises() -> None:
     accumulator = Accumulator(ProducerConfig.read({"bootstrap": "a:1"}), lambda: None)
     accumulator.learn("t", 1, [0])
     seen: list[object] = []
-    accumulator.append("t", b"x", None, 0, 1, (), lambda metadata, error: 1 / 0)
+    accumulator.append("t", b"x", None, 0, 1, (), lambda metadata, error: 1 / 0)  # type: ignore[arg-type]
     accumulator.append("t", b"x", None, 0, 1, (), lambda metadata, error: seen.append(metadata))
     accumulator.unfinished()[0].finish(40)
     assert [getattr(metadata, "offset", None) for metadata in seen] == [41]

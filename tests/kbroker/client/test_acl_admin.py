@@ -12,10 +12,6 @@ from kbroker.client.errors import BrokerError, SecurityDisabledError
 from kbroker.client.types import (
     AccessRule,
     AccessRuleFilter,
-    AclOperation,
-    AclPattern,
-    AclPermission,
-    AclResource,
 )
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import (
@@ -27,6 +23,7 @@ from kbroker.protocol.messages.security import (
     DescribeAclsResponse,
 )
 from kbroker.protocol.schema import Message
+from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource
 
 RULE = AccessRule(AclResource.TOPIC, "t", "User:a", AclOperation.READ, AclPermission.DENY, "h", AclPattern.PREFIXED)
 
@@ -53,8 +50,8 @@ class Authorizer:
             error_code=ErrorCode.NONE, resource_type=2, resource_name="t", pattern_type=4, principal="User:a", host="h",
             operation=3, permission_type=2,
         )  # fmt: skip
-        result = DeleteAclsResponse.DeleteAclsFilterResult(error_code=self.code, matching_acls=[match])
-        return DeleteAclsResponse(filter_results=[result])
+        filtered = DeleteAclsResponse.DeleteAclsFilterResult(error_code=self.code, matching_acls=[match])
+        return DeleteAclsResponse(filter_results=[filtered])
 
 
 def admin_of(authorizer: Authorizer) -> AclAdmin:

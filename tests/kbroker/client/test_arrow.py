@@ -1,5 +1,7 @@
 """Decoded columns as record batches: types of Spark's source, nulls, headers, no copies."""
 
+from typing import Any
+
 import pytest
 
 from kbroker.protocol.records.builder import BatchBuilder
@@ -8,14 +10,14 @@ from kbroker.protocol.records.columns import ColumnDecoder
 pa = pytest.importorskip("pyarrow")
 arrow = pytest.importorskip("kbroker.client.arrow")
 
-RECORDS = [
+RECORDS: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int]] = [
     (b"k", b"value", [("a", b"1"), ("b", None)], 1_700_000_000_123),
     (None, None, [], 1_700_000_000_124),
     (b"", b"", [("c", b"")], 1_700_000_000_125),
 ]
 
 
-def decode(with_headers: bool) -> "pa.RecordBatch":
+def decode(with_headers: bool) -> Any:
     builder = BatchBuilder(16_384)
     for key, value, headers, timestamp in RECORDS:
         assert builder.append(key, value, headers, timestamp)

@@ -34,7 +34,7 @@ from tests.kbroker.network.test_authentication import CREDENTIAL, sasl_server
 
 
 def settings(password: str = "secret", mechanism: str = "SCRAM-SHA-256", **more: Any) -> Security:
-    who = {} if mechanism == "OAUTHBEARER" else {"sasl_username": "alice", "sasl_password": password}
+    who: dict[str, Any] = {} if mechanism == "OAUTHBEARER" else {"sasl_username": "alice", "sasl_password": password}
     return Security(security_protocol="SASL_PLAINTEXT", sasl_mechanism=mechanism, **who, **more)
 
 

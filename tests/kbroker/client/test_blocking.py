@@ -117,7 +117,7 @@ def interrupt_the_next_call(consumer: Consumer) -> None:
     run = consumer.run
 
     def interrupted(coroutine: Coroutine[Any, Any, Any]) -> None:
-        del consumer.run  # type: ignore[method-assign]
+        del consumer.run
         run(coroutine)
         raise KeyboardInterrupt
 

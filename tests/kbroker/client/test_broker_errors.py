@@ -11,4 +11,4 @@ def test_each_code_has_a_class_that_is_named_after_it() -> None:
         name = words.removesuffix("Exception").removesuffix("Error") + "Error"
         found = getattr(broker_errors, name)
         assert BrokerError.by_code[code] is found
-        assert found.__doc__.endswith(".")
+        assert (found.__doc__ or "").endswith(".")

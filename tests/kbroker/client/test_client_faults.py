@@ -189,6 +189,7 @@ async def test_a_poisoned_batch_is_named_and_can_be_skipped(
             if form == "records":
                 return [record.offset for record in await consumer.poll(LIMIT_S)]
             batch = await consumer.next_batch(timeout=LIMIT_S)
+            assert batch is not None
             offsets: list[int] = batch["offset"].to_pylist()
             return offsets
 
@@ -390,7 +391,7 @@ async def test_a_commit_callback_or_partitioner_that_raises_disturbs_nobody(
         await asyncio.wait_for(heard.wait(), LIMIT_S)
         await consumer.commit({(topic, 0): 6})
     assert "a commit callback raised" in caplog.text
-    async with Producer(bootstrap, partitioner=broken) as producer:  # type: ignore[arg-type]
+    async with Producer(bootstrap, partitioner=broken) as producer:
         with pytest.raises(ZeroDivisionError, match="mine"):
             await producer.send(topic, b"x")
         assert (await producer.send_and_wait(topic, b"x", partition=1)).offset == 0

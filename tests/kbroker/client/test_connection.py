@@ -16,6 +16,7 @@ from kbroker.protocol.headers import encode_response
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
 from tests.kbroker.network.serving import until
+from tests.protocol.frames import joined
 
 
 async def test_requests_are_pipelined(bootstrap: str) -> None:
@@ -130,7 +131,7 @@ def large_answer(size: int) -> bytes:
         partition_index=0, error_code=ErrorCode.NONE, high_watermark=0, aborted_transactions=None, records=bytes(size)
     )
     topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[item])
-    return b"".join(encode_response(FetchResponse(responses=[topic]), 4, 1))
+    return joined(encode_response(FetchResponse(responses=[topic]), 4, 1))
 
 
 async def fetch_large_answer(connection: Connection, size: int) -> None:
@@ -203,7 +204,7 @@ async def test_where_nobody_can_wait_for_much_at_once_a_large_answer_is_read_all
 
     async with peer(at_once) as address:
         connection = await Connection.open(*address)
-        connection._socket = Refusing()  # type: ignore[assignment]
+        connection._socket = Refusing()
         await fetch_large_answer(connection, 3 * WAKE_BYTES)
         await connection.close()
 

@@ -75,7 +75,7 @@ def test_objects_over_several_lines_and_maps_and_bytes_are_read() -> None:
 
 
 def test_bad_rows_among_many_cost_only_their_chunk() -> None:
-    texts = [b'{"a":%d}' % number for number in range(2_000)]
+    texts: list[bytes | None] = [b'{"a":%d}' % number for number in range(2_000)]
     texts[700] = b"bad"
     rows, malformed = parse(texts)
     assert [row["a"] for number, row in enumerate(rows) if number != 700] == [n for n in range(2_000) if n != 700]

@@ -44,7 +44,7 @@ def test_moving_forgets_what_was_known() -> None:
     state.offset = 2
     state.fetch_again()
     assert (state.offset, state.fetch_offset, state.epoch_before(2)) == (2, 2, 2)
-    assert (list(state.chunks), state.problem, state.leader_epoch, state.generation) == ([], None, -1, 1)
+    assert [list(state.chunks), state.problem, state.leader_epoch, state.generation] == [[], None, -1, 1]
     state.move(0)
     assert state.epoch_before(0) == -1
 

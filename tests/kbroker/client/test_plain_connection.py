@@ -53,7 +53,7 @@ def test_nobody_listening_is_told_with_the_address() -> None:
 
 def test_a_silent_peer_runs_into_the_time_limit() -> None:
     release = threading.Event()
-    with peer(lambda connection: (connection.recv(1024), release.wait(10))[0] and None) as port:
+    with peer(lambda connection: (connection.recv(1024), release.wait(10), None)[-1]) as port:
         with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"):
             connect(port, timeout=0.2)
         release.set()
@@ -61,7 +61,7 @@ def test_a_silent_peer_runs_into_the_time_limit() -> None:
 
 def test_a_peer_that_takes_connections_and_is_silent_has_no_longer_than_connecting_may_take() -> None:
     release = threading.Event()
-    with peer(lambda connection: (connection.recv(1024), release.wait(30))[0] and None) as port:
+    with peer(lambda connection: (connection.recv(1024), release.wait(30), None)[-1]) as port:
         with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"):
             PlainConnection("127.0.0.1", port, client_id="test", timeout=60, connect_timeout=0.2)
         release.set()
@@ -71,7 +71,7 @@ def test_a_request_that_goes_out_late_has_as_long_as_any_to_be_sent(broker: Brok
     connection = connect(broker.port, timeout=30)
     try:
         connection.request(MetadataRequest(topics=[]), timeout=20)
-        assert connection._socket.gettimeout() <= 20
+        assert (connection._socket.gettimeout() or 30) <= 20
         connection.send(MetadataRequest(topics=[]))
         assert connection._socket.gettimeout() == 30
         connection.receive()

@@ -9,6 +9,7 @@ from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.records.partitioner import partition_for_key
+from kbroker.protocol.records.record import Record
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -26,7 +27,7 @@ async def test_what_is_sent_can_be_read(bootstrap: str, topic: str, compression:
         assert metadata.timestamp == 1000 + i
     async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         await consumer.subscribe([topic])
-        records = []
+        records: list[Record] = []
         while len(records) < 1000:
             some = await consumer.poll(10)
             assert some
@@ -127,7 +128,7 @@ async def test_batches_that_are_too_large_for_the_topic_are_split(bootstrap: str
         assert statistics["batch-split-total"] > 0
     async with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
         await consumer.assign([(topic, 0)])
-        found = []
+        found: list[bytes | None] = []
         while len(found) < 400:
             found += [record.value for record in await consumer.poll(10)]
     assert found == values

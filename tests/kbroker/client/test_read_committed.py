@@ -1,6 +1,7 @@
 """Transactions of a producer that others wrote, on Apache Kafka: what was aborted or is undecided stays hidden."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -12,13 +13,13 @@ ck = pytest.importorskip("confluent_kafka")
 pytestmark = pytest.mark.slow
 
 
-def write(bootstrap: str, topic: str) -> "ck.Producer":
+def write(bootstrap: str, topic: str) -> Any:
     """Three of each: committed, aborted, plain, committed; then one that stays open."""
     settings = {"bootstrap.servers": bootstrap, "linger.ms": 0}
     producer = ck.Producer({**settings, "transactional.id": topic})
     producer.init_transactions(30)
 
-    def send(who: "ck.Producer", kind: str) -> None:
+    def send(who: Any, kind: str) -> None:
         for number in range(3):
             who.produce(topic, f"{kind}{number}".encode(), partition=0)
         assert who.flush(30) == 0

@@ -83,7 +83,9 @@ async def test_batches_begin_where_records_ended(consumer: Consumer) -> None:
     state = consumer._assignment.states[A]
     assert (state.offset, consumer._assignment.records_ahead) == (2, 0), "fetched again from there"
     state.add(Chunk(batch(0, 6)))
-    assert (await consumer.next_batch(timeout=1))["offset"].to_pylist() == [2, 3, 4, 5]
+    found = await consumer.next_batch(timeout=1)
+    assert found is not None
+    assert found["offset"].to_pylist() == [2, 3, 4, 5]
 
 
 async def test_a_closing_consumer_ends_the_call_that_waits(consumer: Consumer) -> None:
@@ -107,7 +109,8 @@ async def test_waking_up_ends_one_call_and_only_one(consumer: Consumer) -> None:
 async def test_what_a_deserializer_does_not_take_is_told_behind_what_is_before_it(part: str) -> None:
     builder = BatchBuilder(1 << 16)
     for data in (b"[1]", None, b"[", b"[2]"):
-        assert builder.append(*((data, b"v") if part == "key" else (b"k", data)), [], 1)
+        key, value = (data, b"v") if part == "key" else (b"k", data)
+        assert builder.append(key, value, [], 1)
     records = bytes(builder.build())
     functions = {f"{part}_deserializer": json.loads}
     async with Consumer("127.0.0.1:1", **functions) as consumer:

@@ -7,6 +7,7 @@ from kbroker.protocol.frame import FrameError
 from kbroker.protocol.headers import encode_response
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from tests.protocol.frames import joined
 
 
 def feed(session: Session, data: bytes, step: int) -> list[Response]:
@@ -22,7 +23,7 @@ def feed(session: Session, data: bytes, step: int) -> list[Response]:
 
 def answer(correlation_id: int, cluster_id: str = "c") -> bytes:
     message = MetadataResponse(brokers=[], cluster_id=cluster_id, topics=[])
-    return b"".join(encode_response(message, 9, correlation_id))  # type: ignore[arg-type]
+    return joined(encode_response(message, 9, correlation_id))
 
 
 @pytest.mark.parametrize("step", [1, 3, 7, 1000, 1 << 20])

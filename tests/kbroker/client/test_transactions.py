@@ -54,7 +54,7 @@ def until_ended(bootstrap: str, topic: str) -> None:
         wait_until(lambda: committed.end_offsets(keys) == everything.end_offsets(keys))
 
 
-def numbered(prefix: str, count: int) -> list[bytes | None]:
+def numbered(prefix: str, count: int) -> list[bytes]:
     return sorted(f"{prefix}{number}".encode() for number in range(count))
 
 

@@ -361,7 +361,7 @@ async def test_who_waits_when_the_broker_stops_is_told_that_nothing_is_known(ver
     await asyncio.sleep(0)
     await verified.verifier.close()
     verified.coordinator.lets_go.set()
-    assert await asyncio.gather(first, second) == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
+    assert [*await asyncio.gather(first, second)] == [dict.fromkeys(BOTH, ErrorCode.NETWORK_EXCEPTION)] * 2
 
 
 async def test_what_an_answer_does_not_name_is_not_verified(verified: Verified) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
 from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import (
@@ -156,7 +157,7 @@ class GroupPlay:
                 self.lines.append(f"write generation {instruction.value.generation} of {self._all(instruction)}")
                 continue
             assert isinstance(instruction, AnswerJoin | AnswerSync)
-            kind, name = instruction.request  # type: ignore[misc]
+            kind, name = cast(tuple[str, str], instruction.request)
             self.open.remove((kind, name))
             if isinstance(instruction, AnswerJoin):
                 self._joined(name, instruction.answer)

@@ -28,7 +28,7 @@ MEMBER = ConsumerMember(
 )
 
 
-def load(*written: records.Record) -> dict[str, records.StoredGroup]:
+def load(*written: tuple[bytes, bytes | None]) -> dict[str, records.StoredGroup]:
     groups: dict[str, records.StoredGroup] = {}
     for key, value in written:
         assert records.is_consumer_key(key)

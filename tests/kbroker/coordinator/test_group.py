@@ -46,7 +46,7 @@ def test_a_transition_that_is_not_in_the_table_is_a_mistake() -> None:
 def test_the_members_get_what_the_leader_gave_them() -> None:
     play = stable("a", "b", "c")
     assert play.assignments == {"a": b"a", "b": b"b", "c": b"c"}
-    assert play.group.subscribed_topics == {"t"}
+    assert play.group.subscribed_topics == frozenset("t")
 
 
 def test_an_assignment_for_somebody_else_is_ignored_and_a_forgotten_member_gets_an_empty_one() -> None:

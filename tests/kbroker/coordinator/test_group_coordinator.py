@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.topic_names import OFFSETS_TOPIC
+from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_coordinator import new_member_id
 from kbroker.coordinator.group_events import Leaving
 from kbroker.coordinator.group_life import GroupState
@@ -51,8 +52,9 @@ async def test_a_coordinator_that_takes_over_goes_on_with_generation_members_and
     group, _ = coordinated.groups.committed("g")
     assert group is not None
     assert group.offsets.committed == {KEY: OFFSET}
+    assert isinstance(group, Group)
     assert group.state is GroupState.STABLE
-    assert group.subscribed_topics == {"t"}
+    assert group.subscribed_topics == frozenset("t")
     assert (await coordinated.sync("g", joined)).assignment == b"all"
     group.check()
 
@@ -213,10 +215,10 @@ async def test_a_group_whose_removal_was_not_written_is_there_to_be_removed_agai
         assert await coordinated.groups.delete_groups(["g"]) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
         assert coordinated.groups.describe("g")[0] is group
     assert group is not None
-    assert not group.is_dead
+    before = group.is_dead
     need_replicas(coordinated, 1)
     assert await coordinated.groups.delete_groups(["g"]) == {"g": ErrorCode.NONE}
-    assert group.is_dead
+    assert (before, group.is_dead) == (False, True)
     await coordinated.restart()
     assert coordinated.groups.groups() == ([], ErrorCode.NONE)
 

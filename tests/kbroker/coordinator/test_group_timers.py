@@ -24,7 +24,7 @@ def group(name: str, deadline: int) -> Group:
 
 async def test_groups_fire_in_order_when_their_time_has_come() -> None:
     clock, fired = Clock(), []
-    timers = GroupTimers(clock, lambda each: fired.append(each.group_id))
+    timers: GroupTimers[Group] = GroupTimers(clock, lambda each: fired.append(each.group_id))
     for name, deadline in (("late", 3000), ("soon", 1500), ("sooner", 1200)):
         timers.schedule(group(name, deadline))
     timers.run_due()
@@ -37,7 +37,7 @@ async def test_groups_fire_in_order_when_their_time_has_come() -> None:
 
 async def test_an_earlier_deadline_replaces_a_later_one_and_a_later_one_needs_no_entry() -> None:
     clock, fired = Clock(), []
-    timers = GroupTimers(clock, lambda each: fired.append(each.deadline))
+    timers: GroupTimers[Group] = GroupTimers(clock, lambda each: fired.append(each.deadline))
     moving = group("g", 5000)
     timers.schedule(moving)
     moving.deadline = 2000
@@ -57,7 +57,7 @@ async def test_an_earlier_deadline_replaces_a_later_one_and_a_later_one_needs_no
 async def test_the_loops_timer_fires_by_itself() -> None:
     fired = asyncio.Event()
     loop = asyncio.get_running_loop()
-    timers = GroupTimers(lambda: int(loop.time() * 1000), lambda each: fired.set())
+    timers: GroupTimers[Group] = GroupTimers(lambda: int(loop.time() * 1000), lambda each: fired.set())
     timers.schedule(group("g", int(loop.time() * 1000) + 20))
     await asyncio.wait_for(fired.wait(), 20)
     timers.close()

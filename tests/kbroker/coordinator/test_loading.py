@@ -11,6 +11,7 @@ import pytest
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.coordinator.any_group import GroupMaker
 from kbroker.coordinator.consumer_group import ConsumerGroup, ConsumerHeartbeat, ConsumerSettings
+from kbroker.coordinator.group import Group
 from kbroker.coordinator.group_events import GroupSettings
 from kbroker.coordinator.group_life import GroupState
 from kbroker.coordinator.group_offsets import CommittedOffset
@@ -177,12 +178,14 @@ def test_groups_with_members_go_on_stable_and_without_empty(written: Written) ->
     groups = make_groups(load(written.log, 1 << 20), MAKER, 0, 3)
     assert groups.keys() == {"full", "empty", "simple"}
     assert {group.partition for group in groups.values()} == {3}
-    found = groups["full"]
+    found, without = groups["full"], groups["empty"]
+    assert isinstance(found, Group)
+    assert isinstance(without, Group)
     assert (found.state, found.generation_id, found.leader, found.state_since) == (GroupState.STABLE, 3, "m", 77)
     assert (found.protocol_type, found.protocol_name) == ("consumer", "range")
     assert found.static_members == {"one": "m"}
-    assert (groups["empty"].state, groups["empty"].generation_id) == (GroupState.EMPTY, 4)
-    assert groups["empty"].state_since is None
+    assert (without.state, without.generation_id) == (GroupState.EMPTY, 4)
+    assert without.state_since is None
     assert groups["simple"].protocol_type is None
     for group in groups.values():
         group.start(0)

@@ -387,7 +387,7 @@ async def test_an_answer_that_leaves_a_partition_out_does_not_end_it(cluster: Cl
     cluster.send(*keys(0))
     await cluster.until(lambda: len(cluster.other.requests) >= 2)
     assert cluster.done == []
-    cluster.other._answer = whole  # type: ignore[method-assign]
+    cluster.other._answer = whole  # type: ignore[assignment, method-assign]
     await cluster.until(lambda: cluster.done)
 
 

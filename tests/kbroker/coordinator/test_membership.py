@@ -59,7 +59,7 @@ def test_a_static_members_new_self_has_its_place(three: Membership) -> None:
 
 def test_subscriptions_are_read_of_consumers_only(three: Membership) -> None:
     three.protocol_name = "range"
-    assert three.subscriptions() == {"t", "u"}
+    assert three.subscriptions() == frozenset("tu")
     three.protocol_type = "connect"
     assert three.subscriptions() is None
     assert three.has_subscribed("anything")

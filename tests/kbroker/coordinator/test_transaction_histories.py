@@ -41,7 +41,7 @@ class Histories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.versions: tuple[int, ...] = (0,)
+        self.versions = (0,)
         self.begun: dict[tuple[int, int], int] = {}
         """(id, epoch) -> when the transaction began that was the only one to have them."""
         self.now = NOW

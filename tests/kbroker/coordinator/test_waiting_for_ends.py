@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ async def test_what_comes_while_a_transaction_is_being_ended_waits_for_that(
     without_leader(coordinated)
     assert await coordinated.end(producer) is NONE
     coordinated.transactions.add_by_produce(*asked, [(TOPIC, 2)], told.append)
-    waiting = [
+    waiting: list[asyncio.Future[Any]] = [
         asyncio.ensure_future(question)
         for question in (coordinated.end(producer), coordinated.add(producer, 1), coordinated.init())
     ]
@@ -82,7 +83,7 @@ async def test_what_comes_while_a_transaction_is_being_ended_waits_for_that(
     assert (await at_once).error is ErrorCode.CONCURRENT_TRANSACTIONS
     await asyncio.sleep(0.05)
     assert not any(each.done() for each in waiting)
-    assert coordinated.markers() == told == []
+    assert (coordinated.markers(), told) == ([], [])
     with_leader(coordinated)
     ended, added, begun = await asyncio.gather(*waiting)
     # In turn: a Produce begins the next transaction, which is ended; one more; another producer fences that one.

@@ -67,7 +67,7 @@ class History:
 
     def hold_acknowledgements(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """While `is_slow`, let what is appended count later."""
-        append_then = self.coordinated.played.replicas.append_then
+        append_then: Callable[..., None] = self.coordinated.played.replicas.append_then
 
         def append(topic: str, *rest: Any) -> None:
             *before, origin, done, verified = rest
@@ -132,7 +132,7 @@ class History:
     @property
     def version(self) -> int:
         """The transaction.version that clients go by."""
-        return self.coordinated.features.transaction_version
+        return int(self.coordinated.features.transaction_version)
 
     async def go_away(self) -> None:
         """A client closes its connection while it waits."""

@@ -14,6 +14,7 @@ from kazoo.client import KazooClient
 
 from kbroker.dev import embedded_zookeeper
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper, EmbeddedZooKeeperError, find_jars
+from kbroker.dev.free_ports import free_ports
 from kbroker.dev.stand_in_zookeeper import StandInZooKeeper
 from tests.fixtures.zookeeper import skip_without_embedded_zookeeper
 
@@ -135,7 +136,7 @@ def test_a_taken_port_is_named(own_zookeeper: EmbeddedZooKeeper, tmp_path: Path)
 def test_a_port_lost_to_another_between_picking_and_listening_is_replaced(
     own_zookeeper: EmbeddedZooKeeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really_free = embedded_zookeeper.free_ports
+    really_free = free_ports
     picks = iter([[own_zookeeper.port]])
     monkeypatch.setattr(
         embedded_zookeeper, "free_ports", lambda count, host: next(picks, None) or really_free(count, host)

@@ -40,7 +40,7 @@ def guarded(zookeeper_server: str, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def creation(name: str, **more: Any) -> CreateAclsRequest.AclCreation:
-    values = {
+    values: dict[str, Any] = {
         "resource_type": TOPIC,
         "resource_pattern_type": LITERAL,
         "principal": "User:a",

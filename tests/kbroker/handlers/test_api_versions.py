@@ -13,6 +13,7 @@ from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask
 from tests.kbroker.network.test_dispatch import exchange
 from tests.kbroker.token_broker import login_of, make_token_broker
+from tests.protocol.frames import joined
 
 GROUP_APIS = {8, 9, 10, 11, 12, 13, 14}
 
@@ -45,7 +46,7 @@ async def test_only_who_asks_is_told_what_software_the_broker_is(ask: Ask) -> No
 async def test_what_software_it_is_is_told_after_the_login_only(make_broker: MakeBroker) -> None:
     broker, port = make_token_broker(make_broker)
     asked = ApiVersionsRequest(client_software_name="test", client_software_version="1", include_software=True)
-    frame = b"".join(bytes(part) for part in encode_request(asked, 4, 7, "test"))[4:]
+    frame = joined(encode_request(asked, 4, 7, "test"))[4:]
     answer = await exchange(broker, frame, port)
     told = decode_response(answer, ApiVersionsResponse, 4)[1]
     assert (told.error_code, told.software) == (ErrorCode.NONE, "")

@@ -7,6 +7,7 @@ import selectors
 import socket
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -30,7 +31,7 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 Entry = AlterClientQuotasRequest.EntryData
 
 
-def entry(entity: dict[str, str | None], **limits: float | None) -> Entry:
+def entry(entity: Mapping[str, str | None], **limits: float | None) -> Entry:
     return Entry(
         entity=[AlterClientQuotasRequest.EntityData(entity_type=k, entity_name=n) for k, n in entity.items()],
         ops=[
@@ -124,7 +125,7 @@ async def test_what_makes_no_limit_is_refused_by_itself(limited: Any) -> None:
         ({"user": (EXACT, None)}, "INVALID_REQUEST"),
     ):
         with pytest.raises(AssertionError, match=said):
-            await describe(ask, **components)
+            await describe(ask, False, **components)
 
 
 def production(topic: str, size: int) -> ProduceRequest:
@@ -243,7 +244,8 @@ async def test_an_address_that_connects_too_often_is_not_served(limited: Any, ow
     address = ("127.0.0.1", own_broker.port)
     opened = [socket.create_connection(address) for _ in range(40)]  # ten at once are within the rate
     try:
-        ended, deadline = [], time.monotonic() + 30
+        ended: list[bytes] = []
+        deadline = time.monotonic() + 30
         with selectors.DefaultSelector() as selector:
             for each in opened:
                 selector.register(each, selectors.EVENT_READ, each.recv)

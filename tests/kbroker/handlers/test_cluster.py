@@ -1,5 +1,7 @@
 """DescribeCluster and UpdateFeatures on a real broker."""
 
+from typing import Any
+
 import pytest
 
 from kbroker.dev.broker_process import BrokerProcess
@@ -27,7 +29,7 @@ async def test_controllers_are_no_endpoints_here(ask: Ask) -> None:
     assert (await ask(unknown, 1)).error_code is ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
 
 
-def update(feature: str, level: int, validate_only: bool = False, **rest: int) -> UpdateFeaturesRequest:
+def update(feature: str, level: int, validate_only: bool = False, **rest: Any) -> UpdateFeaturesRequest:
     key = UpdateFeaturesRequest.FeatureUpdateKey(feature=feature, max_version_level=level, **rest)
     return UpdateFeaturesRequest(feature_updates=[key], validate_only=validate_only)
 

@@ -47,7 +47,7 @@ def offset(partition: int, value: int = 42, metadata: str | None = "note", epoch
 async def fetch(ask: Ask, group: str, topic: str | None, version: int = 9, require_stable: bool = False) -> Any:
     """Return (error, {partition: (offset, epoch, metadata, error)})."""
     asked = OffsetFetchRequest.OffsetFetchRequestTopics if version >= 8 else OffsetFetchRequest.OffsetFetchRequestTopic
-    topics = None if topic is None else [asked(name=topic, partition_indexes=[0, 1])]
+    topics: Any = None if topic is None else [asked(name=topic, partition_indexes=[0, 1])]
     if version >= 8:
         wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)
         answer = await ask(OffsetFetchRequest(groups=[wanted], require_stable=require_stable), version)

@@ -22,6 +22,7 @@ from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kbroker.protocol.schema import schema_of
 from kbroker.security.acls import AclOperation, AclPattern, AclPermission, AclResource, Entry, Pattern
 from kbroker.security.authorizer import EVERYTHING, Authorizer
+from tests.protocol.frames import joined
 
 load_all()
 
@@ -72,7 +73,7 @@ async def asked(
     monkeypatch.setitem(HANDLERS, key, Handling(handle, HANDLERS[key].demands))
     services: Any = SimpleNamespace()
     peer = Peer()
-    frame = b"".join(bytes(part) for part in encode_request(request, version, 1, "x"))[4:]
+    frame = joined(encode_request(request, version, 1, "x"))[4:]
     parts = Dispatcher(services, authorizer)(peer, memoryview(frame))  # type: ignore[arg-type]
     if parts is PENDING or type(parts) is LateAnswer:
         parts = await asyncio.wait_for(peer.answers.get(), 20)

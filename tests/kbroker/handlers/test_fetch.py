@@ -18,6 +18,7 @@ from kbroker.replica.reply import Reply
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 from tests.kbroker.network.serving import connected, serving, until
+from tests.protocol.frames import joined
 
 pytestmark = pytest.mark.usefixtures("pace")
 
@@ -327,7 +328,7 @@ async def test_a_fetch_that_waits_ends_when_its_client_goes(played: Played) -> N
     handlers.load_all()
     async with serving(Dispatcher(played.services)) as server, connected(server) as client:
         parts = encode_request(fetch_request((0, 0), max_wait_ms=60_000), 17, 1, "test")
-        client.send(b"".join(parts))
+        client.send(joined(parts))
         await until(lambda: bool(hosted.consumers))
         await client.close()
         await until(lambda: not hosted.consumers)

@@ -267,7 +267,7 @@ class SteppedDisk(Files):
         self.is_slow = False
         self.waiting = 0
 
-    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+    def sync(self, descriptor: int) -> None:
         if self.is_slow:
             self.waiting += 1
             assert self.steps.acquire(timeout=10)
@@ -311,7 +311,7 @@ class BrokenDisk(Files):
     def __init__(self) -> None:
         self.is_broken = False
 
-    def sync(self, descriptor: int) -> None:  # type: ignore[override]
+    def sync(self, descriptor: int) -> None:
         if self.is_broken:
             raise OSError(errno.EIO, "no disk")
 

@@ -18,12 +18,12 @@ from kbroker.handlers.transactional_offsets import txn_offset_commit
 from kbroker.handlers.transactions import write_txn_markers
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.groups import OffsetFetchRequest
-from kbroker.protocol.messages.transactions import TxnOffsetCommitRequest
+from kbroker.protocol.messages.transactions import TxnOffsetCommitRequest, WriteTxnMarkersRequest
 from kbroker.protocol.records.batch import read_header
 from tests.fixtures.data_path import TOPIC
 from tests.kbroker.asking import told
 from tests.kbroker.coordinator.conftest import Coordinated
-from tests.kbroker.handlers.test_transactions import PRODUCER, WriteTxnMarkersRequest, marker
+from tests.kbroker.handlers.test_transactions import PRODUCER, marker
 from tests.kbroker.replica.test_verification import PlayedVerifier
 
 Partition = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition

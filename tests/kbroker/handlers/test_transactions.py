@@ -201,7 +201,7 @@ async def test_many_markers_leave_others_their_turns(played: Played) -> None:
 async def test_a_reader_of_what_is_committed_waits_for_the_marker_and_counts_nothing_before_it(played: Played) -> None:
     await played.lead()
     request = fetch_request((0, 0), isolation_level=1, max_wait_ms=5_000)
-    waiting = fetch(played.services, played.ctx(12), request)
+    waiting: Any = fetch(played.services, played.ctx(12), request)
     append(played, in_transaction())
     append(played, in_transaction(bytes(1_000), sequence=1))
     await asyncio.sleep(0.05)

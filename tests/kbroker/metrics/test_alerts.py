@@ -96,7 +96,7 @@ async def test_a_disk_that_is_nearly_full_is_told_with_its_directory(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = SimpleNamespace(f_blocks=1000, f_frsize=4096, f_bavail=101)
-    monkeypatch.setattr(replicas.os, "statvfs", lambda path: disk)
+    monkeypatch.setattr("kbroker.metrics.replicas.os.statvfs", lambda path: disk)
     assert not fires("DiskNearlyFull", (0.0, collected(replicas.collect, sources_of(played))))
     disk.f_bavail = 99
     fired = fires("DiskNearlyFull", (0.0, collected(replicas.collect, sources_of(played))))

@@ -59,9 +59,10 @@ def test_samples_are_told_under_both_names_of_their_family() -> None:
 
 
 def test_others_are_let_in_once_in_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, pauses = [10.0], []
-    monkeypatch.setattr(exposition.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(exposition.time, "sleep", pauses.append)
+    now = [10.0]
+    pauses: list[float] = []
+    monkeypatch.setattr("kbroker.metrics.exposition.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("kbroker.metrics.exposition.time.sleep", pauses.append)
     out = Exposition()
     for elapsed in (0.4, 0.4, 0.4, 0.4, 0.4):
         now[0] += elapsed * exposition.TURN_S

@@ -39,6 +39,7 @@ from kbroker.security.plain import PlainServer
 from kbroker.security.scram import KnownUser, ScramClient, ScramServer, credential_of, salted_password
 from kbroker.security.security_protocol import SecurityProtocol
 from tests.kbroker.network.serving import Client, frame, until
+from tests.protocol.frames import joined
 
 PASSWORDS = {"alice": "secret", "bob": "secret"}
 GOOD, WRONG = b"\0alice\0secret", b"\0alice\0wrong"
@@ -89,7 +90,7 @@ class Peer(Client):
         return decode_response(await self.receive(), answer, version)[1]
 
     def request(self, request: Any, version: int) -> None:
-        self.send(b"".join(bytes(part) for part in encode_request(request, version, 7, "test")))
+        self.send(joined(encode_request(request, version, 7, "test")))
 
     async def versions(self, version: int = 3, name: str = "test") -> ApiVersionsResponse:
         request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
@@ -347,10 +348,9 @@ async def test_a_large_request_is_read_again_after_the_login() -> None:
 async def test_a_large_request_behind_the_last_token_is_judged_by_what_holds_after_the_login() -> None:
     async with one_peer() as client:
         await client.handshake()
-        pieces = [SaslAuthenticateRequest(auth_bytes=GOOD), 2]
-        large = [ApiVersionsRequest(client_software_name="a" * 5_000, client_software_version="1"), 3]
-        frames = [b"".join(bytes(part) for part in encode_request(*each, 7, "test")) for each in (pieces, large)]
-        client.send(b"".join(frames))
+        large = ApiVersionsRequest(client_software_name="a" * 5_000, client_software_version="1")
+        token = joined(encode_request(SaslAuthenticateRequest(auth_bytes=GOOD), 2, 7, "test"))
+        client.send(token + joined(encode_request(large, 3, 7, "test")))
         answer = decode_response(await client.receive(), SaslAuthenticateResponse, 2)[1]
         assert answer.error_code is ErrorCode.NONE
         assert decode_response(await client.receive(), ApiVersionsResponse, 3)[1].api_keys
@@ -489,7 +489,7 @@ async def test_random_bytes_before_a_login_never_get_in_and_never_disturb_others
     async with sasl_server() as server:
         server.sasl["CLIENTS"].failure_delay_s = 0
         whole = [
-            b"".join(bytes(part) for part in encode_request(request, version, 1, "x"))
+            joined(encode_request(request, version, 1, "x"))
             for request, version in (
                 (ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3),
                 (SaslHandshakeRequest(mechanism=PLAIN), rng.randrange(2)),

@@ -35,6 +35,7 @@ from kbroker.protocol.messages.replication import AllocateProducerIdsRequest, St
 from kbroker.protocol.schema import schema_of
 from kbroker.security.authorizer import EVERYTHING
 from kbroker.security.quotas import ANY, REQUESTED, ClientQuotas, Entity
+from tests.protocol.frames import joined
 
 
 async def exchange(broker: BrokerProcess, frame: bytes, port: int | None = None) -> bytes:
@@ -75,10 +76,7 @@ async def test_what_cannot_be_read_ends_its_connection_and_no_other(
 ) -> None:
     before = broker.log_file.stat().st_size
     assert await exchange(broker, frame) == b"", what
-    good = b"".join(
-        bytes(part)
-        for part in encode_request(DescribeClusterRequest(include_cluster_authorized_operations=False), 0, 5, "test")
-    )
+    good = joined(encode_request(DescribeClusterRequest(include_cluster_authorized_operations=False), 0, 5, "test"))
     assert decode_response(await exchange(broker, good[4:]), DescribeClusterResponse, 0)[0] == 5
     lines = broker.log_file.read_bytes()[before:].decode().splitlines()
     assert len([line for line in lines if "closing the connection from 127.0.0.1" in line]) == 1
@@ -125,7 +123,7 @@ def dispatcher() -> Dispatcher:
 
 def describe_cluster_frame() -> memoryview:
     request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-    return memoryview(b"".join(bytes(part) for part in encode_request(request, 1, 9, "test"))[4:])
+    return memoryview(joined(encode_request(request, 1, 9, "test"))[4:])
 
 
 def cluster(code: ErrorCode = ErrorCode.NONE) -> DescribeClusterResponse:
@@ -201,7 +199,7 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
     def handler(services: Any, ctx: RequestContext, request: Any) -> None:
         served.append(request)
 
-    frame = memoryview(b"".join(bytes(part) for part in encode_request(request, version, 9, "test"))[4:])
+    frame = memoryview(joined(encode_request(request, version, 9, "test"))[4:])
     answer = dispatcher()(Peer(takes_brokers), frame)  # type: ignore[arg-type]
     assert bool(served) == (takes_brokers or what in FROM_CLIENTS)
     if not served:
@@ -212,7 +210,7 @@ def test_what_only_brokers_send_is_refused_on_the_clients_listener(
 
 def metadata_frame(topics: int) -> memoryview:
     request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")] * topics)
-    return memoryview(b"".join(bytes(part) for part in encode_request(request, 8, 9, "t"))[4:])
+    return memoryview(joined(encode_request(request, 8, 9, "t"))[4:])
 
 
 async def served(frame: memoryview) -> Any:
@@ -383,7 +381,7 @@ def test_an_error_with_acks_zero_ends_the_connection(handlers: dict[int, Any]) -
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
 
     request = ProduceRequest(acks=0, timeout_ms=1, topic_data=[])
-    frame = memoryview(b"".join(bytes(part) for part in encode_request(request, 9, 1, "x"))[4:])
+    frame = memoryview(joined(encode_request(request, 9, 1, "x"))[4:])
     with pytest.raises(CloseConnection, match="KAFKA_STORAGE_ERROR"):
         dispatcher()(Peer(), frame)  # type: ignore[arg-type]
 

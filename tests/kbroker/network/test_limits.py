@@ -34,7 +34,7 @@ def test_a_brokers_only_listener_has_no_privilege_and_the_brokers_own_has() -> N
     }
     limits = server_limits(read_broker_config({**general, **two}))
     assert limits.privileged_listener == "BROKERS"
-    assert limits.broker_listeners == {"BROKERS"}
+    assert limits.broker_listeners == frozenset({"BROKERS"})
     both = read_broker_config({**general, **two, "kbroker.brokers.on.any.listener": "true"})
     assert server_limits(both).broker_listeners is None
     assert server_limits(read_broker_config(general)).broker_listeners is None

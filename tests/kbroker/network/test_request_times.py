@@ -14,6 +14,7 @@ from kbroker.protocol.messages.fetch import FetchRequest
 from tests.fixtures.data_path import TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import request_for
 from tests.kbroker.network.serving import connected, serving, until
+from tests.protocol.frames import joined
 
 
 class Clock:
@@ -83,7 +84,7 @@ handlers.load_all()
 
 
 def frame(request: Any, version: int) -> bytes:
-    return b"".join(bytes(part) for part in encode_request(request, version, 1, "test"))
+    return joined(encode_request(request, version, 1, "test"))
 
 
 async def test_requests_of_a_connection_are_counted_and_timed_until_they_are_out(played: Played) -> None:

@@ -322,7 +322,7 @@ async def test_what_is_late_is_overtaken_by_its_like_only(first: bytes, other: b
     async with serving(dispatch) as server, connected(server) as client:
         client.send(b"".join(frame(body) for body in bodies))
         for count, answered in ((2, (1, 0)), (4, (3, 2)), (5, (4,))):
-            await until(lambda count=count: len(dispatch.seen) == count)
+            await until(lambda: len(dispatch.seen) == count)  # noqa: B023
             await asyncio.sleep(0.05)
             assert dispatch.seen == bodies[:count]
             dispatch.finish(*answered)

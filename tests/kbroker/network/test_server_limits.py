@@ -230,7 +230,7 @@ async def test_a_reserve_of_descriptors_is_left_to_the_logs(
     monkeypatch.setattr("kbroker.network.server.ACCEPT_PAUSE_S", 0.05)
     # Free numbers between those in use would let more, or fewer, connections in than counted on: they are taken first.
     highest = max(int(name) for name in os.listdir("/dev/fd"))
-    fillers = []
+    fillers: list[int] = []
     while not fillers or fillers[-1] < highest:
         fillers.append(os.dup(0))
     monkeypatch.setattr("kbroker.network.server.most_descriptors", lambda: fillers[-1] + 30)
@@ -288,7 +288,7 @@ async def test_a_much_lower_limit_ends_the_most_silent_ones_in_turns() -> None:
         clients = []
         for count in range(1, 251):
             clients.append(socket.create_connection(address))
-            await until(lambda count=count: len(server.connections) == count)
+            await until(lambda: len(server.connections) == count)  # noqa: B023
         *_, busy = server.connections
         busy.last_active += 1
         server.change_limits(ServerLimits(max_connections=1))
@@ -354,7 +354,7 @@ async def test_running_out_of_descriptors_is_logged_once_and_passes(
         await until(lambda: len(server.connections) == 1)
         late = socket.socket()
         highest = max(int(name) for name in os.listdir("/proc/self/fd"))
-        fillers = []
+        fillers: list[int] = []
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
             try:

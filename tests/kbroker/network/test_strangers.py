@@ -40,6 +40,7 @@ from tests.fixtures.certificates import Identity as Certified
 from tests.kbroker.network.serving import until
 from tests.kbroker.network.test_authentication import Peer, log_in_by, peer, sasl_server
 from tests.kbroker.network.tls_serving import tls_listener
+from tests.protocol.frames import joined
 
 PASSWORD = "kept-very-secret"
 ENOUGH_S = 30.0
@@ -187,7 +188,7 @@ async def test_spoiled_frames_and_tokens_let_nobody_in(
     """In every state: before the handshake of SASL, with a first token, and with a second one."""
     rng = random.Random(7)
     frames = [
-        b"".join(bytes(part) for part in encode_request(request, version, 1, "x"))  # type: ignore[arg-type]
+        joined(encode_request(request, version, 1, "x"))
         for request, version in (
             (SaslHandshakeRequest(mechanism=mechanism), 1),
             (SaslAuthenticateRequest(auth_bytes=FIRSTS[mechanism]), 2),

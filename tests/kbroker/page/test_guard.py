@@ -2,12 +2,13 @@
 
 import logging
 import time
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from kbroker.page import guard
 from kbroker.page.guard import HEADERS, MAX_FIELDS, MAX_FORM_BYTES, MAX_LOGIN_BYTES
-from tests.kbroker.page.visiting import visiting
+from tests.kbroker.page.visiting import Answer, visiting
 
 NOWHERE = "127.0.0.1:1"
 TOKEN = "a-token-that-is-long-enough"
@@ -121,10 +122,11 @@ async def test_a_wrong_token_is_answered_late_and_noted_with_its_address(
     monkeypatch.setattr(guard, "WRONG_TOKEN_S", 0.3)
     async with visiting(NOWHERE, called="page.example", host="0.0.0.0", token=TOKEN) as visitor:
         caplog.set_level(logging.WARNING, guard.__name__)
-        for ask in (
+        asked: list[Callable[[], Awaitable[Answer]]] = [
             lambda: visitor.get(MISSING, {"authorization": "Bearer my-wrong-token"}),
             lambda: visitor.submit("/login", {"token": "my-wrong-token"}, "/login"),
-        ):
+        ]
+        for ask in asked:
             started = time.monotonic()
             assert (await ask()).status == 401
             assert time.monotonic() - started >= 0.3

@@ -160,7 +160,7 @@ async def test_a_flush_acknowledges_what_it_has_brought_to_disk_though_the_log_r
     tmp_path: Path,
 ) -> None:
     workers = Workers()
-    workers.flushing = lambda _: AtOnce(append)  # type: ignore[method-assign]
+    workers.flushing = lambda _: AtOnce(append)  # type: ignore[assignment, method-assign]
     played = Played(tmp_path, workers=workers, flush_messages=3, segment_bytes=3 * len(one_batch()))
     await played.lead(replicas=(1, 2), isr=(1,))
     played.logs.background.close()  # it would have the closed segment synced once more

@@ -142,7 +142,7 @@ async def test_many_events_of_one_turn_are_one_look_at_what_has_changed() -> Non
 
 async def test_looks_become_rarer_and_miss_nothing() -> None:
     fetch, watched = Played(99), Watched()
-    delayed: Any = DelayedFetch(fetch, [watched], 60_000, reading)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 60_000, reading)  # type: ignore[list-item]
     begun = time.monotonic()
     async with asyncio.timeout(20):
         while len(fetch.looks) < 8:
@@ -156,7 +156,7 @@ async def test_looks_become_rarer_and_miss_nothing() -> None:
 
 async def test_when_its_time_is_over_a_fetch_is_answered_in_any_case() -> None:
     fetch, watched = Played(99), Watched()
-    delayed: Any = DelayedFetch(fetch, [watched], 20, reading)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 20, reading)  # type: ignore[list-item]
     delayed.touch(watched)
     assert await asyncio.wait_for(delayed.reply, 20) == "what there is"
     assert len(fetch.looks) == 1
@@ -168,7 +168,7 @@ async def test_a_failing_look_is_the_answer() -> None:
             raise ZeroDivisionError
 
     watched = Watched()
-    delayed: Any = DelayedFetch(Failing(1), [watched], 60_000, reading)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(Failing(1), [watched], 60_000, reading)  # type: ignore[list-item]
     delayed.touch(watched)
     with pytest.raises(ZeroDivisionError):
         await asyncio.wait_for(delayed.reply, 20)
@@ -185,7 +185,7 @@ async def test_a_cancelled_fetch_waits_for_nothing() -> None:
 async def test_what_is_not_in_memory_is_waited_for_though_the_time_is_over() -> None:
     fetch, watched = Played(1), Watched()
     fetch.cold = ["cold"]
-    delayed: Any = DelayedFetch(fetch, [watched], 0, reading)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 0, reading)  # type: ignore[list-item]
     delayed.touch(watched)
     await asyncio.sleep(0.02)
     assert not delayed.reply.done()
@@ -206,7 +206,7 @@ class InTurns(Played):
 
 async def test_what_changes_while_an_attempt_takes_turns_is_looked_at_after_it() -> None:
     fetch, watched = InTurns(1), Watched()
-    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[list-item]
     delayed.touch(watched)
     await until(lambda: len(fetch.attempts) == 1)
     delayed.touch(watched)
@@ -221,7 +221,7 @@ async def test_what_changes_while_an_attempt_takes_turns_is_looked_at_after_it()
 
 async def test_a_fetch_whose_time_is_over_while_an_attempt_takes_turns_is_attempted_once_more() -> None:
     fetch, watched = InTurns(1), Watched()
-    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[list-item]
     delayed.touch(watched)
     await until(lambda: len(fetch.attempts) == 1)
     delayed.end()
@@ -235,7 +235,7 @@ async def test_a_fetch_whose_time_is_over_while_an_attempt_takes_turns_is_attemp
 
 async def test_an_attempt_that_takes_turns_ends_with_the_client() -> None:
     fetch, watched = InTurns(1), Watched()
-    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[arg-type]
+    delayed: Any = DelayedFetch(fetch, [watched], 10_000, reading)  # type: ignore[list-item]
     delayed.touch(watched)
     await until(lambda: len(fetch.attempts) == 1)
     delayed.reply.cancel()

@@ -135,7 +135,7 @@ async def test_what_a_segment_has_to_its_end_is_not_kept_back_for_want_of_more(t
     for _ in range(3):
         append(played, 0, bytes(900))
     size = len(one_batch(bytes(900)))
-    wanted = {"max_wait_ms": 60_000, "min_bytes": 1 << 19, "replica_id": replica_id}
+    wanted: dict[str, Any] = {"max_wait_ms": 60_000, "min_bytes": 1 << 19, "replica_id": replica_id}
     (found,) = partitions_of(ask(played, fetch_request((0, 0), **wanted)))
     assert len(found.records) == 2 * size
     waiting = ask(played, fetch_request((0, 2), **wanted))

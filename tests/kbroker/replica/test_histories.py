@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -234,7 +234,7 @@ class Broker:
             return FetchResponse(error_code=error.code, responses=[])
         read = Read()
         parameters = FetchParameters(request, VERSION, "", self.play.now, 1 << 20)
-        PartitionFetch(self, context, parameters, read).attempt(final=True)
+        PartitionFetch(cast(Any, self), context, parameters, read).attempt(final=True)
         data = [answer for _, answer in read.answers]
         for each in data:
             each.records = each.records.read() if each.records else b""

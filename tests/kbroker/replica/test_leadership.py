@@ -95,7 +95,7 @@ class CannotCut(Files):
     def __init__(self) -> None:
         self.is_broken = True
 
-    def truncate(self, descriptor: int, size: int) -> None:  # type: ignore[override]
+    def truncate(self, descriptor: int, size: int) -> None:
         if self.is_broken:
             self.is_broken = False
             raise OSError(errno.EIO, "no disk")

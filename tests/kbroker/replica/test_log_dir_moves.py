@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from kbroker.config.broker_config import BrokerConfig
-from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.replication import StopReplicaRequest
 from kbroker.replica import log_dir_moves
 from kbroker.replica.log_dir_states import log_dir_states
+from kbroker.segment.log_move import copy_portion
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_fetch import append, ask, fetch_request, partitions_of
 from tests.kbroker.handlers.test_produce import request_for, send
-from tests.kbroker.network.test_server import until
+from tests.kbroker.network.serving import until
 
 MOVE_S = 20.0
 
@@ -229,12 +230,12 @@ async def test_acks_that_wait_for_a_flush_are_given_across_the_move(tmp_path: Pa
 
 
 async def test_a_copy_that_cannot_be_read_is_tried_again(moving: Moving, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failures = log_dir_moves.copy_portion, [ErrorCode.CORRUPT_MESSAGE]
+    real, failures = copy_portion, [ErrorCode.CORRUPT_MESSAGE]
     moving.replicas.config = BrokerConfig(replica_fetch_backoff_ms=1)
 
     def fail_once(*arguments: Any) -> int:
         if failures:
-            raise log_dir_moves.KafkaError(failures.pop(), "a damaged batch")
+            raise KafkaError(failures.pop(), "a damaged batch")
         return real(*arguments)
 
     monkeypatch.setattr(log_dir_moves, "copy_portion", fail_once)

@@ -29,7 +29,7 @@ class ColdDisk(Files):
     def read_at_once(self, descriptor: int, buffer: bytearray, position: int) -> bool:
         return not self.is_cold and super().read_at_once(descriptor, buffer, position)
 
-    def pread(self, descriptor: int, size: int, position: int) -> bytes:  # type: ignore[override]
+    def pread(self, descriptor: int, size: int, position: int) -> bytes:
         if self.is_cold:
             self.readers.add(threading.get_ident())
             self.reads += 1

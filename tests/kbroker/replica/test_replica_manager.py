@@ -107,7 +107,7 @@ async def test_a_leader_known_from_orders_is_told_before_the_metadata_name_it(pl
 
 async def test_a_broker_that_stood_still_hears_its_followers_before_it_judges_them(played: Played) -> None:
     proposed: list[Any] = []
-    played.replicas.replication = SimpleNamespace(  # type: ignore[assignment]
+    played.replicas.replication = SimpleNamespace(
         carry_out=lambda hosted, instruction: proposed.append(instruction), release=_nothing, close=_nothing
     )
     await played.lead(replicas=(1, 2))
@@ -125,7 +125,7 @@ async def test_a_loop_that_is_always_late_puts_off_its_judgement_of_followers_on
 ) -> None:
     monkeypatch.setattr("kbroker.replica.replica_manager.STOOD_STILL_PAUSE_S", 0.01)
     proposed: list[Any] = []
-    played.replicas.replication = SimpleNamespace(  # type: ignore[assignment]
+    played.replicas.replication = SimpleNamespace(
         carry_out=lambda hosted, instruction: proposed.append(instruction), release=_nothing, close=_nothing
     )
     await played.lead(replicas=(1, 2))
@@ -143,7 +143,7 @@ async def test_a_loop_that_is_always_late_puts_off_its_judgement_of_followers_on
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
 async def test_a_clock_that_is_set_says_nothing_about_who_is_in_sync(played: Played, ahead_ms: int) -> None:
     proposed: list[Any] = []
-    played.replicas.replication = SimpleNamespace(  # type: ignore[assignment]
+    played.replicas.replication = SimpleNamespace(
         carry_out=lambda hosted, instruction: proposed.append(instruction), release=_nothing, close=_nothing
     )
     await played.lead(replicas=(1, 2))

@@ -20,7 +20,7 @@ Rule = tuple[str, AclPattern, AclPermission, AclOperation]
 
 def ruled(*rules: Rule, who: str = "User:a", host: str = "*", **options: bool) -> Authorizer:
     """Rules about topics: (name, pattern, permission, operation)."""
-    authorizer = Authorizer(["User:root"], **options)  # type: ignore[arg-type]
+    authorizer = Authorizer(["User:root"], **options)
     for name, kind, permission, operation in rules:
         pattern = Pattern(TOPIC, kind, name)
         entry = Entry(who, host, operation, permission)
@@ -115,7 +115,7 @@ def test_names_that_are_no_topics_are_decided_and_not_remembered(is_allowed: boo
     for name in (longest, *(f"{longest}{number}" for number in range(100))):
         assert authority.may(READ, TOPIC, name) is is_allowed
         assert authority.could(READ, TOPIC, name) is is_allowed
-    assert [name for _, name in authority._known] == [longest]  # type: ignore[attr-defined]
+    assert [name for _, name in authority._known] == [longest]
     assert longest + "1" not in authority.granted[right(READ, TOPIC)]
     assert (longest in authority.granted[right(READ, TOPIC)]) is is_allowed
 

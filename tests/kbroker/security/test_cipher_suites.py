@@ -22,7 +22,7 @@ NUMBERS = {
 def test_javas_names_are_those_of_the_same_suites(name: str, number: int) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers("ALL:@SECLEVEL=0")
-    numbers = {cipher["name"]: cipher["id"] & 0xFFFF for cipher in context.get_ciphers()}  # type: ignore[operator]
+    numbers = {cipher["name"]: cipher["id"] & 0xFFFF for cipher in context.get_ciphers()}
     assert numbers[openssl_name(name)] == number
 
 

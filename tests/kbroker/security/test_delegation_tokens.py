@@ -1,6 +1,7 @@
 """Delegation tokens: who may do what, and for how long."""
 
 import base64
+from collections.abc import Callable
 
 import pytest
 
@@ -35,19 +36,27 @@ def test_owner_and_renewers_renew_but_never_beyond_the_end() -> None:
     assert expire(TOKEN, "User:bob", -1, 99_999) is None  # now, though it is over
 
 
+Change = Callable[[], object]
+
+
 @pytest.mark.parametrize("principal", ["User:root", "User:eve"])
 def test_nobody_else_changes_a_token(principal: str) -> None:
-    for change in (lambda: renew(SETTINGS, TOKEN, principal, -1, 10_050), lambda: expire(TOKEN, principal, -1, 10_050)):
+    changes: tuple[Change, Change] = (
+        lambda: renew(SETTINGS, TOKEN, principal, -1, 10_050),
+        lambda: expire(TOKEN, principal, -1, 10_050),
+    )
+    for change in changes:
         with pytest.raises(KafkaError) as caught:
             change()
         assert caught.value.code is ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH
 
 
 def test_what_is_over_cannot_be_renewed() -> None:
-    for change in (
+    changes: tuple[Change, Change] = (
         lambda: renew(SETTINGS, TOKEN, "User:bob", -1, 10_101),
         lambda: expire(TOKEN, "User:bob", 5, 10_101),
-    ):
+    )
+    for change in changes:
         with pytest.raises(KafkaError) as caught:
             change()
         assert caught.value.code is ErrorCode.DELEGATION_TOKEN_EXPIRED

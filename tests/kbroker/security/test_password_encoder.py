@@ -99,7 +99,7 @@ def test_what_is_no_encrypted_password_is_refused(encoded: str) -> None:
 def test_settings_that_are_not_known_are_refused_and_secrets_not_shown() -> None:
     for wrong in ({"cipher": "DES"}, {"key_factory": "MD5"}, {"key_length": 64}):
         with pytest.raises(PasswordError, match="not one of"):
-            PasswordEncoder(SECRET, **wrong)  # type: ignore[arg-type]
+            PasswordEncoder(SECRET, **wrong)
     assert SECRET not in repr(PasswordEncoder(SECRET))
 
 

@@ -90,13 +90,10 @@ def unseen(events: Events, rng: random.Random) -> bool:
 
 def duplicate(events: Events, rng: random.Random) -> bool:
     """A record is stored a second time, at the end."""
-    event, key, places = pick(rng, [each for each in polls(events) if each[0].more.get("final") and each[2]]) or (
-        0,
-        0,
-        0,
-    )
-    if not event:
+    chosen = pick(rng, [each for each in polls(events) if each[0].more.get("final") and each[2]])
+    if not chosen:
         return False
+    _, key, places = chosen
     final = [each[2] for each in polls(events) if each[0].more.get("final") and each[1] == key]
     final[-1].append([last_offsets(events)[key] + 3, *rng.choice(places)[1:]])
     return True
@@ -285,10 +282,11 @@ def precommitted_read(events: Events, rng: random.Random) -> bool:
         for place in places
         if place[1] in writers and event is not writers[place[1]]
     ]
-    reader, writer = pick(rng, found) or (None, None)
-    if reader:
+    chosen = pick(rng, found)
+    if chosen:
+        reader, writer = chosen
         writer.more["commit_time"] = reader.time + 1
-    return bool(reader)
+    return bool(chosen)
 
 
 def end_beyond_stable(events: Events, rng: random.Random) -> bool:
@@ -339,10 +337,11 @@ def read_from_the_future(events: Events, rng: random.Random) -> bool:
         for _, operation in sends(events, "send")
         if operation[1] == key and operation[2][1] in begin and begin[operation[2][1]].index > event.index
     ]
-    places, operation = pick(rng, found) or (None, None)
-    if places is not None:
+    chosen = pick(rng, found)
+    if chosen:
+        places, operation = chosen
         places.append(list(operation[2]))
-    return places is not None
+    return bool(chosen)
 
 
 def commit_beyond_processed(events: Events, rng: random.Random) -> bool:
@@ -357,10 +356,11 @@ def commit_beyond_processed(events: Events, rng: random.Random) -> bool:
         for _, operation in sends(events, "send")
         if operation[1] == commit[2] and operation[2][1] not in read and operation[2][0] >= commit[3]
     ]
-    _, commit, offset = pick(rng, found) or (None, None, None)
-    if commit:
+    chosen = pick(rng, found)
+    if chosen:
+        _, commit, offset = chosen
         commit[3] = offset + 1
-    return bool(commit)
+    return bool(chosen)
 
 
 def stale_committed_offset(events: Events, rng: random.Random) -> bool:

@@ -90,7 +90,7 @@ class World:
     def read(self, key: str, position: int, most: int) -> tuple[list[list[int]], int]:
         """What a reader of committed records gets from a position on, and its new one."""
         stable = next((each.offset for each in self.logs[key] if _is_open(each)), self.ends[key])
-        found = []
+        found: list[list[int]] = []
         for entry in self.logs[key]:
             if position <= entry.offset < stable and len(found) < most:
                 position = entry.offset + 1
@@ -248,7 +248,8 @@ def transactor(world: World) -> Steps:
             for _ in range(rng.randint(1, 4))
         ]
         world.record(process, INVOKE, "txn", wanted)
-        transaction, done = Transaction(), []
+        transaction = Transaction()
+        done: list[list[Any]] = []
         for operation in wanted:
             yield
             if operation[0] == "poll":

@@ -1,5 +1,7 @@
 """The head of a batch: read, checked, rewritten in place."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,7 +23,7 @@ def a_batch(records: int = 3, compression: int = 0) -> bytearray:
 
 
 @both
-def test_a_header_reads_what_was_built(batch):
+def test_a_header_reads_what_was_built(batch: Any) -> None:
     header = batch.read_header(b"abc" + a_batch(), 3)
     assert (header.count, header.last_offset, header.next_offset, header.last_sequence) == (3, 2, 3, 7)
     assert (header.producer_id, header.producer_epoch, header.base_sequence, header.max_timestamp) == (7, 1, 5, 1002)
@@ -29,26 +31,26 @@ def test_a_header_reads_what_was_built(batch):
 
 
 @both
-def test_sequences_wrap_to_zero(batch):
+def test_sequences_wrap_to_zero(batch: Any) -> None:
     assert batch.increment_sequence(2**31 - 1, 1) == 0
 
 
 @both
-def test_a_checked_batch_tells_its_timestamps(batch):
+def test_a_checked_batch_tells_its_timestamps(batch: Any) -> None:
     _, summary = batch.check_batch(a_batch())
     assert (summary.min_timestamp, summary.max_timestamp, summary.offset_of_max_timestamp) == (1000, 1002, 2)
     assert summary.has_null_key is False
 
 
 @both
-def test_a_compressed_batch_is_not_unpacked_by_the_check(batch):
+def test_a_compressed_batch_is_not_unpacked_by_the_check(batch: Any) -> None:
     assert batch.check_batch(a_batch(50, 4))[1] is None
     data = a_batch(50, 4)
     assert batch.validate_records(data, 0, len(data)).max_timestamp == 1049
 
 
 @both
-def test_stamping_leaves_the_crc_valid(batch):
+def test_stamping_leaves_the_crc_valid(batch: Any) -> None:
     data = a_batch()
     batch.stamp(data, 0, 12345678901, 9)
     header, _ = batch.check_batch(data)
@@ -56,7 +58,7 @@ def test_stamping_leaves_the_crc_valid(batch):
 
 
 @both
-def test_append_time_is_written_with_a_new_crc(batch):
+def test_append_time_is_written_with_a_new_crc(batch: Any) -> None:
     data = a_batch()
     batch.set_append_time(data, 0, 999999)
     header, _ = batch.check_batch(data)
@@ -65,7 +67,7 @@ def test_append_time_is_written_with_a_new_crc(batch):
 
 @both
 @pytest.mark.parametrize("position", range(12, 80))
-def test_a_flipped_bit_is_found(batch, position):
+def test_a_flipped_bit_is_found(batch: Any, position: int) -> None:
     data = a_batch()
     data[position] ^= 0x10
     if 12 <= position < 16:
@@ -77,7 +79,7 @@ def test_a_flipped_bit_is_found(batch, position):
 
 @both
 @pytest.mark.parametrize("magic", [0, 1])
-def test_old_magics_are_refused_by_name(batch, magic):
+def test_old_magics_are_refused_by_name(batch: Any, magic: int) -> None:
     data = a_batch()
     data[16] = magic
     with pytest.raises(InvalidRecord, match="magic"):
@@ -86,7 +88,7 @@ def test_old_magics_are_refused_by_name(batch, magic):
 
 @both
 @pytest.mark.parametrize("length", [-1, 0, 48, 1 << 30, -(2**31)])
-def test_lying_lengths_are_refused(batch, length):
+def test_lying_lengths_are_refused(batch: Any, length: int) -> None:
     data = a_batch()
     data[8:12] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(CorruptBatch):
@@ -95,7 +97,7 @@ def test_lying_lengths_are_refused(batch, length):
 
 @both
 @pytest.mark.parametrize("count", [-1, 0, 2, 4, 2**31 - 1])
-def test_lying_counts_are_refused(batch, count):
+def test_lying_counts_are_refused(batch: Any, count: int) -> None:
     data = a_batch()
     data[57:61] = count.to_bytes(4, "big", signed=True)
     data[23:27] = max(count - 1, -(2**31)).to_bytes(4, "big", signed=True)
@@ -106,7 +108,7 @@ def test_lying_counts_are_refused(batch, count):
 
 @both
 @pytest.mark.parametrize("records", [1, 50, 200, 201, 999])
-def test_a_producer_written_afterwards_gets_the_crc_of_the_whole_batch(batch, records):
+def test_a_producer_written_afterwards_gets_the_crc_of_the_whole_batch(batch: Any, records: int) -> None:
     behind = b"behind"
     builder = BatchBuilder(1 << 20)
     for index in range(records):
@@ -122,7 +124,7 @@ def test_a_producer_written_afterwards_gets_the_crc_of_the_whole_batch(batch, re
 
 
 @both
-def test_batches_are_split_and_a_cut_tail_left_out(batch):
+def test_batches_are_split_and_a_cut_tail_left_out(batch: Any) -> None:
     one = a_batch()
     size = len(one)
     assert batch.split_batches(one + one + one[:70]) == [(0, size), (size, size)]
@@ -132,7 +134,7 @@ def test_batches_are_split_and_a_cut_tail_left_out(batch):
 @both
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_garbled_records_never_do_more_than_raise(batch, data):
+def test_garbled_records_never_do_more_than_raise(batch: Any, data: st.DataObject) -> None:
     garbled = a_batch(4)
     for _ in range(data.draw(st.integers(1, 4))):
         garbled[data.draw(st.integers(21, len(garbled) - 1))] = data.draw(st.integers(0, 255))

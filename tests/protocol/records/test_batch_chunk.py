@@ -1,6 +1,7 @@
 """A piece of a log: whole and undamaged batches, and the keys in them."""
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,7 @@ def keyed(*keys: bytes | None, base_offset: int = 0, codec: int = 0, **fields: o
     return batch_of([(key, b"value", [], 1) for key in keys], codec, base_offset=base_offset, **fields)
 
 
-def mapped(form: Form, data: bytes, from_offset: int = 0, slots: int = 100) -> tuple[bool, int, object]:
+def mapped(form: Form, data: bytes, from_offset: int = 0, slots: int = 100) -> tuple[bool, int, Any]:
     chunk, keys = form[0](), form[1](24 * slots)
     assert chunk.read(data) == len(data)
     return chunk.add_keys_to(keys, from_offset), keys.latest_offset, keys
@@ -96,7 +97,7 @@ def test_the_map_holds_the_latest_offset_of_each_key(
     batches: list[tuple[int, list[bytes | None]]], from_offset: int
 ) -> None:
     data, offset = b"", 0
-    expected = {}
+    expected: dict[bytes, int] = {}
     for codec, keys in batches:
         data += keyed(*keys, base_offset=offset, codec=codec)
         expected |= {key: offset + at for at, key in enumerate(keys) if key is not None and offset + at >= from_offset}

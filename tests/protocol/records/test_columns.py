@@ -1,6 +1,7 @@
 """Batches read as Arrow columns: limits, hidden transactions, and what a bad batch takes back."""
 
 from types import ModuleType
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +25,8 @@ def test_columns_hold_what_the_records_hold(rows: list[Row], row_limit: int, cod
     data = batch_of(rows, codec)
     for module in (columns, plain["columns"]):
         decoder = module.ColumnDecoder(row_limit, with_headers=True)
-        found, position = [], 0
+        found: list[tuple[Any, ...]] = []
+        position = 0
         while True:
             position = decoder.append(data, 3, decoder.next_offset, None, position)
             full = decoder.full

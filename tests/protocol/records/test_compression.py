@@ -12,12 +12,12 @@ CODECS = [codec for codec in CompressionType if codec]
 
 @pytest.mark.parametrize("codec", list(CompressionType))
 @pytest.mark.parametrize("data", [b"", b"a", b"hello " * 50_000, os.urandom(200_000)], ids=["0", "1", "text", "noise"])
-def test_every_codec_gives_back_what_it_got(codec, data):
+def test_every_codec_gives_back_what_it_got(codec: CompressionType, data: bytes) -> None:
     assert bytes(decompress(codec, compress(codec, data), len(data))) == data
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_bomb_is_refused(codec):
+def test_a_bomb_is_refused(codec: CompressionType) -> None:
     bomb = bytes(compress(codec, bytes(5_000_000)))
     with pytest.raises(CorruptBatch):
         decompress(codec, bomb, 1_000_000)
@@ -25,16 +25,16 @@ def test_a_bomb_is_refused(codec):
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("damage", [b"", b"\xff" * 40, b"\x82SNAPPY\x00" + b"\xff" * 20])
-def test_damaged_data_is_refused(codec, damage):
+def test_damaged_data_is_refused(codec: CompressionType, damage: bytes) -> None:
     whole = bytes(compress(codec, b"some text " * 100))
     with pytest.raises(CorruptBatch):
         decompress(codec, damage or whole[:-3], 1 << 20)
 
 
 @pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.ZSTD])
-def test_streams_one_behind_the_other_are_read(codec):
+def test_streams_one_behind_the_other_are_read(codec: CompressionType) -> None:
     assert bytes(decompress(codec, bytes(compress(codec, b"one")) + bytes(compress(codec, b"two")))) == b"onetwo"
 
 
-def test_lz4_frames_are_what_java_reads():
+def test_lz4_frames_are_what_java_reads() -> None:
     assert bytes(compress(CompressionType.LZ4, b"a" * 100))[:7] == bytes.fromhex("04224d18604082")

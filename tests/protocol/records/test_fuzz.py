@@ -48,10 +48,10 @@ SUMMARY = ("max_timestamp", "offset_of_max_timestamp", "min_timestamp", "has_nul
 def test_a_check_answers_or_refuses(data: bytes, cut: int, before: int) -> None:
     for damaged in (data, data[:cut], bytes(before) + data):
         position = before if len(damaged) > len(data) else 0
-        expected = outcome(lambda d=damaged: summary_of(plain["batch"], d))
-        assert outcome(lambda d=damaged: summary_of(batch, d)) == expected
-        expected = outcome(lambda d=damaged, p=position: repr(plain["batch"].check_batch(d, p)[0]))
-        assert outcome(lambda d=damaged, p=position: repr(batch.check_batch(d, p)[0])) == expected
+        expected = outcome(lambda: summary_of(plain["batch"], damaged))  # noqa: B023
+        assert outcome(lambda: summary_of(batch, damaged)) == expected  # noqa: B023
+        expected = outcome(lambda: repr(plain["batch"].check_batch(damaged, position)[0]))  # noqa: B023
+        assert outcome(lambda: repr(batch.check_batch(damaged, position)[0])) == expected  # noqa: B023
     whole = outcome(lambda: vars_of(batch.validate_records(data, 0, len(data), 1 << 20)))
     assert whole == outcome(lambda: vars_of(plain["batch"].validate_records(data, 0, len(data), 1 << 20)))
 
@@ -157,7 +157,8 @@ def test_columns_and_records_agree_wherever_the_limits_fall(
 def test_a_bad_batch_takes_back_only_its_own_rows(good: list[list[Row]], bad: bytes, row_limit: int) -> None:
     if not isinstance(outcome(lambda: record.decode_batch(bad, max_payload_size=1 << 20)), tuple):
         return
-    stream, held = b"", []
+    stream = b""
+    held: list[Row] = []
     for part in good:
         stream += batch_of(part, base_offset=len(held))
         held += part

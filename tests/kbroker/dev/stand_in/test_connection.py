@@ -47,9 +47,9 @@ def test_what_is_queued_is_taken_once(connection: Connection, ready: list[Connec
 def test_who_does_not_read_is_closed(connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_QUEUED_BYTES", 10)
     connection.send(b"x" * 10)
-    assert not connection.is_closing
+    before = connection.is_closing
     connection.send(b"x")
-    assert connection.is_closing
+    assert (before, connection.is_closing) == (False, True)
     assert connection.take_queued() == b""
 
 

@@ -63,7 +63,7 @@ def test_what_was_flushed_is_there_again(tmp_path: Path, is_in_order: bool) -> N
 
 
 def test_each_start_has_zxids_above_all_that_were_seen(tmp_path: Path) -> None:
-    seen = []
+    seen: list[int] = []
     for _ in range(3):
         journal, tree = opened(tmp_path)
         tree.open_session(len(seen) + 1, 6000, b"", now_ms=0)

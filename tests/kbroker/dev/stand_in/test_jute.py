@@ -21,7 +21,7 @@ WHOLE = (
 
 def read_all(data: bytes) -> list[object]:
     reader = Reader(data)
-    found = [reader.int32(), reader.int64(), reader.boolean(), reader.buffer(), reader.buffer()]
+    found: list[object] = [reader.int32(), reader.int64(), reader.boolean(), reader.buffer(), reader.buffer()]
     found += [reader.text(), reader.texts(), reader.acl()]
     assert reader.is_at_end
     return found

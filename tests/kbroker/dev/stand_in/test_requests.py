@@ -62,7 +62,7 @@ def test_an_unknown_mode_is_told_as_unknown() -> None:
 
 
 def test_the_controllers_multis_are_read_and_their_answers_understood() -> None:
-    operations = [
+    operations: list[znode_operations.Operation] = [
         znode_operations.Create("/a", b"x", ephemeral=True, sequential=True),
         znode_operations.SetData("/b", None, 4),
         znode_operations.Delete("/c"),

@@ -38,7 +38,8 @@ class Heard:
         self.events: list[tuple[EventType, str, int]] = []
 
     def notify(self, event: Event, acl: tuple[Acl, ...]) -> None:
-        self.events.append(tuple(event))
+        kind, path, state = event
+        self.events.append((kind, path, state))
 
 
 @pytest.fixture
@@ -252,15 +253,14 @@ def test_a_version_never_becomes_the_one_that_means_any(tree: Tree) -> None:
 def drawn(rng: random.Random) -> Operation:
     path = "/" + "/".join(rng.choices("abc", k=rng.choice([1, 1, 1, 2, 2, 3])))
     version = rng.choice([-1, -1, -1, 0, 1])
-    return rng.choice(
-        [
-            Create(path, rng.choice([None, b"", b"x"]), rng.choice(list(Mode)[:5])),
-            Create(path, b"x"),
-            Delete(path, version),
-            SetData(path, bytes([rng.randint(0, 9)]), version),
-            Check(path, version),
-        ]
-    )
+    operations: list[Operation] = [
+        Create(path, rng.choice([None, b"", b"x"]), rng.choice(list(Mode)[:5])),
+        Create(path, b"x"),
+        Delete(path, version),
+        SetData(path, bytes([rng.randint(0, 9)]), version),
+        Check(path, version),
+    ]
+    return rng.choice(operations)
 
 
 @pytest.mark.parametrize("seed", range(20))

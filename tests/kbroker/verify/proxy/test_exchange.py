@@ -11,13 +11,14 @@ from kbroker.protocol.messages.groups import HeartbeatResponse, OffsetFetchRespo
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.verify.proxy.exchange import RequestHead, produce_answer, read_head, set_errors
+from tests.protocol.frames import joined
 
 PRODUCE_VERSIONS = range(API_BY_KEY[0].max_version + 1)
 
 
 def frame(request: Any, version: int, client_id: str | None = "me") -> bytes:
     """A request's bytes behind its size."""
-    return b"".join(bytes(part) for part in encode_request(request, version, 77, client_id))[4:]  # type: ignore[arg-type]
+    return joined(encode_request(request, version, 77, client_id))[4:]
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)

@@ -35,14 +35,14 @@ async def connect(faults: Faults) -> Connection:
     return await Connection.open(host, int(port), timeout=TIMEOUT)
 
 
-def stored(broker: BrokerProcess, topic: str) -> list[bytes]:
+def stored(broker: BrokerProcess, topic: str) -> list[bytes | None]:
     """All values in the topic, read past the proxy."""
     consumer = confluent_kafka.Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "-"})
     try:
         partition = confluent_kafka.TopicPartition(topic, 0, 0)
         _, end = consumer.get_watermark_offsets(partition, timeout=TIMEOUT)
         consumer.assign([partition])
-        values: list[bytes] = []
+        values: list[bytes | None] = []
         deadline = time.monotonic() + TIMEOUT
         while len(values) < end and time.monotonic() < deadline:
             values += [message.value() for message in consumer.consume(end, timeout=1.0) if not message.error()]

@@ -77,11 +77,12 @@ def read(bootstrap: str, topic: str, *, partition: int = 0, until: bytes | None,
             message = consumer.poll(0.5)
             if message is None:
                 continue
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 found.append((message.offset(), message.value()))
                 if message.value() == until:
                     return found
-            elif message.error().code() == confluent_kafka.KafkaError._PARTITION_EOF and until is None:
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF and until is None:
                 return found
         raise AssertionError(f"{until!r} did not come: {found}")
     finally:

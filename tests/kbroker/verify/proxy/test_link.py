@@ -25,6 +25,7 @@ from tests.kbroker.verify.proxy.upstream import (
     upstream,
     versions,
 )
+from tests.protocol.frames import joined
 
 MAX_FRAME = 8 << 20
 TIMEOUT = 30.0
@@ -32,7 +33,7 @@ UNKNOWN_API = b"\x7f\x00\x00\x03"
 
 
 def request(message: Message, version: int, number: int = 1) -> bytes:
-    return b"".join(bytes(part) for part in encode_request(message, version, number, "me"))  # type: ignore[arg-type]
+    return joined(encode_request(message, version, number, "me"))
 
 
 def echo(frame: bytes) -> bytes:

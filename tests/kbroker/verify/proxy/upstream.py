@@ -12,6 +12,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response, read_request_header
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
+from tests.protocol.frames import joined
 
 Answer = Callable[[bytes], bytes | None]
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -29,11 +30,13 @@ async def read_frame(reader: asyncio.StreamReader) -> bytes:
 async def serving(serve: Serve) -> AsyncIterator[int]:
     """Listen, and give each connection to a coroutine; yields the port. At the end all sockets are closed."""
     writers = []
-    tasks = []
+    tasks: list[asyncio.Task[Any]] = []
 
     async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers.append(writer)
-        tasks.append(asyncio.current_task())
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
         with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             await serve(reader, writer)
 
@@ -73,7 +76,7 @@ def correlation_id(request: bytes) -> bytes:
 def encoded(request: bytes, answer: Any) -> bytes:
     """An answer to this request, in its version."""
     header, _ = read_request_header(request)
-    return b"".join(bytes(part) for part in encode_response(answer, header.api_version, header.correlation_id))[4:]  # type: ignore[arg-type]
+    return joined(encode_response(answer, header.api_version, header.correlation_id))[4:]
 
 
 def metadata(*brokers: tuple[int, int]) -> MetadataResponse:
