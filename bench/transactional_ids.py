@@ -17,8 +17,8 @@ from kazoo.client import KazooClient
 from bench.broker import Figures, create_topic
 from bench.systems import System, done_with
 from kbroker.client.connection import Connection
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.groups import FindCoordinatorRequest
 from kbroker.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,

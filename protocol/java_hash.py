@@ -24,6 +24,15 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & _SIGN else value
 
 
+def partition_for(key: str, partitions: int) -> int:
+    """Return the partition of an internal topic that a group or transactional id belongs to.
+
+    The one hash whose absolute value Java cannot express counts as 0.
+    """
+    value = java_hash(key)
+    return 0 if value == -_SIGN else abs(value) % partitions
+
+
 def java_map_order(keys: Iterable[K], hash_of: Callable[[K], int]) -> list[K]:
     """Return the order in which a java.util.HashMap yields keys that were put in the given order.
 

@@ -19,9 +19,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.coordinator.topic_log import TopicLog
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.java_hash import partition_for
 from kbroker.replica.delayed import DelayedAnswer
 from kbroker.segment.log import Log
 

@@ -9,7 +9,7 @@ import pytest
 
 from kbroker.client.consumer import Consumer
 from kbroker.client.types import TopicPartition
-from kbroker.coordinator.partitioning import partition_for
+from kbroker.protocol.java_hash import partition_for
 from tests.faults.cluster import TIMEOUT, FaultCluster
 from tests.kbroker.client.group.members import Diary, poll_until, shares
 

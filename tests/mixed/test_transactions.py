@@ -13,8 +13,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from kbroker import Admin
 from kbroker.client.connection import Connection
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest, InitProducerIdRequest
 from kbroker.protocol.records.builder import BatchBuilder

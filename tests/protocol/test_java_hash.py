@@ -1,6 +1,6 @@
 import pytest
 
-from kbroker.protocol.java_hash import java_hash, java_map_order
+from kbroker.protocol.java_hash import java_hash, java_map_order, partition_for
 
 
 @pytest.mark.parametrize(
@@ -15,6 +15,11 @@ from kbroker.protocol.java_hash import java_hash, java_map_order
 )
 def test_texts_hash_as_in_java(text: str, expected: int) -> None:
     assert java_hash(text) == expected
+
+
+def test_the_hash_without_an_absolute_value_counts_as_nought() -> None:
+    assert partition_for("polygenelubricants", 50) == 0
+    assert partition_for("hello", 50) == 99162322 % 50
 
 
 def test_keys_come_by_bucket_and_those_of_one_bucket_as_they_came() -> None:

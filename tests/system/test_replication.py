@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.dev.cluster import DevCluster
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.metadata import MetadataRequest
 from kbroker.protocol.records.batch import read_header, split_batches
 from tests.faults.checker import Replica, check_replicas

@@ -15,9 +15,9 @@ from kbroker.client.plain_connection import PlainConnection
 from kbroker.client.plain_transactions import Ended, Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.records.batch import split_batches
 

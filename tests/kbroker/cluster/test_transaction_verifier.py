@@ -11,13 +11,13 @@ import pytest
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.cluster.transaction_verifier import Errors, Key, Transaction, TransactionVerifier
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
 from kbroker.network.server import Listener, Server
 from kbroker.protocol.codec import decode
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response, read_request_header
+from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.replication import UpdateMetadataRequest
 from kbroker.protocol.messages.transactions import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse

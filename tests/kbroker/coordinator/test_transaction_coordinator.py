@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.coordinator.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -30,6 +29,7 @@ from kbroker.coordinator.transaction import (
 from kbroker.coordinator.transaction_records import read_transaction_value, transaction_key, transaction_value
 from kbroker.process import GC_THRESHOLDS
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.records.builder import BatchBuilder
 from kbroker.protocol.records.control import ControlType
 from kbroker.segment.log import AppendOrigin

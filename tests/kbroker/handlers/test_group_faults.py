@@ -13,9 +13,9 @@ from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.group.subscriptions import Subscription, encode_assignment, encode_subscription
 from kbroker.client.types import OffsetAndMetadata, TopicPartition
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     DescribeGroupsRequest,
