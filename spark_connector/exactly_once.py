@@ -26,6 +26,7 @@ from kbroker.client.errors import BrokerError, error_for
 from kbroker.client.plain_cluster import PlainCluster
 from kbroker.client.plain_transactions import ONGOING, Owner, PlainTransactions
 from kbroker.protocol.errors import ErrorCode, KafkaError
+from kbroker.protocol.java_hash import partition_for
 from kbroker.spark_connector.ledger import Entry, LedgerError, Participant, lost, not_open, read_entry
 from kbroker.spark_connector.ledger_topic import LedgerTopic
 from kbroker.spark_connector.options import OptionError
@@ -41,6 +42,9 @@ BATCH_KEY = b"write\0"
 DRIVER_TIMEOUT_MS = 15_000
 """Of the driver's own transactions: one record each."""
 LONGEST = "transaction.max.timeout.ms"
+TRANSACTIONS_TOPIC = "__transaction_state"
+MOST_TRIES = 20
+"""To place an id, for each partition there is: one in a billion is placed anywhere."""
 FENCING = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
 
 
@@ -58,6 +62,8 @@ class Term:
     """Of the tasks' transactions."""
     driver: str = ""
     """Where it runs, for others to find it."""
+    places: int = 0
+    """Partitions of __transaction_state; 0 where nobody tells."""
     entry: Entry | None = None
     """The newest batch that was decided; done by now."""
 
@@ -79,8 +85,8 @@ class Driver:
         """Take over from whoever was the query's driver before; raises LedgerError, OptionError."""
         self._ledger.ensure()
         longest = self._longest_ms()
-        owner = self._transactions.take(f"{prefix_of(self._name)}driver", min(DRIVER_TIMEOUT_MS, longest))
-        term = Term(self._name, owner, 0, longest, this_driver())
+        owner = self._transactions.take(driver_id(self._name), min(DRIVER_TIMEOUT_MS, longest))
+        term = Term(self._name, owner, 0, longest, this_driver(), self._cluster.partition_count(TRANSACTIONS_TOPIC))
         term = self._begin_query(term) if self._streaming else self._begin_write(term)
         self._abort_others(prefix_of(self._name))
         return term
@@ -247,6 +253,21 @@ def run_prefix(name: str, run: str) -> str:
     return f"{prefix_of(name)}{hashlib.sha256(run.encode()).hexdigest()[:8]}-"
 
 
-def transactional_id(name: str, run: str, batch: int, partition: int, attempt: int) -> str:
-    """Return a task's: those of neighbouring batches differ, so that a late attempt cannot fence the next batch's."""
-    return f"{run_prefix(name, run)}{batch % 4}-{partition}-{attempt}"
+def driver_id(name: str) -> str:
+    """Return the driver's own transactional id."""
+    return f"{prefix_of(name)}driver"
+
+
+def transactional_id(name: str, run: str, batch: int, partition: int, attempt: int, places: int = 0) -> str:
+    """Return a task's: those of neighbouring batches differ, so that a late attempt cannot fence the next batch's.
+
+    `places`: as in Term; all of a query are in its driver's partition then, so that one append decides what is ended
+    together, and one broker is asked. Where there are other partitions by the next batch, other ids are made: nobody
+    finds a transaction by making its id again.
+    """
+    plain = f"{run_prefix(name, run)}{batch % 4}-{partition}-{attempt}"
+    if places <= 1:
+        return plain
+    home = partition_for(driver_id(name), places)
+    names = (f"{plain}-{number}" for number in range(MOST_TRIES * places))
+    return next((each for each in names if partition_for(each, places) == home), plain)

@@ -97,7 +97,8 @@ def write_once(
     first = next(tables, None)
     if first is None:
         return TaskWritten(term, attempt)
-    name = transactional_id(term.name, attempt.run, attempt.batch, attempt.partition, attempt.number)
+    place = attempt.batch, attempt.partition, attempt.number
+    name = transactional_id(term.name, attempt.run, *place, term.places)
     with new_producer(options, transactional_id=name, transaction_timeout_ms=term.timeout_ms) as producer:
         producer.begin()
         rows = send_tables(producer, options, layout, chain((first,), tables))

@@ -126,6 +126,11 @@ class PlainCluster:
                 self._leaders[topic.name, partition.partition_index] = partition.leader_id
         return places
 
+    def partition_count(self, topic: str) -> int:
+        """Return how many partitions a topic has; 0 where there is none, or this client may not know of it."""
+        [answer] = self._retry(lambda: self._metadata([topic])).topics
+        return len(answer.partitions)
+
     def offsets(
         self,
         partitions: Collection[TopicPartition],

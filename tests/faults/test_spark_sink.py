@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kbroker.client.plain_transactions import PlainTransactions
-from kbroker.coordinator.partitioning import partition_for
 from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.java_hash import partition_for
 from tests.faults.cluster import FaultCluster
 from tests.faults.conftest import MakeFaultCluster
 from tests.faults.test_transaction_kills import PROPERTIES, STATE
@@ -92,13 +92,11 @@ def test_a_batch_is_written_once_though_its_coordinator_dies_in_each_step(make_f
     struck: list[str] = []
 
     def strike(step: str) -> None:
-        """Kill who coordinates the driver's transactions, or those of a task; the first time that a step comes next."""
+        """Kill who coordinates the driver's transactions and its tasks'; the first time that a step comes next."""
         if len(struck) == batch or step != STEPS[len(struck)]:
             return
         struck.append(step)
-        of_driver = f"{exactly_once.prefix_of(TOPIC)}driver"
-        of_task = exactly_once.transactional_id(TOPIC, query.run, batch, 1, 0)
-        victim = coordinator_of(cluster, of_task if "task" in step else of_driver)
+        victim = coordinator_of(cluster, exactly_once.driver_id(TOPIC))
         cluster.kill(victim)
         cluster.until_led_by_another(STATE, victim, cluster.partitions(STATE))
 

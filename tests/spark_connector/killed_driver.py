@@ -77,7 +77,7 @@ def write_tasks(query: Query, term: Term, batch: int) -> list[Participant]:
         cluster.partitions([query.topic])
         transactions = PlainTransactions(cluster)
         for task in range(TASKS):
-            name = transactional_id(query.topic, query.run, batch, task, 0)
+            name = transactional_id(query.topic, query.run, batch, task, 0, term.places)
             owner = transactions.take(name, term.timeout_ms)
             transactions.write(owner, (query.topic, 0), b"", b"%03d-%d" % (batch, task), 0)
             done.append(Participant(owner, 1))

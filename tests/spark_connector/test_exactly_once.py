@@ -13,6 +13,7 @@ from kbroker.client.plain_transactions import Owner, PlainTransactions
 from kbroker.client.range_reader import RangeReader
 from kbroker.client.types import AccessRule
 from kbroker.protocol.errors import KafkaError
+from kbroker.protocol.java_hash import partition_for
 from kbroker.security.acls import CLUSTER_NAME, AclOperation, AclPattern, AclResource
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.fixtures.brokers import MakeBroker
@@ -21,6 +22,7 @@ from tests.kbroker.token_broker import login_of, make_token_broker
 
 exactly_once = pytest.importorskip("kbroker.spark_connector.exactly_once")
 ledger = pytest.importorskip("kbroker.spark_connector.ledger")
+TRANSACTIONS_TOPIC = exactly_once.TRANSACTIONS_TOPIC
 LedgerError, Term = ledger.LedgerError, exactly_once.Term
 
 
@@ -44,7 +46,7 @@ class Query:
         """A task for each value, left open; as transactional_tasks does it."""
         done = []
         for task, value in enumerate(values):
-            name = exactly_once.transactional_id(self.topic, self.run, batch, task, attempt)
+            name = exactly_once.transactional_id(self.topic, self.run, batch, task, attempt, term.places)
             with Producer(self.bootstrap, transactional_id=name, transaction_timeout_ms=term.timeout_ms) as producer:
                 producer.begin()
                 offset = producer.send_and_wait(self.topic, value.encode(), partition=0).offset
@@ -111,6 +113,45 @@ def test_batches_are_written_and_remembered(query: Query) -> None:
     entry = query.begin().entry
     assert (entry.batch, entry.is_done, entry.participants) == (2, True, ())
     assert ledger.is_written(entry, "query", 2)
+
+
+@pytest.mark.parametrize("places", [1, 3, 50, 1000])
+def test_ids_of_a_query_are_in_its_drivers_partition_each_with_its_own(places: int) -> None:
+    tasks = [
+        exactly_once.transactional_id("query", "run", batch, task, attempt, places)
+        for batch in range(4)
+        for task in range(20)
+        for attempt in (0, 1)
+    ]
+    assert len(set(tasks)) == 160
+    assert all(each.startswith(exactly_once.run_prefix("query", "run")) for each in tasks)
+    home = partition_for(exactly_once.driver_id("query"), places)
+    assert {partition_for(each, places) for each in tasks} == {home}
+    assert exactly_once.transactional_id("query", "run", 5, 7, 1, places) == tasks[40 + 2 * 7 + 1], "made anew, alike"
+
+
+def test_participants_are_coordinated_where_the_decision_is(query: Query) -> None:
+    term = query.begin()
+    with PlainCluster(query.bootstrap) as cluster:
+        places = len(cluster.partitions([TRANSACTIONS_TOPIC]))
+    assert term.places == places > 1
+    done = query.write(term, 0, ["a", "b", "c", "d"])
+    used = {partition_for(each.owner.transactional_id, places) for each in done}
+    assert used == {partition_for(term.owner.transactional_id, places)}
+    query.commit(term, 0, done)
+    assert query.read() == ["a", "b", "c", "d"]
+
+
+def test_what_was_decided_is_finished_though_ids_are_placed_otherwise_by_then(query: Query) -> None:
+    term = query.begin()
+    done = query.write(term, 5, ["a", "b"])
+    query.write(replace(term, places=7), 5, ["loser"], attempt=1)
+    with dying("end", 1):
+        query.commit(term, 5, done)
+    term = replace(query.begin(), places=11)
+    assert query.read() == ["a", "b"]
+    query.commit(term, 6, query.write(term, 6, ["c"]))
+    assert query.read() == ["a", "b", "c"]
 
 
 def test_a_driver_that_dies_before_its_decision_has_written_nothing(query: Query) -> None:
@@ -284,7 +325,7 @@ def test_the_rights_that_the_documentation_names_are_enough(make_broker: MakeBro
 
     def write(batch: int) -> None:
         term = query.begin()
-        name = exactly_once.transactional_id(topic_name, query.run, batch, 0, 0)
+        name = exactly_once.transactional_id(topic_name, query.run, batch, 0, 0, term.places)
         with PlainCluster(query.bootstrap, login) as cluster:
             cluster.partitions([topic_name])
             owner = PlainTransactions(cluster).take(name, term.timeout_ms)

@@ -9,6 +9,7 @@ from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_transactions import PlainTransactions
 from kbroker.client.range_reader import RangeReader
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.java_hash import partition_for
 from kbroker.spark_connector.write_options import WriteOptions
 from tests.kbroker.client.topics import create_topic
 
@@ -23,7 +24,7 @@ LAYOUT = sink_layout.SinkLayout(names=("value",), value="value")
 @pytest.fixture
 def term(topic_name: str, bootstrap: str) -> Any:
     create_topic(bootstrap, topic_name, partitions=1)
-    return exactly_once.Term(topic_name, exactly_once.Owner("driver", 1, 1), 0, 60_000)
+    return exactly_once.Term(topic_name, exactly_once.Owner("driver", 1, 1), 0, 60_000, places=50)
 
 
 def write(bootstrap: str, topic: str, term: Any, batches: Any, number: int = 0) -> Any:
@@ -40,6 +41,8 @@ def test_rows_are_read_when_somebody_else_commits_them(bootstrap: str, topic_nam
     lost = write(bootstrap, topic_name, term, [rows("lost")], number=1)
     assert (done.rows.rows, done.participant.offsets) == (3, ((topic_name, 0, 0, 2),))
     assert done.owner.transactional_id != lost.owner.transactional_id
+    ids = (exactly_once.driver_id(topic_name), done.owner.transactional_id, lost.owner.transactional_id)
+    assert len({partition_for(each, 50) for each in ids}) == 1
     with PlainCluster(bootstrap, {"isolation_level": "read_committed"}) as cluster:
         transactions = PlainTransactions(cluster)
         assert set(transactions.states([done.owner, lost.owner]).values()) == {"Ongoing"}

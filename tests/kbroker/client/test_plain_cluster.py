@@ -24,6 +24,7 @@ def test_partitions_and_offsets_of_a_topic(broker: BrokerProcess, topic_name: st
         assert cluster.offsets(places, LATEST) == {(topic_name, 0): 0, (topic_name, 1): 3}
         assert cluster.offsets([(topic_name, 1)], 1_001) == {(topic_name, 1): 1}
         assert topic_name in cluster.topics()
+        assert cluster.partition_count(topic_name) == 2
 
 
 def test_an_unknown_topic_is_told_at_once_and_not_created(broker: BrokerProcess, topic_name: str) -> None:
@@ -31,6 +32,7 @@ def test_an_unknown_topic_is_told_at_once_and_not_created(broker: BrokerProcess,
         with pytest.raises(KafkaError, match=topic_name) as refusal:
             cluster.partitions([topic_name])
         assert refusal.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert cluster.partition_count(topic_name) == 0
         assert topic_name not in cluster.topics()
 
 
