@@ -150,7 +150,6 @@ class MarkerSender:
 
     async def _route_all(self) -> None:
         try:
-            await asyncio.sleep(0)  # the answer to the EndTxn that they follow from goes out first
             turn = Turn()
             while self._unrouted:
                 item = self._unrouted.popleft()

@@ -450,7 +450,7 @@ class TransactionCoordinator:
             done,
             record.client_version,
         )
-        self._markers.send(ending)
+        asyncio.get_running_loop().call_soon(self._markers.send, ending)  # the answer to the EndTxn goes out first
 
 
 def _error_of(answered: asyncio.Future[Answer]) -> ErrorCode:

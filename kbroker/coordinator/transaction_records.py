@@ -5,14 +5,15 @@
                                int32 count (-1: none, when Empty) of: str topic  int32 count of: int32 partition
                                int64 lastUpdateMs  int64 startMs (-1: none)
 
-A str is its length as int16 and UTF-8. No value: a tombstone. Most values have no partitions, so these have code of
-their own; others go through the schema. So does version 1 (compact, with tags), which says what a transaction with an
-epoch of its own needs beyond that: the producer id before and the next one, and by which version the transaction goes.
+A str is its length as int16 and UTF-8. No value: a tombstone. Version 0 is written by code of its own, for producers
+wait for that; so are values without partitions read, for most are such. What else is read goes through the schema, as
+does version 1 (compact, with tags), which says what a transaction with an epoch of its own needs beyond that: the
+producer id before and the next one, and by which version the transaction goes.
 """
 
 from __future__ import annotations
 
-from struct import Struct
+from struct import Struct, pack
 from struct import error as StructError
 
 from kbroker.coordinator.transaction import (
@@ -37,7 +38,8 @@ TAGGED_VERSION = 1
 
 _SHORT = Struct(">h")
 _WITHOUT_PARTITIONS = Struct(">hqhibiqq")
-_NULL, _NO_ELEMENTS = -1, 0
+_HEAD, _TIMES = Struct(">hqhibi"), Struct(">qq")
+_NULL = -1
 
 _STATES = tuple(TransactionState)[: TransactionState.DEAD]
 
@@ -52,19 +54,8 @@ def transaction_key(transactional_id: str) -> bytes:
 
 def transaction_value(record: TransactionRecord) -> bytes:
     """Return the value of a transactional id's record."""
-    is_tagged = record.client_version >= EPOCH_EACH
-    if not record.partitions and not is_tagged:
-        count = _NULL if record.state is EMPTY else _NO_ELEMENTS
-        return _WITHOUT_PARTITIONS.pack(
-            VERSION,
-            record.producer_id,
-            record.producer_epoch,
-            record.timeout_ms,
-            record.state,
-            count,
-            record.last_update_ms,
-            record.start_ms,
-        )
+    if record.client_version < EPOCH_EACH:
+        return _value_without_tags(record)
     value = TransactionLogValue(
         producer_id=record.producer_id,
         producer_epoch=record.producer_epoch,
@@ -80,8 +71,19 @@ def transaction_value(record: TransactionRecord) -> bytes:
         next_producer_id=record.next_producer_id,
         client_transaction_version=record.client_version,
     )
-    version = TAGGED_VERSION if is_tagged else VERSION
-    return _SHORT.pack(version) + encode(value, version)
+    return _SHORT.pack(TAGGED_VERSION) + encode(value, TAGGED_VERSION)
+
+
+def _value_without_tags(record: TransactionRecord) -> bytes:
+    grouped = by_topic(record.partitions)
+    count = _NULL if record.state is EMPTY and not grouped else len(grouped)
+    producer = record.producer_id, record.producer_epoch, record.timeout_ms
+    parts = [_HEAD.pack(VERSION, *producer, record.state, count)]
+    for topic in sorted(grouped):
+        name, numbers = topic.encode(), sorted(grouped[topic])
+        parts.append(pack(f">h{len(name)}si{len(numbers)}i", len(name), name, len(numbers), *numbers))
+    parts.append(_TIMES.pack(record.last_update_ms, record.start_ms))
+    return b"".join(parts)
 
 
 def read_transaction_key(key: bytes) -> str | None:

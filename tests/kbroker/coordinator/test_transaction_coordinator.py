@@ -65,6 +65,17 @@ async def test_a_transaction_ends_with_a_marker_in_each_of_its_partitions(
     assert await coordinated.end(producer, not commit) is ErrorCode.INVALID_TXN_STATE
 
 
+async def test_a_commit_is_answered_before_its_markers_are_looked_at(coordinated: Coordinated) -> None:
+    producer = await coordinated.began("id", 0, 1, 2)
+    asked = coordinated.transactions.end("id", producer.producer_id, producer.producer_epoch, is_commit=True)
+    answered = asyncio.ensure_future(asked)
+    on_their_way: list[int] = []
+    answered.add_done_callback(lambda _: on_their_way.append(len(coordinated.transactions._markers._unrouted)))
+    assert (await answered).error is NONE
+    await coordinated.until_state(COMPLETE_COMMIT)
+    assert on_their_way == [0]
+
+
 async def test_the_coordinator_epoch_of_markers_is_the_leader_epoch(coordinated: Coordinated) -> None:
     producer = await coordinated.began()
     for _ in range(3):

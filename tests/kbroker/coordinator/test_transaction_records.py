@@ -47,6 +47,26 @@ def test_partitions_are_kept_by_topic() -> None:
     assert read_transaction_value(transaction_value(record)) == record
 
 
+@pytest.mark.parametrize("count", [1, 2, 300])
+def test_values_with_partitions_are_those_of_the_schema(count: int) -> None:
+    numbers = [7 * number % count for number in range(count)]
+    partitions = frozenset((topic, number) for topic in ("b", "ä", "long" * 60) for number in numbers)
+    record = RECORD._replace(state=ONGOING, partitions=partitions, start_ms=5)
+    value = TransactionLogValue(
+        producer_id=record.producer_id,
+        producer_epoch=9,
+        transaction_timeout_ms=60_000,
+        transaction_status=ONGOING,
+        transaction_partitions=[
+            TransactionLogValue.PartitionsSchema(topic=topic, partition_ids=sorted(set(numbers)))
+            for topic in ("b", "long" * 60, "ä")
+        ],
+        transaction_last_update_timestamp_ms=1_000,
+        transaction_start_timestamp_ms=5,
+    )
+    assert transaction_value(record) == encode_versioned(value, 0)
+
+
 @pytest.mark.parametrize("state", [state for state in TransactionState if state is not DEAD])
 def test_every_state_is_read_as_it_was_written_but_for_what_only_memory_knows(state: TransactionState) -> None:
     partitions = frozenset({("t", 1)}) if state in (ONGOING, PREPARE_ABORT) else NO_PARTITIONS
