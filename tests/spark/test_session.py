@@ -17,6 +17,6 @@ def test_its_pythons_find_pyspark_with_its_bytecode(spark: Any) -> None:
         from pyspark import worker
 
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"is_compiled": [Path(worker.__cached__).exists()]})
+            yield pa.RecordBatch.from_pydict({"is_compiled": [Path(worker.__cached__).exists()]})  # type: ignore[attr-defined]
 
     assert spark.range(1).repartition(1).mapInArrow(told, "is_compiled boolean").collect() == [(True,)]
