@@ -26,7 +26,7 @@ from kbroker.cluster.controlled_shutdown import hand_over
 from kbroker.cluster.controller_channel import ControllerChannel
 from kbroker.cluster.lost_logs import wait_until_left_out
 from kbroker.cluster.metadata_cache import MetadataCache
-from kbroker.cluster.peer_security import connection_setup
+from kbroker.cluster.peer_security import connection_setup, show_new_stores
 from kbroker.cluster.producer_id_manager import ProducerIdManager
 from kbroker.cluster.registration import check_endpoints_are_free, endpoints_of, registration_of
 from kbroker.cluster.scram_users import USERS
@@ -493,7 +493,7 @@ class Broker:
             self._spawn(self._tell_endpoints())
         if renew(self.server, after):
             for setup in (self._to_peers, self._to_control_planes):
-                setup.security = connection_setup(after, setup.listener).security
+                show_new_stores(setup, after)
         self._spawn(self._limit_clients(after))
         if self._replicas.care is not None:
             self._replicas.care.reconfigure(after)

@@ -30,10 +30,9 @@ from kbroker.config.listener_changes import (
     STORE_KEYS,
     ListenerHost,
     check_existing,
-    check_new,
     check_readable,
+    is_of_all_listeners,
     is_of_listeners,
-    is_of_the_start,
 )
 from kbroker.config.sasl import check_of_any_listener
 from kbroker.config.shares import password_encoders
@@ -83,7 +82,7 @@ class DynamicConfig:
         self._refreshing = asyncio.Lock()
         self._altering = asyncio.Lock()
         self._in_force: dict[str, str] = {}
-        """Overrides that hold, of what does not change by itself: what listeners are made of, what is of the start."""
+        """Overrides that hold, of what does not change by itself: what listeners to come are made of."""
         self._unreadable: dict[str, str] = {}
         """Passwords that are set for this broker, and left out: why."""
         self._defaults: dict[str, Any] | None = None
@@ -156,18 +155,21 @@ class DynamicConfig:
 
     async def _change_listeners(self) -> None:
         """Open and close listeners as ZooKeeper says, where that can be."""
-        wanted = self._wanted(self.broker_overrides)
+        wanted = _checked_overrides(self.broker_overrides)
         if wanted == self._in_force:
             return
         try:
             config = self._with(self.broker_overrides, wanted)
             check_readable(self.broker_overrides, self._unreadable, config)
-            self._check_change(config, self.broker_overrides)
+            self._check_change(config)
             await self.listeners.prepare(config)
         except (ConfigError, ZooKeeperError) as error:
             log.error("the listeners stay as they are: %s", error)
             return
         await self.listeners.take(config)
+        of_all = sorted({name for name, _ in wanted.items() ^ self._in_force.items() if is_of_all_listeners(name)})
+        if of_all:
+            log.info("%s: for listeners to come, and from the next start for those that there are", ", ".join(of_all))
         self._in_force = wanted
 
     def follow(self, entity_type: str, follower: Callable[[str], Awaitable[None]]) -> None:
@@ -201,11 +203,6 @@ class DynamicConfig:
         config.broker_id = self._broker_id
         return config
 
-    def _wanted(self, overrides: Mapping[str, str]) -> dict[str, str]:
-        """Return what is to be in force with a broker's overrides: what is of the start stays."""
-        started = {name: text for name, text in self._in_force.items() if is_of_the_start(name)}
-        return started | {name: text for name, text in _checked_overrides(overrides).items() if is_of_listeners(name)}
-
     def _take_broker(self, config: BrokerConfig) -> None:
         self.broker = config
         self._defaults = None
@@ -215,7 +212,7 @@ class DynamicConfig:
 
     @property
     def waiting(self) -> dict[str, str]:
-        """What is set for this broker, and holds from its next start only."""
+        """What is set for this broker, and could not be: it holds from its next start, if that can be."""
         return {
             name: text
             for name, text in self.broker_overrides.items()
@@ -361,9 +358,9 @@ class DynamicConfig:
         if per_broker:
             try:
                 config = self._becoming(overrides)
-                if self._wanted(overrides) != self._wanted(self.broker_overrides):
+                if _checked_overrides(overrides) != _checked_overrides(self.broker_overrides):
                     check_readable(overrides, unreadable, config)
-                self._check_change(config, overrides)
+                self._check_change(config)
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
             self._check_next_start(overrides)
@@ -372,10 +369,11 @@ class DynamicConfig:
         """Return what the configuration becomes at once: listeners that stay as they are asked for are no reason to
         refuse others, though whoever wrote them wrote what cannot be.
         """
-        wanted = self._wanted(overrides)
-        return self._with(overrides, self._in_force if wanted == self._wanted(self.broker_overrides) else wanted)
+        wanted = _checked_overrides(overrides)
+        is_as_it_was = wanted == _checked_overrides(self.broker_overrides)
+        return self._with(overrides, self._in_force if is_as_it_was else wanted)
 
-    def _check_change(self, config: BrokerConfig, overrides: Mapping[str, str]) -> None:
+    def _check_change(self, config: BrokerConfig) -> None:
         """Raise ConfigError where this broker cannot become so while it runs.
 
         The listeners' certificates must do: those of other files, or the same files with other contents.
@@ -383,9 +381,6 @@ class DynamicConfig:
         refuse_unsupported(config)
         check_existing(self.broker, config)
         check_listeners(config)
-        for_a_start = {name for name in overrides.keys() | self._in_force.keys() if is_of_the_start(name)}
-        waiting = {name for name in for_a_start if overrides.get(name) != self._in_force.get(name)}
-        check_new(self.broker, config, waiting)
         self.listeners.check_change(config)
 
     @asynccontextmanager
@@ -445,8 +440,8 @@ def _decoded(
 
 
 def _is_checked(name: str) -> bool:
-    """Whether it only changes together with others, after a check of all of them; or not at all while a broker runs."""
-    return is_of_listeners(name) or is_of_the_start(name)
+    """Whether it only changes together with others, after a check of all of them."""
+    return is_of_listeners(name) or is_of_all_listeners(name)
 
 
 def _is_password(name: str) -> bool:

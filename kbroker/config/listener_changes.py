@@ -3,7 +3,8 @@
 listeners, advertised.listeners, listener.security.protocol.map, listener.name.<listener>.<key>
                                 at once: a listener is opened, closed, told to clients. Of one that stays nothing
                                 changes but its stores and limits
-ssl.…, sasl.…, principal.…      (for all listeners) from the next start; until then no listener with TLS or logins comes
+ssl.…, sasl.…, principal.…      (for all listeners) at once for listeners to come; from the next start for the others,
+                                and for how brokers reach each other
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def is_of_listeners(name: str) -> bool:
     return name in LISTENERS or (key != name and key not in STORE_KEYS and key not in LISTENER_LIMITS)
 
 
-def is_of_the_start(name: str) -> bool:
-    """Whether it says how all listeners let clients in, or how brokers reach each other: made when a broker starts."""
+def is_of_all_listeners(name: str) -> bool:
+    """Whether it says how listeners without such a key of their own let clients in, or how brokers reach each other."""
     return name not in STORE_KEYS and name.startswith(("ssl.", "sasl.", "principal."))
 
 
@@ -86,20 +87,6 @@ def check_existing(before: BrokerConfig, after: BrokerConfig) -> None:
             raise ConfigError(f"Security protocol cannot be updated for existing listener {name}")
         if old[name] != new[name] and name in _of_brokers(before):
             raise ConfigError(f"brokers reach each other through listener {name}: its address stays while they run")
-
-
-def check_new(before: BrokerConfig, after: BrokerConfig, waiting: Collection[str]) -> None:
-    """Raise ConfigError where a listener would come without what is set for all, and `waiting` for a start."""
-    there = {each.name for each in before.parsed_listeners}
-    for name in [each.name for each in after.parsed_listeners if each.name not in there]:
-        prefix = f"listener.name.{name.lower()}."
-        missed = [key for key in sorted(waiting) if prefix + key not in after.properties and _is_used(key, after, name)]
-        if missed:
-            own = ", ".join(prefix + key for key in missed)
-            raise ConfigError(
-                f"listener {name} would be opened without {', '.join(missed)}, set for all listeners and in force from "
-                f"the next start: add {name} after that, or set {own}"
-            )
 
 
 def check_readable(overrides: Mapping[str, str], unreadable: Collection[str], config: BrokerConfig) -> None:
@@ -126,7 +113,7 @@ def _is_used(name: str, config: BrokerConfig, listener: str) -> bool:
     prefix = LISTENER_PREFIX.match(name)
     if prefix is None:
         key = BROKER_KEYS.get(name)
-        if not is_of_the_start(name) or key is None or key.scope is Scope.READ_ONLY or key.is_sensitive:
+        if not is_of_all_listeners(name) or key is None or key.scope is Scope.READ_ONLY or key.is_sensitive:
             return False  # it is no override
     elif prefix[1].upper() != listener:
         return False

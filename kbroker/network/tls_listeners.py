@@ -14,7 +14,7 @@ from kbroker.protocol.config_def import ConfigError
 from kbroker.security.distinguished_names import PrincipalRules, alternative_names_of, subject_of
 from kbroker.security.security_protocol import SecurityProtocol
 from kbroker.security.stores import StoreError
-from kbroker.security.tls import TlsSettings, client_context, server_context, shake_hands
+from kbroker.security.tls import TlsSettings, client_context, server_context, shake_hands, with_stores_of
 
 ANONYMOUS = "User:ANONYMOUS"
 
@@ -86,13 +86,20 @@ def check_change(running: Mapping[str, TlsListener], config: BrokerConfig) -> di
     have to get on with both.
     """
     found = tls_listeners(config)
-    for name, after in found.items():
-        before = running.get(name)
-        if before is None or before.settings == after.settings:
+    for name in found.keys() & running.keys():
+        before = running[name]
+        after = found[name] = _with_new_stores(before, found[name].settings)
+        if before.settings == after.settings:
             continue
         for problem in _problems(before, after, config, name == config.inter_broker_listener):
             raise ConfigError(f"listener {name}: {problem}")
     return found
+
+
+def _with_new_stores(before: TlsListener, settings: TlsSettings) -> TlsListener:
+    """Return a listener that stays: nothing of it changes but its stores."""
+    after = with_stores_of(before.settings, settings)
+    return before if after == before.settings else replace(before, context=server_context(after), settings=after)
 
 
 def renew(server: Serving, config: BrokerConfig) -> bool:

@@ -41,6 +41,11 @@ class TlsSettings:
         )
 
 
+def with_stores_of(settings: TlsSettings, other: TlsSettings) -> TlsSettings:
+    """Return settings with the stores of others."""
+    return replace(settings, key_store=other.key_store, trust_store=other.trust_store)
+
+
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
     """Return what a listener shakes hands with; raises StoreError."""
     material = settings.key_store.load()

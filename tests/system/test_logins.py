@@ -334,7 +334,7 @@ def test_clients_log_in_on_listeners_that_come_while_those_on_the_old_ones_go_on
         for number, broker, port in zip((1, 2), brokers, ports, strict=True):
             own = f"PLAINTEXT://127.0.0.1:{broker.port}"
             more = {
-                "listener.name.clients.sasl.enabled.mechanisms": "PLAIN",
+                "sasl.enabled.mechanisms": "PLAIN",  # also for all listeners: one that comes has it, as in Kafka
                 "listener.name.clients.plain.sasl.jaas.config": f'{PLAIN} user_alice="{PASSWORD}";',
                 "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CLIENTS:SASL_PLAINTEXT",
             }

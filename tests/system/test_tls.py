@@ -272,9 +272,18 @@ def test_certificates_are_renewed_without_a_restart_and_strangers_are_refused(
             admin.alter_configs("broker", "1", {key: str(authority.issue("somebody else").file)})
         with pytest.raises(kbroker.InvalidRequestError, match=r"with listener\.name\."):
             admin.alter_configs("broker", "1", {"ssl.keystore.location": str(own)})
-        with pytest.raises(kbroker.InvalidRequestError, match="could not start any more: listener SSL"):
+        with pytest.raises(kbroker.InvalidRequestError, match=r"listener SSL: ssl\.enabled\.protocols=TLSv9"):
             admin.alter_configs("broker", "1", {key: str(own), "ssl.enabled.protocols": "TLSv9"})
         assert shown_certificate(broker) == der(third)
+        admin.alter_configs("broker", "1", {"ssl.client.auth": "required"})  # from the next start for this listener
+        admin.alter_configs("broker", "1", {key: str(second.file)})
+        until(lambda: shown_certificate(broker) == der(second), "the second certificate again")
+        with kbroker.Admin(broker.bootstrap, **tls(authority)) as without_certificate:
+            assert without_certificate.describe_cluster().brokers
+    broker.stop()
+    broker.start().wait_until_ready(ENOUGH_S)
+    with pytest.raises(kbroker.KafkaError), kbroker.Admin(broker.bootstrap, **tls(authority)) as refused:
+        refused.describe_cluster()
 
 
 def test_a_new_store_comes_with_its_password_which_nobody_can_read(

@@ -1,5 +1,6 @@
 """Overrides over server.properties over defaults, with ZooKeeper's nodes played."""
 
+import logging
 import re
 import threading
 from hashlib import pbkdf2_hmac
@@ -355,28 +356,23 @@ CLIENT_AUTH = "listener.name.ext.ssl.client.auth"
 EXT_JAAS = "listener.name.ext.plain.sasl.jaas.config"
 
 
-async def test_no_listener_comes_without_what_is_set_for_all_listeners_and_waits_for_a_start() -> None:
+async def test_a_listener_comes_with_what_is_set_for_all_listeners_then(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     configs = dynamic(store)
     await configs.load()
     both = {**EXT, "ssl.client.auth": "required"}
-    with pytest.raises(KafkaError, match=r"EXT would be opened without ssl\.client\.auth.*set listener\.name\.ext"):
-        configs.check_broker_overrides(both, per_broker=True)
-    configs.check_broker_overrides({"ssl.client.auth": "required"}, per_broker=True)
-    configs.check_broker_overrides({**EXT, CLIENT_AUTH: "required"}, per_broker=True)
-    configs.check_broker_overrides({**both, CLIENT_AUTH: "required"}, per_broker=True)
-    in_clear = {**EXT, "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,EXT:PLAINTEXT"}
-    configs.check_broker_overrides({**in_clear, "ssl.client.auth": "required"}, per_broker=True)
-    store.nodes["brokers", "1"] = both  # by somebody who does not ask
+    configs.check_broker_overrides(both, per_broker=True)
+    store.nodes["brokers", "1"] = both
+    with caplog.at_level(logging.INFO):
+        await configs.refresh("brokers", "1")
+    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT", "EXT"]
+    assert tls_settings(configs.broker, "EXT").client_auth == "required"
+    assert "ssl.client.auth: for listeners to come, and from the next start for those that there are" in caplog.text
+    assert not configs.waiting
+    store.nodes["brokers", "1"] = {**both, "ssl.client.auth": "perhaps", CLIENT_AUTH: "none"}  # by who does not ask
     await configs.refresh("brokers", "1")
-    assert [each.name for each in configs.broker.parsed_listeners] == ["PLAINTEXT"]
-    later = dynamic(store)
-    await later.load()
-    assert tls_settings(later.broker, "EXT").client_auth == "required"
-    store.nodes["brokers", "1"] = {}
-    await later.refresh("brokers", "1")
-    with pytest.raises(KafkaError, match=r"would be opened without ssl\.client\.auth"):
-        later.check_broker_overrides(EXT, per_broker=True)
+    assert tls_settings(configs.broker, "EXT").client_auth == "required"
+    assert sorted(configs.waiting) == [CLIENT_AUTH, "ssl.client.auth"]
 
 
 EXT_LOGIN = {

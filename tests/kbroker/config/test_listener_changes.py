@@ -3,7 +3,7 @@
 import pytest
 
 from kbroker.config.broker_config import BrokerConfig, resolve_broker_config
-from kbroker.config.listener_changes import check_existing, is_of_listeners, is_of_the_start
+from kbroker.config.listener_changes import check_existing, is_of_all_listeners, is_of_listeners
 from kbroker.protocol.config_def import ConfigError
 
 CLIENTS = "CLIENTS://:2"
@@ -16,7 +16,7 @@ def configuration(listeners: str = f"PLAINTEXT://:1,{CLIENTS}", **more: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "of_listeners", "of_the_start"),
+    ("name", "of_listeners", "of_all"),
     [
         ("listeners", True, False),
         ("advertised.listeners", True, False),
@@ -37,10 +37,8 @@ def configuration(listeners: str = f"PLAINTEXT://:1,{CLIENTS}", **more: str) -> 
         ("num.io.threads", False, False),
     ],
 )
-def test_a_key_changes_with_the_listeners_or_at_a_start_or_by_itself(
-    name: str, of_listeners: bool, of_the_start: bool
-) -> None:
-    assert (is_of_listeners(name), is_of_the_start(name)) == (of_listeners, of_the_start)
+def test_a_key_changes_with_the_listeners_or_by_itself(name: str, of_listeners: bool, of_all: bool) -> None:
+    assert (is_of_listeners(name), is_of_all_listeners(name)) == (of_listeners, of_all)
 
 
 @pytest.mark.parametrize(

@@ -139,6 +139,21 @@ def test_a_trust_store_is_not_added(authority: Authority, broker_identity: Ident
         check_change(running, configuration(broker_identity, authority))
 
 
+def test_of_a_listener_that_stays_nothing_but_its_stores_changes(
+    authority: Authority, broker_identity: Identity
+) -> None:
+    running = listeners(broker_identity, authority)
+    again = authority.issue("again", subject=[(x509.NameOID.COMMON_NAME, "broker")])
+    later = {"ssl.client.auth": "required", "ssl.enabled.protocols": "TLSv1.3"}
+    same = check_change(running, configuration(broker_identity, authority, **later))
+    assert same["SSL"] is running["SSL"]
+    found = check_change({"SSL": running["SSL"]}, configuration(again, authority, **later))
+    assert found["SSL"].context.verify_mode is ssl.CERT_NONE
+    assert found["SSL"].context.minimum_version is ssl.TLSVersion.TLSv1_2
+    assert found["SSL"].settings.key_store.load() == KeyStore("PEM", str(again.file)).load()
+    assert found["OTHER"].context.verify_mode is ssl.CERT_REQUIRED, "it comes now"
+
+
 def test_a_server_keeps_what_it_has_when_the_new_stores_are_no_good(
     authority: Authority, broker_identity: Identity, caplog: pytest.LogCaptureFixture
 ) -> None:
