@@ -100,7 +100,7 @@ test-pure: $(INSTALLED)  ## the quick tests on the interpreted modules, as witho
 	@rm -rf build/pure && mkdir -p build/pure && cp -r $(ROOMS) tests bench examples docs setup.cfg mkdocs.yml pyspark_kbroker.py *.md Makefile build/pure/ && find build/pure -name '*.so' -delete
 	@cd build/pure && PYTHONPATH=$$PWD $(CURDIR)/$(BIN)/python -m pytest -n $(JOBS) -m 'not slow and not compat'
 
-lint: setup  ## ruff, strict mypy (of the tests, too), import rules, generated pages
+lint: setup  ## ruff, strict mypy (of tests, bench and examples, too), import rules, generated pages
 	@$(BIN)/ruff check --quiet $(CODE)
 	@$(BIN)/ruff format --quiet --check $(CODE)
 	@$(BIN)/mypy

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from bench.peers import framed
 from kbroker.cluster.metadata_cache import MetadataCache
 from kbroker.config.broker_config import BrokerConfig
 from kbroker.handlers import fetch as fetch_handler
 from kbroker.handlers import produce as produce_handler
 from kbroker.network.dispatch import PENDING, Dispatcher
-from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.fetch import FetchRequest
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.replication import LeaderAndIsrRequest, UpdateMetadataRequest
@@ -167,8 +167,7 @@ def fetch_frame(
 
 
 def frame_of(request: Any, version: int) -> bytes:
-    parts = encode_request(request, version, 1, "bench")
-    return b"".join(bytes(part) for part in parts)[4:]
+    return framed(request, version)[4:]
 
 
 def measure(name: str, seconds: float, once: Callable[[], None], per: int = 1, unit: str = "") -> float:

@@ -10,8 +10,8 @@ import socket
 import time
 from collections import deque
 
+from bench.peers import framed
 from bench.systems import Measured
-from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.groups import OffsetCommitRequest
 
 CONNECTIONS = 100
@@ -29,7 +29,7 @@ def commit_frame(group_id: str, topic: str, partition: int) -> bytes:
     )
     topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[committed])]
     request = OffsetCommitRequest(group_id=group_id, member_id="", topics=topics)
-    return b"".join(bytes(part) for part in encode_request(request, VERSION, 1, "bench"))
+    return framed(request, VERSION)
 
 
 class Committer:

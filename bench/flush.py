@@ -18,8 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.broker import RECORD, Figures, create_topic, produce
+from bench.peers import framed
 from bench.systems import System
-from kbroker.protocol.headers import encode_request
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.records.builder import BatchBuilder
 
@@ -43,7 +43,7 @@ def produce_frame(topic: str) -> bytes:
     partition = ProduceRequest.PartitionProduceData(index=0, records=bytes(builder.build()))
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
     request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
-    return b"".join(bytes(part) for part in encode_request(request, VERSION, 1, "bench"))
+    return framed(request, VERSION)
 
 
 def many_producers(system: System, topic: str, producers: int, in_flight: int, seconds: float = 5) -> Figures:

@@ -25,6 +25,7 @@ from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.dev.stand_in.operations import Create, Delete
 from kbroker.dev.stand_in.tree import Client
+from kbroker.network.parts import part_size
 from kbroker.process import GC_THRESHOLDS
 from kbroker.protocol.codec import decode, encode
 from kbroker.protocol.headers import encode_request
@@ -134,7 +135,7 @@ class PaperBroker:
 
     def send(self, request: Any, version: int) -> asyncio.Future[Any]:
         """Take a request."""
-        size = sum(len(part) for part in encode_request(request, version, 1, "controller"))
+        size = sum(part_size(part) for part in encode_request(request, version, 1, "controller"))
         BOOK.of_broker(self._broker_id, request, size, self._loop.time())
         answer = self._loop.create_future()
         self._machine.call_later(ANSWER_S, self._answer, answer, request, version)
@@ -301,7 +302,7 @@ def resident_mb() -> float:
 
 def measure(shape: Shape, restarted: int = 10) -> list[Story]:
     """A controller's life: it takes over from one that died, a broker dies and comes back, all restart in turn."""
-    zookeeper.KazooClient = CountingKazoo
+    zookeeper.KazooClient = CountingKazoo  # type: ignore[attr-defined]
     cluster = SimulatedCluster(shape)
     gc.collect()
     gc.freeze()

@@ -67,7 +67,7 @@ def ready_rows() -> Any:
         def initialOffset(self) -> dict[str, int]:
             return {"at": 0}
 
-        def latestOffset(self) -> dict[str, int]:
+        def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
             return {"at": self.rows}
 
         def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Thread
+from typing import Any
 
 from bench.group_members import ClassicGroup
 from bench.peers import Pump, ask, connect, framed
@@ -78,7 +79,7 @@ def create(system: System, names: list[str], partitions: int, **configs: str) ->
         ask(system.port, CreateTopicsRequest(topics=topics, timeout_ms=110_000), 4)
 
 
-def batch(records: int, size: int, compression: int = 0, **producer: int) -> bytes:
+def batch(records: int, size: int, compression: int = 0, **producer: Any) -> bytes:
     """Return a batch of records that hold zeros."""
     builder = BatchBuilder(records * (size + 64) + 1024, compression)
     for _ in range(records):

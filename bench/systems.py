@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self
 
 import psutil
 
@@ -125,7 +125,7 @@ class System:
         assert self.process is not None, f"{self.name} is not running"
         return psutil.Process(self.process.pid)
 
-    def __enter__(self) -> System:
+    def __enter__(self) -> Self:
         """Start ZooKeeper, then the broker; measures the broker's start until it answers Metadata."""
         self.zookeeper.start()
         self.start()

@@ -76,7 +76,7 @@ def scan(system: System, isolation_level: str, records: int) -> Figures:
     seen, before, began = 0, system.cpu_seconds(), time.monotonic()
     while time.monotonic() - began < LIMIT_S:
         messages = consumer.consume(10_000, AT_MOST_LATE_S)
-        ends = [each.error().code() for each in messages if each.error() is not None]
+        ends = [error.code() for each in messages if (error := each.error()) is not None]
         seen += len(messages) - len(ends)
         if KafkaError._PARTITION_EOF in ends:
             break

@@ -160,7 +160,7 @@ def read_theirs(bootstrap: str, expected: int) -> Counter[tuple[bytes, bytes]]:
                 for message in messages:
                     if message.error():
                         raise SystemExit(f"confluent-kafka: {message.error()}")
-                seen.update((message.key(), message.value()) for message in messages)
+                seen.update((message.key() or b"", message.value() or b"") for message in messages)
                 bar.advance(len(messages))
     finally:
         consumer.close()

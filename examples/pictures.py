@@ -185,7 +185,7 @@ def with_few_colours(drawn: Image.Image) -> Image.Image:
     """Keep the colours that most points have, so that what is flat stays as it is; all others become the nearest."""
     from PIL import Image
 
-    counted: list[tuple[int, Any]] = drawn.getcolors(drawn.width * drawn.height) or []  # type: ignore[assignment]
+    counted: list[tuple[int, Any]] = drawn.getcolors(drawn.width * drawn.height) or []
     found = sorted(counted, reverse=True)
     palette = Image.new("P", (1, 1))
     palette.putpalette([part for _, colour in found[:COLOURS] for part in colour])

@@ -249,9 +249,7 @@ class ConfluentLibrary:
 
     def create_topic(self, name: str, partitions: int, replicas: int, config: Mapping[str, str]) -> None:
         """Create a topic."""
-        topic = confluent_admin.NewTopic(  # type: ignore[attr-defined]
-            name, partitions, replicas, config=dict(config)
-        )
+        topic = confluent_admin.NewTopic(name, partitions, replicas, config=dict(config))
         self._wait(self._admin.create_topics([topic], request_timeout=REQUEST_SECONDS))
 
     def delete_topics(self, names: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import aiokafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewTopic
 
 import kbroker
 from kbroker.client.errors import LoginFailed
