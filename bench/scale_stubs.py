@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -163,11 +163,11 @@ class StubbedCluster:
     # --- measuring ---
 
     def tell(
-        self, name: str, happens: Callable[[], object], awaited: str, least: int, *, until_answered: bool = False
+        self, name: str, happens: Callable[[], object], awaited: Mapping[str, int], *, until_answered: bool = False
     ) -> Story:
         """Let a thing happen, wait until no broker is told of it any more, and note what it cost.
 
-        At `least` so many requests of the `awaited` kind come of it, however long that takes.
+        At least so many requests of the `awaited` kinds come of it, however long that takes.
         `until_answered`: the seconds are those that it takes to happen.
         """
         self.order("reset")
@@ -179,7 +179,7 @@ class StubbedCluster:
         try:
             happens()
             answered = time.time()
-            self._wait_until_quiet(awaited, least, began + self._limit_s)
+            self._wait_until_quiet(awaited, began + self._limit_s)
         except (TimeoutError, RuntimeError) as error:
             answered = time.time()
             has_ended = False
@@ -208,14 +208,15 @@ class StubbedCluster:
         found: dict[str, Any] = json.loads(self.order("report"))
         return found
 
-    def _wait_until_quiet(self, awaited: str, least: int, latest: float) -> None:
+    def _wait_until_quiet(self, awaited: Mapping[str, int], latest: float) -> None:
         found: dict[str, Any] = {}
         while time.time() < latest:
             time.sleep(POLL_S)
             found = self._report()
-            if found.get(awaited, 0) >= least and time.time() - found["last_at"] > QUIET_S:
+            are_there = all(found.get(kind, 0) >= least for kind, least in awaited.items())
+            if are_there and time.time() - found["last_at"] > QUIET_S:
                 return
-        raise TimeoutError(f"no {least} {awaited} within {self._limit_s:.0f} s, but {found}")
+        raise TimeoutError(f"not {dict(awaited)} within {self._limit_s:.0f} s, but {found}")
 
 
 async def _is_wanted(zookeeper: ZooKeeper, path: str) -> bool:
@@ -227,15 +228,16 @@ def measure(kind: type[System], shape: Shape, things: Iterable[str] = (), limit_
     """A controller's life, with brokers that only answer; `things` chooses of it. It ends with what takes too long."""
     wanted = set(things) or {"start", "take over", "broker", "stop"}
     with StubbedCluster(kind, shape, limit_s) as cluster:
-        everybody, leaders, metadata = shape.brokers, "LeaderAndIsr", "UpdateMetadata"
+        taken_over = {"LeaderAndIsr": shape.brokers, "UpdateMetadata": 2 * shape.brokers}
+        """The brokers, then the partitions: Kafka's controller may be silent for long in between."""
 
-        def tell(thing: str, name: str, happens: Callable[[], object], awaited: str, least: int) -> None:
+        def tell(thing: str, name: str, happens: Callable[[], object], awaited: Mapping[str, int]) -> None:
             if thing in {"start", *wanted} and (not cluster.stories or cluster.stories[-1].has_ended):
-                cluster.tell(name, happens, awaited, least, until_answered=thing == "stop")
+                cluster.tell(name, happens, awaited, until_answered=thing == "stop")
 
-        tell("start", "starts and takes over", lambda: cluster.system.start(limit_s), leaders, everybody)
-        tell("take over", "takes over again", cluster.delete_controller, leaders, everybody)
-        tell("broker", "a broker dies", lambda: cluster.order("gone 2"), metadata, everybody - 1)
-        tell("broker", "it comes back", lambda: cluster.order("back 2"), leaders, 1)
-        tell("stop", "controlled shutdown", lambda: cluster.stop_in_order(3), leaders, 1)
+        tell("start", "starts and takes over", lambda: cluster.system.start(limit_s), taken_over)
+        tell("take over", "takes over again", cluster.delete_controller, taken_over)
+        tell("broker", "a broker dies", lambda: cluster.order("gone 2"), {"UpdateMetadata": shape.brokers - 1})
+        tell("broker", "it comes back", lambda: cluster.order("back 2"), {"LeaderAndIsr": 1})
+        tell("stop", "controlled shutdown", lambda: cluster.stop_in_order(3), {"LeaderAndIsr": 1})
         return cluster.stories
