@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kbroker.segment import checkpoints, names
@@ -55,14 +55,31 @@ class LogLoading:
                     checkpoints.FIRST_DIRTY_OFFSETS,
                 )
             ]
-            folders = [entry.name for entry in os.scandir(directory.path) if entry.is_dir()]
+            folders = iter([entry.name for entry in os.scandir(directory.path) if entry.is_dir()])
             with ThreadPoolExecutor(self._threads_per_dir, "log-recovery") as pool:
-                loads = [pool.submit(self._load_folder, directory, name, clean, tables) for name in folders]
+                work = directory, folders, clean, tables
+                loads = [pool.submit(self._load_folders, *work) for _ in range(self._threads_per_dir)]
                 for load in loads:
                     load.result()
             directory.loaded = True
         except OSError as error:
             self._table.mark_offline(directory.path, error)
+
+    def _load_folders(
+        self, directory: LogDir, folders: Iterator[str], clean: bool, tables: Sequence[Mapping[Key, int]]
+    ) -> None:
+        """Those that no other thread has taken: were each handed over by itself, two threads would wake each other.
+
+        Behind one that fails the rest is opened all the same: what goes offline with the directory has to be known.
+        """
+        failure = None
+        for folder in folders:
+            try:
+                self._load_folder(directory, folder, clean, tables)
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
 
     def _load_folder(self, directory: LogDir, folder: str, clean: bool, tables: Sequence[Mapping[Key, int]]) -> None:
         parsed = names.parse_folder_name(folder)

@@ -3,7 +3,10 @@
 import shutil
 from pathlib import Path
 
-from kbroker.segment.log_manager import LogManager
+import pytest
+
+from kbroker.segment.log_loading import LogLoading
+from kbroker.segment.log_manager import LogManager, LogManagerSettings
 from tests.segment.batches import TOPIC_ID, fill
 from tests.segment.test_log_manager import CLUSTER, start
 
@@ -30,4 +33,45 @@ def test_folders_marked_for_deletion_go_and_foreign_ones_stay(tmp_path: Path) ->
     manager = start(tmp_path)
     assert not manager.logs
     assert [each.name for each in tmp_path.iterdir() if each.is_dir()] == ["lost+found"]
+    manager.shutdown()
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_threads_of_a_directory_share_its_logs_without_a_word_for_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    manager = start(tmp_path)
+    for partition in range(60):
+        fill(manager.create("orders", partition, TOPIC_ID), 1)
+    manager.shutdown()
+    manager = LogManager([tmp_path], settings=LogManagerSettings(num_recovery_threads_per_data_dir=threads))
+    manager.open(1, CLUSTER)
+    calls = []
+    load_folders = LogLoading._load_folders
+    monkeypatch.setattr(LogLoading, "_load_folders", lambda *given: (calls.append(1), load_folders(*given)))
+    manager.load()
+    assert len(calls) == threads
+    assert sorted(partition for _, partition in manager.logs) == list(range(60))
+    assert all(each.log_end_offset == 1 for each in manager.logs.values())
+    manager.shutdown()
+
+
+def test_with_one_log_that_cannot_be_opened_all_of_its_directory_are_known_to_be_offline(tmp_path: Path) -> None:
+    manager = start(tmp_path / "a", tmp_path / "b")
+    for partition in range(10):
+        fill(manager.create("orders", partition, TOPIC_ID), 3)
+    manager.shutdown()
+    in_a = [int(folder.name.removeprefix("orders-")) for folder in (tmp_path / "a").glob("orders-*")]
+    assert len(in_a) == 5
+    for partition in (bad := in_a[:2]):
+        broken = tmp_path / "a" / f"orders-{partition}" / "00000000000000000000.log"
+        broken.unlink()
+        broken.mkdir()
+    (tmp_path / "a" / ".kafka_cleanshutdown").unlink()
+    manager = LogManager([tmp_path / "a", tmp_path / "b"])
+    manager.open(1, CLUSTER)
+    manager.load()
+    assert list(manager.offline_dirs) == [str(tmp_path / "a")]
+    assert {each for each in range(10) if manager.is_offline("orders", each)} == set(in_a) - set(bad)
+    assert len(manager.logs) == 5
     manager.shutdown()
