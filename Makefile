@@ -85,7 +85,7 @@ lies: setup  ## a proxy that lies, with 20 seeds each, and brokers that break a 
 	@$(BIN)/python -m tests.promises --judged
 	@$(BIN)/python -m tests.promises --simulated
 
-compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams and Connect under kills, Spark 4.1 (needs mvn; half an hour)
+compat: setup compat-spark  ## clusters with Kafka's brokers, Kafka Streams, Connect and Flink under kills, Spark 4.1 (needs mvn; half an hour)
 	@KBROKER_SKIPS=fail $(BIN)/python -m pytest -m compat
 
 compat-spark: setup $(OLDEST_SPARK)/.installed  ## Spark's tests on the oldest Spark that is supported
