@@ -48,6 +48,8 @@ LONGEST_REMEMBERED = 255
 MOST_REMEMBERED = 10_000
 """Decisions that an authority remembers."""
 MOST_AUTHORITIES = 10_000
+MOST_CHARACTERS = 1 << 26
+"""Of the names that all authorities remember together: who may choose addresses and names fills no memory with them."""
 
 _IMPLIED_BY = {
     AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
@@ -92,6 +94,8 @@ class Authorizer:
         """Resource type -> length of a prefix -> how many prefixes have it."""
         self._authorities: dict[tuple[str, str], Authority] = {}
         self._remembering: WeakSet[Authority] = WeakSet()
+        self._characters = 0
+        """Of names that were remembered since all were forgotten."""
         self.refusals = LimitedLines(audit, "refusals", each=AUDITED_EACH, most=AUDITED_OF_ALL)
         """Whoever asks again and again for the same is in the audit log some times, and then counted."""
 
@@ -114,8 +118,16 @@ class Authorizer:
 
     def forget(self) -> None:
         """What was decided, and who is told of it, may be otherwise now."""
+        self._characters = 0
         for authority in self._remembering:
             authority.forget()
+
+    def remembers(self, name: str) -> None:
+        """An authority is about to remember one name more: where all have too many, none keeps any."""
+        self._characters += len(name)
+        if self._characters > MOST_CHARACTERS:
+            self.forget()
+            self._characters = len(name)
 
     def entries(self, pattern: Pattern) -> frozenset[Entry]:
         """Return the rules about a pattern."""
@@ -315,6 +327,7 @@ class Authority(Everything):
             else:
                 known = self._authorizer.decide(self.principal, self.host, operation, resource, name)
             if name is None or len(name) <= LONGEST_REMEMBERED:
+                self._authorizer.remembers(name or "")
                 self._known[key] = known
                 if known and name is not None and not audit.isEnabledFor(logging.DEBUG):
                     self.granted[wanted].add(name)

@@ -223,3 +223,18 @@ def test_the_same_refusal_again_and_again_is_counted_and_another_is_told(caplog:
     assert "Topic:LITERAL:other" in lines[-1]
     assert caplog.messages[-1].startswith(f"{100 - AUDITED_EACH} more refusals of User:eve from host = 10.0.0.1")
     assert "Read on Topic:LITERAL:orders" in caplog.messages[-1]
+
+
+def test_who_asks_for_many_names_from_many_addresses_fills_no_memory_with_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbroker.security.authorizer.MOST_CHARACTERS", 1_000)
+    authorizer = ruled(("there", PREFIXED, ALLOW, READ))
+    asked = [(f"10.0.0.{address}", f"there-{number:04}") for address in range(20) for number in range(20)]
+    authorities = {host: authorizer.authority("User:a", host) for host, _ in asked}
+    for host, name in asked:
+        assert may(authorizer, READ, name, host=host)
+        assert not may(authorizer, WRITE, name, host=host)
+        assert sum(len(key[1] or "") for each in authorities.values() for key in each._known) <= 1_000
+        assert sum(len(each) for authority in authorities.values() for each in authority.granted.values()) <= 100
+    assert may(authorizer, READ, "there-0001")
