@@ -31,6 +31,7 @@ SECTIONS = (
     "verify",
     "commands",
     "scrape",
+    "counting",
 )
 COMPARED = {
     "broker": "One broker, one machine, one run",
