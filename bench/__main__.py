@@ -32,6 +32,7 @@ SECTIONS = (
     "commands",
     "scrape",
     "counting",
+    "page",
 )
 COMPARED = {
     "broker": "One broker, one machine, one run",

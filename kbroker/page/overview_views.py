@@ -14,7 +14,7 @@ from kbroker.page.facts import Health, health_of, told
 from kbroker.page.guard import form_of
 from kbroker.page.page import NotThere, Page, see_other
 from kbroker.page.rendering import page_of
-from kbroker.page.replica_map import BrokerLoad, brokers_in, draw, loads
+from kbroker.page.replica_map import BrokerLoad, brokers_in, draw, loads, placements_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,22 +61,22 @@ def _glance(
     topics: Sequence[TopicDescription], known: Iterable[int]
 ) -> tuple[list[int], list[BrokerLoad], Health, list[TopicDescription]]:
     """Return the brokers, what each has, how all is, and the topics to draw. For a thread: there may be very many."""
-    brokers = brokers_in(topics, known)
-    each = [health_of(topic.partitions) for topic in topics]
-    health = Health(
-        sum(one.partitions for one in each),
-        sum(one.under_replicated for one in each),
-        sum(one.offline for one in each),
-    )
-    worst = nsmallest(ON_OVERVIEW, zip(topics, each, strict=True), key=_worst_first)
-    return brokers, loads(topics, brokers), health, [topic for topic, _ in worst]
+    placements = placements_of(topics)
+    brokers = brokers_in(placements, known)
+    offline = short = 0
+    for (leader, replicas, isr), count in placements.items():
+        offline += count * (leader is None)
+        short += count * (leader is not None and len(isr) < len(replicas))
+    health = Health(placements.total(), short, offline)
+    chosen = nsmallest(ON_OVERVIEW, topics, key=_largest_first if health.is_well else _worst_first)
+    return brokers, loads(placements, brokers), health, chosen
 
 
 async def partition_map(page: Page, request: Request) -> Response:
     """Show all topics' partitions on their brokers."""
     facts = page.facts
     cluster, topics, moves = await asyncio.gather(facts.cluster.get(), facts.topics.get(), told(facts.moves.get()))
-    brokers = brokers_in(topics.values(), (broker.id for broker in cluster.brokers))
+    brokers = brokers_in(placements_of(topics.values()), (broker.id for broker in cluster.brokers))
     wanted = request.query_params.get("q", "").strip().lower()
     found = [topic for name, topic in sorted(topics.items()) if wanted in name.lower()]
     shown = page_of(found, request.query_params.get("page"), ON_MAP)
@@ -122,9 +122,13 @@ async def change_broker(page: Page, request: Request) -> Response:
     return see_other(f"/brokers/{broker_id}?done=changed")
 
 
-def _worst_first(of_topic: tuple[TopicDescription, Health]) -> tuple[int, int, bool, int, str]:
-    topic, health = of_topic
-    return -health.offline, -health.under_replicated, topic.is_internal, -len(topic.partitions), topic.name
+def _worst_first(topic: TopicDescription) -> tuple[int, int, bool, int, str]:
+    health = health_of(topic.partitions)
+    return -health.offline, -health.under_replicated, *_largest_first(topic)
+
+
+def _largest_first(topic: TopicDescription) -> tuple[bool, int, str]:
+    return topic.is_internal, -len(topic.partitions), topic.name
 
 
 def _by_broker(directories: Iterable[Any]) -> dict[int, list[Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ LEADER, IN_SYNC, OUT_OF_SYNC, OFFLINE, ADDING, REMOVING = (
 )
 CELL = 13
 """Pixels from one cell to the next."""
+Placement = tuple[int | None, tuple[int, ...], tuple[int, ...]]
+"""A partition's leader, replicas and ISR."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +83,23 @@ def state_of(partition: PartitionDescription, broker: int, move: Reassignment | 
     return IN_SYNC if broker in partition.isr else OUT_OF_SYNC
 
 
-def brokers_in(topics: Iterable[TopicDescription], known: Iterable[int]) -> list[int]:
+def placements_of(topics: Iterable[TopicDescription]) -> Counter[Placement]:
+    """Count the partitions that are placed alike: of very many partitions there are few kinds."""
+    return Counter((each.leader, each.replicas, each.isr) for topic in topics for each in topic.partitions)
+
+
+def brokers_in(placements: Iterable[Placement], known: Iterable[int]) -> list[int]:
     """Return the brokers that are there, or that should have a replica."""
-    wanted = {broker for topic in topics for partition in topic.partitions for broker in partition.replicas}
-    return sorted(wanted | set(known))
+    return sorted({broker for _, replicas, _ in placements for broker in replicas}.union(known))
 
 
-def loads(topics: Iterable[TopicDescription], brokers: Iterable[int]) -> list[BrokerLoad]:
+def loads(placements: Mapping[Placement, int], brokers: Iterable[int]) -> list[BrokerLoad]:
     """Count each broker's part."""
-    leaders, replicas, out_of_sync = (dict.fromkeys(brokers, 0) for _ in range(3))
-    for topic in topics:
-        for partition in topic.partitions:
-            if partition.leader in leaders:
-                leaders[partition.leader] += 1
-            for broker in partition.replicas:
-                replicas[broker] = replicas.get(broker, 0) + 1
-                out_of_sync[broker] = out_of_sync.get(broker, 0) + (broker not in partition.isr)
-    return [BrokerLoad(broker, leaders[broker], replicas[broker], out_of_sync[broker]) for broker in leaders]
+    leaders, held, out_of_sync = (dict.fromkeys(brokers, 0) for _ in range(3))
+    for (leader, replicas, isr), count in placements.items():
+        if leader in leaders:
+            leaders[leader] += count
+        for broker in replicas:
+            held[broker] = held.get(broker, 0) + count
+            out_of_sync[broker] = out_of_sync.get(broker, 0) + count * (broker not in isr)
+    return [BrokerLoad(broker, leaders[broker], held[broker], out_of_sync[broker]) for broker in leaders]

@@ -1,5 +1,8 @@
 from kbroker.client.admin import Admin
+from kbroker.client.types import PartitionDescription, TopicDescription
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.page.facts import Health
+from kbroker.page.overview_views import _glance
 from tests.kbroker.page.visiting import until, visiting
 
 
@@ -36,3 +39,25 @@ async def test_a_brokers_settings_are_shown_and_changed_where_that_is_allowed(ow
             await until(is_changed)
             wrong = await visitor.submit("/brokers/1/settings", {**form, "value": "many"}, "/brokers/1")
             assert (wrong.status, "many" in wrong.text) == (400, True)
+
+
+def topic(name: str, *partitions: tuple[int | None, tuple[int, ...], tuple[int, ...]]) -> TopicDescription:
+    described = [PartitionDescription(number, each[0], 0, *each[1:], ()) for number, each in enumerate(partitions)]
+    return TopicDescription(name, b"", name.startswith("__"), tuple(described))
+
+
+def test_what_is_worst_is_seen_first_and_of_what_is_well_the_largest() -> None:
+    well = (1, (1, 2), (2, 1))
+    topics = [topic("__own", well, well, well), topic("small", well), topic("a", well, well), topic("b", well, well)]
+    brokers, loads, health, chosen = _glance(topics, [0, 1])
+    assert (brokers, health) == ([0, 1, 2], Health(8, 0, 0))
+    assert [(load.broker, load.leaders, load.replicas, load.out_of_sync) for load in loads] == [
+        (0, 0, 0, 0),
+        (1, 8, 8, 0),
+        (2, 0, 8, 0),
+    ]
+    assert [each.name for each in chosen] == ["a", "b", "small", "__own"]
+    topics += [topic("behind", (0, (0, 2), (0,)), (2, (1, 2), (2,))), topic("off", (None, (1,), (1,)))]
+    _, _, health, chosen = _glance(topics, [1])
+    assert health == Health(11, 2, 1)
+    assert [each.name for each in chosen] == ["off", "behind", "a", "b", "small", "__own"]

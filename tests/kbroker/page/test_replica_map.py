@@ -1,5 +1,5 @@
 from kbroker.client.types import PartitionDescription, Reassignment, TopicDescription, TopicPartition
-from kbroker.page.replica_map import CELL, brokers_in, draw, loads
+from kbroker.page.replica_map import CELL, brokers_in, draw, loads, placements_of
 
 TOPIC = TopicDescription(
     "orders",
@@ -36,10 +36,11 @@ def test_a_move_shows_where_from_and_where_to() -> None:
 
 
 def test_a_broker_that_is_away_keeps_its_row_and_its_load() -> None:
-    assert brokers_in([TOPIC], [1, 2]) == [1, 2, 3]
-    by_id = {load.broker: load for load in loads([TOPIC], [1, 2, 3])}
-    assert (by_id[3].leaders, by_id[3].replicas, by_id[3].out_of_sync) == (0, 2, 1)
-    assert (by_id[1].leaders, by_id[1].replicas, by_id[1].out_of_sync) == (1, 2, 1)
+    placements = placements_of([TOPIC, TOPIC])
+    assert brokers_in(placements, [1, 2, 4]) == [1, 2, 3, 4]
+    by_id = {load.broker: load for load in loads(placements, [1, 2, 3])}
+    assert (by_id[3].leaders, by_id[3].replicas, by_id[3].out_of_sync) == (0, 4, 2)
+    assert (by_id[1].leaders, by_id[1].replicas, by_id[1].out_of_sync) == (2, 4, 2)
 
 
 def test_of_a_topic_without_end_some_partitions_are_drawn() -> None:
