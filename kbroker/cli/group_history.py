@@ -47,7 +47,7 @@ def history(
             if is_table(output_format):
                 _print_story(news, NOTHING.format(group) if not looks else "")
             elif news or not looks:
-                print_rows([row(each) for each in news], COLUMNS, output_format)
+                print_rows([row(each) for each in news], COLUMNS, output_format, one_of_many=watch is not None)
             # Who did not answer this time may tell the same again next time.
             shown.update(told)
             looks += 1

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import yaml
 
 from kbroker import Admin
 from kbroker.cli.cluster_top import Look, broker_rows, topic_rows
@@ -15,7 +16,7 @@ from kbroker.client.types import (
     TopicPartition,
 )
 from kbroker.dev.broker_process import BrokerProcess
-from tests.kbroker.cli.commands import succeed
+from tests.kbroker.cli.commands import kbroker, succeed
 
 
 def seen(at: float, end: int, size: int, committed: int) -> Look:
@@ -66,6 +67,20 @@ def test_what_is_not_known_is_no_number() -> None:
     assert {row["topic"]: row["records_per_s"] for row in topic_rows(now, before)} == {"t": None, "idle": 0.0}
 
 
+def test_of_several_groups_the_slowest_is_shown_and_of_several_disks_the_fullest() -> None:
+    now, before = seen(12.0, 300, 5000, 40), seen(10.0, 100, 1000, 20)
+    now.lags.append({"group": "fast", "topic": "t", "committed": 299, "lag": 1})
+    now.directories.append(LogDirDescription(1, "/e", 1000, 900, None, ()))
+    assert topic_rows(now, before)[0]["group"] == "g"
+    assert broker_rows(now, before)[0]["disk_used_percent"] == 75
+
+
+def test_a_partition_that_is_shorter_than_before_takes_nothing_off_what_others_grew_by() -> None:
+    now, before = seen(12.0, 50, 5000, 40), seen(10.0, 100, 1000, 20)
+    now.ends[TopicPartition("t", 1)] = 25
+    assert topic_rows(now, before)[0]["records_per_s"] == 10.0
+
+
 @pytest.mark.parametrize(
     "silent",
     ["answer_seconds", "describe_cluster", "list_offsets", "describe_log_dirs", "list_groups", "list_group_offsets"],
@@ -82,18 +97,24 @@ def test_a_part_that_does_not_answer_is_named_and_the_rest_is_shown(
         raise TimeoutError("nobody answers")
 
     monkeypatch.setattr(f"kbroker.client.admin.Admin.{silent}", fail)
-    told = json.loads(
-        succeed("cluster", "top", "-n", "2", "--every", "0.1", "--topics", "1000", "--format", "json").partition(
-            "\n}\n"
-        )[0]
-        + "}"
-    )
+    text = succeed("cluster", "top", "-n", "2", "--every", "0.1", "--topics", "1000", "--format", "yaml")
+    told, _ = yaml.safe_load_all(text)
     assert any("nobody answers" in each for each in told["problems"])
     (row,) = [row for row in told["topics"] if row["topic"] == topic_name]
     assert row["lag"] == (0 if silent in ("answer_seconds", "describe_cluster", "describe_log_dirs") else None)
     assert all(row["log_bytes"] is None for row in told["brokers"]) is (
         silent in ("describe_cluster", "describe_log_dirs")
     )
+
+
+def test_what_is_not_known_is_said_beside_the_table(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*asked: object) -> None:
+        raise TimeoutError("nobody answers")
+
+    monkeypatch.setattr("kbroker.client.admin.Admin.list_groups", fail)
+    done = kbroker("cluster", "top", "-n", "1", "-b", broker.bootstrap)
+    assert done.returncode == 0
+    assert done.stderr == "not known: groups: nobody answers\n"
 
 
 def test_looks_follow_each_other_on_a_broker(

@@ -1,8 +1,10 @@
 """`kbroker group history` on a real broker."""
 
 import pytest
+import yaml
 
 from kbroker import Consumer
+from kbroker.client.types import GroupRebalance
 from kbroker.dev.broker_process import BrokerProcess
 from tests.kbroker.cli.commands import kbroker, rows, succeed
 
@@ -38,6 +40,29 @@ def test_programs_get_it_as_rows_and_the_last_ones_alone(group: str) -> None:
 def test_watching_tells_only_what_is_new(group: str) -> None:
     once = succeed("group", "history", group)
     assert succeed("group", "history", group, "--watch", "0.1", "-n", "3") == once
+
+
+def test_what_a_broker_that_did_not_answer_once_tells_again_is_not_told_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rebalance(number: int) -> GroupRebalance:
+        return GroupRebalance(1, number, 5, number, 1, (f"reason {number}",), f"outcome {number}", ())
+
+    answers = [[rebalance(1), rebalance(2)], [rebalance(2)], [rebalance(1), rebalance(2), rebalance(3)], []]
+    left: list[list[GroupRebalance]] = []
+
+    async def told(*asked: object) -> list[GroupRebalance]:
+        return left.pop(0)
+
+    monkeypatch.setattr("kbroker.client.admin.Admin.group_history", told)
+    for output_format in ("table", "yaml"):
+        left[:] = answers
+        text = succeed("group", "history", "g", "--watch", "0.1", "-n", "4", "--format", output_format)
+        assert [text.count(f"reason {number}") for number in (1, 2, 3)] == [1, 1, 1]
+    assert [len(document) for document in yaml.safe_load_all(text)] == [2, 1], "a look without news is no document"
+
+
+def test_that_nothing_is_known_is_said_once(group: str) -> None:
+    done = kbroker("group", "history", f"{group}-none", "--watch", "0.1", "-n", "3")
+    assert done.stderr.count("nothing is known") == 1
 
 
 def test_a_group_of_which_nothing_is_known_is_no_error(group: str) -> None:

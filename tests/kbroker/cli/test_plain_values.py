@@ -19,6 +19,8 @@ def take(
     pause: Annotated[float | None, typer.Option(min=0.5)] = None,
     numbers: Annotated[list[int] | None, typer.Option("--number")] = None,
     loud: Annotated[bool, typer.Option("--loud")] = False,
+    least: Annotated[int, typer.Option(min=2, max=5, clamp=True)] = 3,
+    hexadecimal: Annotated[int, typer.Option(parser=lambda text: int(str(text), 16))] = 0,
 ) -> None:
     """Take values of all plain kinds."""
 
@@ -51,6 +53,7 @@ def as_read_plainly(parameter: Any) -> Any:
         ("--word", "green", "--count", "9", "--pause", "0.5"),
         ("--pause", "2", "--number", "3", "--number", "-4", "--loud"),
         ("--pause", "1e3", "--count", " 7 "),
+        ("--least", "9", "--hexadecimal", "10"),
     ],
 )
 def test_a_value_read_plainly_is_the_value_that_typer_reads(words: tuple[str, ...]) -> None:
@@ -75,6 +78,17 @@ def test_what_is_wrong_with_a_value_is_told_by_typer(words: tuple[str, ...]) -> 
             read(*words, plainly=plainly)
         told.append(failure.value.format_message())
     assert told[0] == told[1] != ""
+
+
+def test_commands_below_a_command_are_read_plainly_too() -> None:
+    outer = typer.Typer()
+    outer.add_typer(app, name="inner")
+    outer.command()(take)
+    command: Any = get_command(outer)
+    read_plainly(command)
+    inner = command.commands["inner"].commands["take"]
+    found = inner.get_params(inner.make_context("take", []))
+    assert any(isinstance(parameter._runtime_param, PlainValue) for parameter in found)
 
 
 @pytest.mark.parametrize("change", ["more is said", "another method", "other parameters"])

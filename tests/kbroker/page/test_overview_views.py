@@ -57,7 +57,7 @@ def test_what_is_worst_is_seen_first_and_of_what_is_well_the_largest() -> None:
         (2, 0, 8, 0),
     ]
     assert [each.name for each in chosen] == ["a", "b", "small", "__own"]
-    topics += [topic("behind", (0, (0, 2), (0,)), (2, (1, 2), (2,))), topic("off", (None, (1,), (1,)))]
+    topics += [topic("behind", (0, (0, 2), (0,)), (2, (1, 2), (2,))), topic("off", (None, (1, 2), (1,)))]
     _, _, health, chosen = _glance(topics, [1])
     assert health == Health(11, 2, 1)
     assert [each.name for each in chosen] == ["off", "behind", "a", "b", "small", "__own"]
