@@ -14,8 +14,10 @@ from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.record import Record
 
 MOST_PLACES = 200
-"""Those farthest from their ends: one round trip each."""
+"""Those farthest from their ends are looked at."""
 WITHIN_S = 3.0
+SOME_BATCHES = 16_384
+"""Bytes of a partition: small batches of many come in one answer, of larger ones each in its own."""
 POLL_S = 0.25
 POLL_RECORDS = 500
 Place = tuple[TopicPartition, int]
@@ -40,8 +42,9 @@ async def record_ages(bootstrap: str, settings: Mapping[str, Any], ends: Mapping
     if not waiting:
         return found
     deadline = time.monotonic() + WITHIN_S
-    arguments = {**settings, "auto_offset_reset": "earliest", "max_partition_fetch_bytes": 1}
+    arguments = {**settings, "auto_offset_reset": "earliest", "max_partition_fetch_bytes": SOME_BATCHES}
     async with Consumer(bootstrap, **arguments) as consumer:
+        await consumer.cluster.refresh({key.topic for key in waiting})  # at once, not topic by topic
         while waiting and time.monotonic() < deadline:
             try:
                 await consumer.assign(waiting)

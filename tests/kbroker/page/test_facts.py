@@ -45,6 +45,22 @@ async def test_many_who_ask_at_once_wait_for_one_answer() -> None:
     assert [await old.get(), await old.get()] == [3, 4]
 
 
+async def test_a_question_that_was_cancelled_is_asked_again_at_once() -> None:
+    asked = 0
+
+    async def ask() -> int:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise asyncio.CancelledError
+        return asked
+
+    known = Remembered(ask, 3600)
+    with pytest.raises(asyncio.CancelledError):
+        await known.get()
+    assert await known.get() == 2
+
+
 async def test_what_is_a_little_old_is_shown_while_a_newer_answer_is_on_its_way() -> None:
     asked = 0
     may_answer = asyncio.Event()
