@@ -95,6 +95,9 @@ def produce(
         transaction.ask()
     if answer.future is None:
         return _answer(services, ctx, request, answer.results)
+    if answer.future.done():  # verified here, where the transaction is coordinated
+        at_once: ProduceResponse | None = answer.future.result()
+        return at_once
     if not answer.needs_request:
         ctx.may_be_overtaken = True
         for topic in request.topic_data:

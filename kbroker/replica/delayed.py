@@ -45,14 +45,12 @@ class DelayedAnswer:
     gathers results in several turns of the loop calls `hold` before and `release` after it.
     """
 
-    __slots__ = ("_is_time_over", "_open", "_respond", "_timeout_ms", "_timer", "future", "needs_request", "results")
+    __slots__ = ("_is_time_over", "_open", "_respond", "_timeout_ms", "_timer", "future", "results")
 
     def __init__(self, timeout_ms: int, respond: Callable[[list[Any]], Any]) -> None:
         self.results: list[Any] = []
-        """By place; a failure is a KafkaError."""
+        """By place; a failure is a KafkaError, None is still expected."""
         self.future: asyncio.Future[Any] | None = None
-        self.needs_request = False
-        """Whether somebody still works on the request's bytes: a result is expected."""
         self._respond = respond
         self._timeout_ms = timeout_ms
 
@@ -73,8 +71,12 @@ class DelayedAnswer:
 
     def expect(self, place: int) -> None:
         """The result at this place comes later."""
-        self.needs_request = True
         self._begin_to_wait(place)
+
+    @property
+    def needs_request(self) -> bool:
+        """Whether somebody still works on the request's bytes: a result is expected."""
+        return None in self.results
 
     def wait_for(self, place: int, acks: list[Ack], offset: int) -> None:
         """The result at this place counts when whoever keeps `acks` reaches the offset."""

@@ -146,6 +146,28 @@ async def test_the_request_is_needed_until_it_is_verified(played: Played) -> Non
     assert codes(answers_of(await waiting)) == [0]  # type: ignore[misc]
 
 
+async def test_what_is_verified_at_once_is_answered_at_once(played: Played) -> None:
+    await played.lead((0, 1))
+    verifier = PlayedVerifier(played)
+    verifier.says[TOPIC, 1] = ErrorCode.INVALID_TXN_STATE
+    answer = begin(played, (0, in_transaction()), (1, in_transaction()))
+    assert not asyncio.isfuture(answer)
+    assert codes(answers_of(answer)) == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
+
+
+async def test_what_is_verified_at_once_lets_the_next_request_come_while_it_is_replicated(played: Played) -> None:
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    PlayedVerifier(played)
+    ctx = played.ctx(11)
+    request = transactional_request((0, in_transaction()))
+    waiting = produce(played.services, ctx, request)
+    assert asyncio.isfuture(waiting)
+    assert not waiting.done()
+    assert (end_offset(played), ctx.may_be_overtaken) == (1, True)
+    assert request.topic_data[0].partition_data[0].records is None
+    waiting.cancel()
+
+
 async def test_an_abort_between_verification_and_append_makes_the_append_fail(played: Played) -> None:
     await played.lead()
     verifier = PlayedVerifier(played, at_once=False)
