@@ -35,6 +35,7 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.messages.transactions import (
     AddPartitionsToTxnRequest,
     DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     EndTxnRequest,
     EndTxnResponse,
     InitProducerIdRequest,
@@ -175,18 +176,27 @@ class PlainTransactions:
         """Return each transaction's state; empty where it is another owner's, or nobody's."""
 
         def ask() -> dict[Owner, str]:
-            requests = [(owner, _describe(owner)) for owner in owners]
-            states = {}
-            for owner, answer in self._ask_each(requests):
-                [found] = answer.transaction_states
-                is_absent = found.error_code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-                if not is_absent:
-                    self._raise_for(found.error_code, owner.transactional_id)
-                is_theirs = (found.producer_id, found.producer_epoch) == (owner.producer_id, owner.epoch)
-                states[owner] = found.transaction_state if is_theirs and not is_absent else ""
-            return states
+            questions = [(theirs[0], _describe(theirs)) for theirs in self._by_coordinator(owners)]
+            found: dict[str, DescribeTransactionsResponse.TransactionState] = {}
+            for _, answer in self._ask_each(questions):
+                found |= {each.transactional_id: each for each in answer.transaction_states}
+            return {owner: self._state(owner, found[owner.transactional_id]) for owner in owners}
 
         return self._persist(ask, [owner.transactional_id for owner in owners])
+
+    def _by_coordinator(self, owners: Sequence[Owner]) -> Iterable[list[Owner]]:
+        self._find({owner.transactional_id for owner in owners})
+        found: dict[PlainConnection, list[Owner]] = {}
+        for owner in owners:
+            found.setdefault(self._coordinator(owner.transactional_id), []).append(owner)
+        return found.values()
+
+    def _state(self, owner: Owner, found: DescribeTransactionsResponse.TransactionState) -> str:
+        if found.error_code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+            return ""
+        self._raise_for(found.error_code, owner.transactional_id)
+        is_theirs = (found.producer_id, found.producer_epoch) == (owner.producer_id, owner.epoch)
+        return str(found.transaction_state) if is_theirs else ""
 
     def open_ones(self, prefix: str) -> list[str]:
         """Return the transactional ids that begin so and whose transactions are open, on all brokers."""
@@ -281,5 +291,5 @@ def _end(owner: Owner, commit: bool) -> EndTxnRequest:
     )
 
 
-def _describe(owner: Owner) -> DescribeTransactionsRequest:
-    return DescribeTransactionsRequest(transactional_ids=[owner.transactional_id])
+def _describe(owners: Sequence[Owner]) -> DescribeTransactionsRequest:
+    return DescribeTransactionsRequest(transactional_ids=[owner.transactional_id for owner in owners])

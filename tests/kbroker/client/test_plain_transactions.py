@@ -4,8 +4,10 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.fetch import FetchRequest
+from kbroker.protocol.messages.transactions import DescribeTransactionsRequest
 from kbroker.protocol.records.batch import split_batches
 
 TIMEOUT_MS = 30_000
@@ -81,6 +84,27 @@ def test_many_transactions_end_at_once_each_with_its_own_outcome(
         assert errors == {**dict.fromkeys(owners[1:], ErrorCode.NONE), unknown: refused}
         assert transactions.open_ones(topic) == [f"{topic}-0"]
         assert transactions.states([owners[0], unknown]) == {owners[0]: "Ongoing", unknown: ""}
+
+
+def test_states_are_asked_of_each_coordinator_at_once(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sequence[str]] = []
+    send = PlainConnection.send
+
+    def noted(self: PlainConnection, *messages: Any, version: int | None = None) -> None:
+        asked.extend(each.transactional_ids for each in messages if isinstance(each, DescribeTransactionsRequest))
+        send(self, *messages, version=version)
+
+    monkeypatch.setattr(PlainConnection, "send", noted)
+    with PlainCluster(bootstrap) as cluster:
+        transactions = PlainTransactions(cluster)
+        owners = [transactions.take(f"{topic}-{number}", TIMEOUT_MS) for number in range(5)]
+        unknown = Owner(f"{topic}-nobody", 1, 1)
+        states = transactions.states([*owners, replace(owners[0], epoch=7), unknown])
+        assert states == {**dict.fromkeys(owners, "Empty"), replace(owners[0], epoch=7): "", unknown: ""}
+        assert transactions.states([]) == {}
+    assert [sorted(set(ids)) for ids in asked] == [sorted({each.transactional_id for each in (*owners, unknown)})]
 
 
 def test_transactions_of_one_coordinator_are_ended_by_a_few_appends(broker: BrokerProcess, topic_name: str) -> None:
