@@ -133,6 +133,7 @@ class FaultCluster(ClusterView):
 
     def kill(self, *broker_ids: int) -> None:
         """End brokers at once (SIGKILL), all of them together, and then their sessions."""
+        self.wait_for_traffic()
         for broker_id in broker_ids:
             self.paused.discard(broker_id)
             self.brokers[broker_id].kill()
@@ -157,6 +158,7 @@ class FaultCluster(ClusterView):
 
     def pause(self, broker_id: int) -> None:
         """Make a broker hang (SIGSTOP)."""
+        self.wait_for_traffic()
         self.brokers[broker_id].pause()
         self.paused.add(broker_id)
 

@@ -37,6 +37,8 @@ class ClusterView:
         self.brokers: dict[int, BrokerProcess] = {}
         self.connect_string = connect_string
         self.kazoo = KazooClient(connect_string)
+        self.wait_for_traffic: Callable[[], None] = lambda: None
+        """Returns at a moment that suits a fault: those who write have something on its way."""
 
     # -- what is true -------------------------------------------------------------------------------------------
 

@@ -103,9 +103,11 @@ class Load:
         for writer in self.writers:
             writer.__enter__()
         self.until_progress()
+        self.cluster.wait_for_traffic = self.until_on_its_way
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.cluster.wait_for_traffic = lambda: None
         for writer in self.writers:
             writer.finish(FINISH_S if exception[0] is None else 1)
         self.reader.stop()
@@ -118,6 +120,14 @@ class Load:
         """Wait until every writer has something acknowledged that it had not before, in every partition."""
         for partition in range(self.partitions):
             self._until_acknowledged(partition)
+
+    def until_on_its_way(self) -> None:
+        """Wait until every writer has something on its way, or, where brokers are too quick for that, a moment."""
+        deadline = time.monotonic() + 1
+        while not all(writer.sent > len(writer.acknowledged) for writer in self.writers):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
 
     def _until_acknowledged(self, partition: int) -> None:
         """Something that is sent after this moment to one partition has arrived."""

@@ -52,10 +52,11 @@ def make_twin(tmp_path: Path) -> Iterator[MakeTwin]:
 def test_a_second_broker_with_the_id_of_one_that_runs_does_not_start(
     cluster: FaultCluster, make_twin: MakeTwin, topic_name: str
 ) -> None:
-    cluster.create_topic(topic_name)
     epochs = [cluster.broker_epoch(broker) for broker in BROKERS]
+    twin = make_twin(cluster.brokers[2], SHORT_SESSION_MS)
+    until(lambda: "waiting up to" in twin.log_tail(1000), "its id is taken, and it waits until a session is over")
+    cluster.create_topic(topic_name)
     with Load(cluster, topic_name) as load:
-        twin = make_twin(cluster.brokers[2], SHORT_SESSION_MS)  # for so long it waits, and a little longer
         assert twin.wait(TIMEOUT) == 1
         (said,) = (line for line in twin.log_tail(1000).splitlines() if line.startswith("kbroker: "))
         assert "broker id 2 is in use" in said

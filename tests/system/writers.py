@@ -36,8 +36,8 @@ class Writer:
 
     name = ""
     is_idempotent = True
-    pause_s = 0.016
-    """Between a handful of records and the next: so much that something is on its way when a fault comes."""
+    pause_s = 0.032
+    """Between a handful of records and the next."""
     options: Mapping[str, Any] = {}
     """More of the client's own options."""
 
