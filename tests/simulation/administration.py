@@ -18,7 +18,7 @@ Change = tuple[str, Callable[[Admin], Coroutine[Any, Any, Any]]]
 
 _SETTINGS = {
     "segment.bytes": ("16384", "65536", None),
-    "flush.messages": ("1", "100", None),
+    "flush.messages": ("1", None),
     "segment.ms": ("500", None),
 }
 

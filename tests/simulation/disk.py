@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,7 @@ KEPT = 0.3
 TORN, TEARS = 0.5, ".log"
 """How often the last of it is there in part only, and in which files: batches have checksums."""
 MADE_AT_NS = int((EPOCH_S + STARTED_AT_S) * 1e9)
-"""Nobody but their brokers changes files."""
+"""Of files that nobody but their brokers has changed."""
 Undo = Callable[[str], None]
 """Takes a change back, in the file or folder that lies there."""
 
@@ -63,10 +64,17 @@ class Overwritten:
 class Disk:
     """All files below a folder, and what of them is not safe yet."""
 
-    def __init__(self, folder: str, graves: str) -> None:
+    def __init__(self, folder: str, graves: str, changed_ns: dict[str, int] | None = None) -> None:
         self.folder = folder
+        self.name = os.path.basename(folder)
+        self._changed_ns = {} if changed_ns is None else changed_ns
+        """When files were changed by somebody else, as they show."""
         self.fails = 0
         """The error that every call meets."""
+        self.fails_syncs_only = False
+        """All but those that let something reach the disk do well."""
+        self.flips = 0
+        """How many bits have flipped."""
         self._graves = graves
         """Where files lie whose removal is not safe yet."""
         self._changes: dict[int, list[Undo]] = {}
@@ -75,9 +83,9 @@ class Disk:
         self.boots = 1
         """How often its machine was switched on."""
 
-    def check(self) -> None:
+    def check(self, is_sync: bool = False) -> None:
         """Raises OSError while the disk fails."""
-        if self.fails:
+        if self.fails and (is_sync or not self.fails_syncs_only):
             raise OSError(self.fails, os.strerror(self.fails), self.folder)
 
     def note(self, inode: int, undo: Undo) -> None:
@@ -87,6 +95,11 @@ class Disk:
     def synced(self, inode: int) -> None:
         """What was changed there is safe."""
         self._changes.pop(inode, None)
+
+    def has_synced(self, path: str, size: int) -> bool:
+        """Whether the first bytes of a file are there whatever happens."""
+        waiting = self._changes.get(os.stat(path).st_ino, ())
+        return not any(isinstance(each, Overwritten) and each.position < size for each in waiting)
 
     def all_synced(self) -> None:
         """Everything is."""
@@ -116,15 +129,21 @@ class Disk:
                 waiting[kept - 1].tear(rng, path)  # type: ignore[attr-defined]
         return lost
 
-    def flip(self, rng: random.Random, path: Path) -> Callable[[], None]:
-        """Flip a bit; returns what turns it back, if it is still the one."""
-        inode, position = path.stat().st_ino, rng.randrange(path.stat().st_size)
+    def flip(self, rng: random.Random, path: Path, size: int, is_shown: bool = False) -> Callable[[], None]:
+        """Flip a bit of a file's first bytes; returns what turns it back, if it is still the one.
+
+        `is_shown`: the time of the file tells that it was changed.
+        """
+        self.flips += 1
+        inode, position = path.stat().st_ino, rng.randrange(size)
         wrong = path.read_bytes()[position] ^ (1 << rng.randrange(8))
 
         def set_byte(value: int) -> None:
             with path.open("r+b", buffering=0) as file:
                 file.seek(position)
                 file.write(bytes([value]))
+            if is_shown:
+                self._changed_ns[str(path)] = time.time_ns()
 
         def turn_back(right: int = path.read_bytes()[position]) -> None:
             if (
@@ -151,6 +170,7 @@ class Disks:
         self._disks: dict[str, Disk] = {}
         self._open: dict[int, Disk] = {}
         """By descriptor."""
+        self._changed_ns: dict[str, int] = {}
 
     def __getattr__(self, name: str) -> Any:
         """All else is the operating system's."""
@@ -161,8 +181,12 @@ class Disks:
         graves = folder.with_name(f"{folder.name}-graves")
         for each in (folder, graves):
             each.mkdir(parents=True)
-        disk = self._disks[str(folder)] = Disk(str(folder), str(graves))
+        disk = self._disks[str(folder)] = Disk(str(folder), str(graves), self._changed_ns)
         return disk
+
+    def changed_ns(self, path: str) -> int:
+        """When a file was changed last by anybody but its broker."""
+        return self._changed_ns.get(path, MADE_AT_NS) if self._changed_ns else MADE_AT_NS
 
     def of(self, folder: str) -> Disk:
         """Return the disk that a folder is."""
@@ -229,7 +253,7 @@ class Disks:
         """Make contents safe."""
         disk = self._open.get(descriptor)
         if disk is not None:
-            disk.check()
+            disk.check(is_sync=True)
             disk.synced(os.fstat(descriptor).st_ino)
 
     fsync = fdatasync
@@ -296,7 +320,7 @@ def take_over(simulation: Any) -> Disks:
     def sync_filesystem(files: Any, path: str) -> None:
         for folder, disk in disks._disks.items():
             if f"{path}/".startswith(f"{folder}/"):
-                disk.check()
+                disk.check(is_sync=True)
                 disk.all_synced()
 
     log_dir.LogDir.boot_id = lambda directory: b"%d" % disks.of(directory.path).boots  # type: ignore[assignment, method-assign]
@@ -306,6 +330,6 @@ def take_over(simulation: Any) -> Disks:
     files.Files.truncate = staticmethod(disks.ftruncate)
     files.Files.read_at_once = read_at_once  # type: ignore[assignment, method-assign]
     files.Files.sync_filesystem = sync_filesystem  # type: ignore[assignment, method-assign]
-    files.PooledFile.change_time_ns = lambda file: MADE_AT_NS  # type: ignore[assignment, method-assign]
+    files.PooledFile.change_time_ns = lambda file: disks.changed_ns(file.path)  # type: ignore[assignment, method-assign]
     files.PooledFile.modified_ms = lambda file: MADE_AT_NS // 1_000_000  # type: ignore[assignment, method-assign]
     return disks

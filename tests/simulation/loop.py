@@ -122,14 +122,17 @@ class Simulation:
         while ready:
             place = int(self.rng.random() * len(ready)) if len(ready) > 1 else 0
             machine = ready[place]
-            if machine.next_time(self.now) > self.now:
-                self._let_sleep(place)
+            when = machine.next_time(self.now)
+            if when > self.now:
+                self._let_sleep(place, when)
                 continue
             machine.turn()
             self.now += TURN_S
             self.turns += 1
-            if machine.is_listed and machine.next_time(self.now) > self.now:
-                self._let_sleep(ready.index(machine))
+            if machine.is_listed:
+                when = machine.next_time(self.now)
+                if when > self.now:
+                    self._let_sleep(ready.index(machine), when)
             self.after_turn(machine)
             return True
         while wakings and wakings[0][0] != wakings[0][2].wakes_at:
@@ -139,10 +142,10 @@ class Simulation:
         self.now = min(wakings[0][0], end)
         return wakings[0][0] < end
 
-    def _let_sleep(self, place: int) -> None:
+    def _let_sleep(self, place: int, when: float) -> None:
         machine = self._ready.pop(place)
         machine.is_listed = False
-        self.wake_at(machine, machine.next_time(self.now))
+        self.wake_at(machine, when)
 
     def _who_waits(self) -> str:
         return "\n".join(

@@ -31,8 +31,8 @@ class Promises:
         """(topic's id, partition, what) -> (leader's life, its epoch, the value it told others last)."""
         self._shown: dict[tuple[bytes, int], tuple[tuple[Machine, int, bool] | None, int, int]] = {}
         """(topic's id, partition) -> (leader's life, its epoch, whether enough were in sync), high watermark, end."""
-        self._obeyed: dict[int, tuple[Machine, int]] = {}
-        """Broker -> its life, and the latest controller's epoch that it has heard."""
+        self._obeyed: dict[Machine, int] = {}
+        """Broker's life -> the latest controller's epoch that it has heard."""
         self._epochs: dict[tuple[int, bytes, int], tuple[Machine, int]] = {}
         """(broker, topic's id, partition) -> its life, and the leader epoch it knows."""
         self.acknowledged: dict[tuple[str, int], int] = {}
@@ -45,16 +45,24 @@ class Promises:
         self._too_few = ""
         """What was acknowledged too early."""
 
-    def acknowledge(self, topic: str, partition: int, offset: int) -> None:
-        """A producer was told that it is safe: then it is on as many disks as the topic asks for."""
+    def acknowledge(self, topic: str, partition: int, offset: int, copies: int = MIN_IN_SYNC) -> None:
+        """A producer was told that it is safe: then it is on as many disks as were asked for.
+
+        That of its leader alone promises less (`copies`: 1): another leader may never have heard of it.
+        """
         key = topic, partition
-        self.acknowledged[key] = max(offset, self.acknowledged.get(key, -1))
-        holders = [broker_id for broker_id, end in self._ends.get(key, {}).items() if end > offset]
-        if len(holders) < MIN_IN_SYNC:
+        if copies >= MIN_IN_SYNC:
+            self.acknowledged[key] = max(offset, self.acknowledged.get(key, -1))
+        holders = [
+            broker_id
+            for broker_id, end in self._ends.get(key, {}).items()
+            if end > offset and self._world.brokers[broker_id].keeps(topic, partition, offset)
+        ]
+        if len(holders) < copies:
             self._too_few = f"{topic}-{partition}: offset {offset} is acknowledged, and only brokers {holders} have it"
 
     def compare_logs(self) -> None:
-        """All replicas of a partition have the same bytes, as far as what was shown reaches."""
+        """All replicas of a partition have the same bytes, as far as what was shown reaches, and whole indexes."""
         found: dict[tuple[str, int, int], tuple[int, bytes]] = {}
         for broker in self._world.brokers.values():
             for each in broker.all_logs():
@@ -62,7 +70,11 @@ class Promises:
                     continue
                 for segment in each.segments:
                     data = segment.file.read(segment.size, 0)
-                    for position, header in segment.headers():
+                    headers = list(segment.headers())
+                    newest = max((header.max_timestamp for _, header in headers), default=-1)
+                    if segment is not each.active_segment and segment.time_index.last_entry[0] != newest:
+                        raise PromiseBroken(f"{broker.host}: {segment.place} is closed, its indexes end before it")
+                    for position, header in headers:
                         key = each.topic, each.partition, header.base_offset
                         batch = data[position : position + header.size]
                         other, before = found.setdefault(key, (broker.broker_id, batch))
@@ -73,20 +85,20 @@ class Promises:
         """Look at the machine that has just run, and now and then at all."""
         if self._too_few:
             raise PromiseBroken(self._too_few)
-        broker = self._world.on_machine(machine)
-        if broker is not None:
-            self._look_at(broker, machine)
+        broker = self._world.machines.get(machine)
+        if broker is not None and broker.replicas is not None:
+            self._look_at(broker, machine, broker.replicas)
         if self._world.simulation.now >= self._next_look:
             self._next_look = self._world.simulation.now + LOOK_S
             self._look_at_isrs()
             for each in self._world.brokers.values():
                 each.check_controller()
 
-    def _look_at(self, broker: SimulatedBroker, life: Machine) -> None:
-        self._obeys_no_older_controller(broker, life)
+    def _look_at(self, broker: SimulatedBroker, life: Machine, replicas: Any) -> None:
+        self._obeys_no_older_controller(broker, life, replicas._leadership.controller_epoch)
         looked = self._looked
-        for hosted in broker.hosted():
-            state, log = hosted.state, hosted.log
+        for hosted in replicas.hosted.values():
+            state = hosted.state
             now = (
                 state.leader_epoch,
                 state.role,
@@ -94,8 +106,7 @@ class Promises:
                 state.proposed_isr,
                 state.min_insync_replicas,
                 state.high_watermark,
-                log.log_end_offset,
-                log.last_stable_offset,
+                hosted.log.log_end_offset,
             )
             if looked.get(hosted) != now:
                 looked[hosted] = now
@@ -116,12 +127,13 @@ class Promises:
             self._rises(hosted.topic, (*key, "high watermark"), life, epoch, state.high_watermark)
             self._rises(hosted.topic, (*key, "last stable offset"), life, epoch, hosted.log.last_stable_offset)
 
-    def _obeys_no_older_controller(self, broker: SimulatedBroker, life: Machine) -> None:
+    def _obeys_no_older_controller(self, broker: SimulatedBroker, life: Machine, now: int) -> None:
         """What a broker has heard from a controller it takes from no earlier one."""
-        before, now = self._obeyed.get(broker.broker_id, (life, 0)), broker.controller_epoch()
-        if before[0] is life and now < before[1]:
-            raise PromiseBroken(f"{broker.host} obeyed controller epoch {before[1]}, then {now}")
-        self._obeyed[broker.broker_id] = life, now
+        before = self._obeyed.get(life, 0)
+        if now < before:
+            raise PromiseBroken(f"{broker.host} obeyed controller epoch {before}, then {now}")
+        if now > before:
+            self._obeyed[life] = now
 
     def _learns_no_older_epoch(self, broker: SimulatedBroker, life: Machine, hosted: Any) -> None:
         """Whom a replica follows, or that it leads, is never what an earlier election said."""
@@ -140,7 +152,7 @@ class Promises:
         if before == now and not state.has_enough_in_sync and hosted.topic in self._world.trial.topics:
             if state.high_watermark > watermark:
                 raise PromiseBroken(f"{hosted!r}: the high watermark moves with {sorted(state.isr)} in sync")
-            if end > end_before:
+            if end > end_before and not _was_sent_in_haste(hosted.log, end_before):
                 raise PromiseBroken(f"{hosted!r}: appended to with {sorted(state.isr)} in sync")
         self._shown[key] = now, state.high_watermark, end
 
@@ -162,3 +174,9 @@ class Promises:
                         f"{key}: offset {offset} is acknowledged, and broker {broker_id} of the ISR ends at "
                         f"{found.log_end_offset}"
                     )
+
+
+def _was_sent_in_haste(log: Any, offset: int) -> bool:
+    """Whether all from an offset on is of strangers who ask for their leader's word only: all others have an id."""
+    found = (header for segment in log.segments for _, header in segment.headers(segment.find(offset)))
+    return all(header.producer_id < 0 for header in found)

@@ -1,8 +1,9 @@
 """Who asks for what no client of ours asks for: every broker must refuse it, or answer as it did before.
 
 Each visit is one connection to a broker that takes itself for a leader: a batch that leaves a hole in its producer's
-sequence; one that is sent a second time though it was acknowledged; a Fetch of a leader epoch that the broker knows to
-be over, or that nobody has heard of; an order of a controller that is over, or for an earlier life of the broker.
+sequence; one that is sent a second time though it was acknowledged; one that its leader alone has to keep; a Fetch of
+a leader epoch that the broker knows to be over, or that nobody has heard of; an order of a controller that is over, or
+for an earlier life of the broker.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ BETWEEN_VISITS_S = 0.4
 PORT = 9092
 FETCH_VERSION = 12
 """The last that names topics."""
+NOBODY = -1, -1
+"""Who sends without a producer id and its epoch."""
 HOLE = 7
 FAR = 1000
 MOST_BYTES = 1 << 16
@@ -41,6 +44,8 @@ class Visitor(Process):
     """The host of a broker that takes itself for the leader, and the leader epoch that it knows."""
     epochs: Callable[[str], tuple[int, int]] = staticmethod(lambda host: (-1, -1))
     """The controller's epoch and the broker's own that the broker of a host knows."""
+    on_acknowledged: Callable[[str, int, int], None] = staticmethod(lambda key, offset, copies: None)
+    """Told of each record that so many brokers have to keep."""
 
     def somewhere(self) -> str:
         """Return the partition whose leader is visited."""
@@ -57,16 +62,19 @@ class Visitor(Process):
             key = self.somewhere()
             found = self.leader(*split_key(key))
             if found is not None:
-                visit = self.visit()
-                try:
-                    connection = await Connection.open(found[0], PORT, timeout=REQUEST_S)
-                    try:
-                        await connection.negotiate(REQUEST_S)
-                        await visit(connection, key)
-                    finally:
-                        connection.abort()
-                except FAILURES:
-                    continue
+                await self.call_on(found[0], key, self.visit())
+
+    async def call_on(self, host: str, key: str, visit: Callable[[Connection, str], Awaitable[None]]) -> None:
+        """Make one visit, if the host can be reached."""
+        try:
+            connection = await Connection.open(host, PORT, timeout=REQUEST_S)
+            try:
+                await connection.negotiate(REQUEST_S)
+                await visit(connection, key)
+            finally:
+                connection.abort()
+        except FAILURES:
+            return
 
 
 class Stranger(Visitor):
@@ -74,7 +82,9 @@ class Stranger(Visitor):
 
     def visit(self) -> Callable[[Connection, str], Awaitable[None]]:
         """Return what is done there."""
-        return self.rng.choice((self._ask_with_another_epoch, self._send_with_a_hole, self._order_from_the_past))
+        return self.rng.choice(
+            (self._ask_with_another_epoch, self._send_with_a_hole, self.send_in_haste, self._order_from_the_past)
+        )
 
     async def _order_from_the_past(self, connection: Connection, key: str) -> None:
         controller_epoch, broker_epoch = self.epochs(connection.address.partition(":")[0])
@@ -126,6 +136,24 @@ class Stranger(Visitor):
         if await self._send(connection, Outgoing(key, self.trial.values()), identity, HOLE) is not None:
             raise PromiseBroken(f"{key}: {connection.address} takes sequence {HOLE} after 0")
 
+    async def send_in_haste(self, connection: Connection, key: str) -> None:
+        """One batch that counts when its leader has it: the next leader may never hear of it."""
+        host, record = connection.address.partition(":")[0], Outgoing(key, self.trial.values())
+        before = self._reign(host, key)
+        self.record(INVOKE, "send", [told(record, Outcome())])
+        try:
+            offset = await self._produce(connection, record, acks=1)
+        finally:
+            self.record(INFO, "send", [told(record, Outcome())])
+            self.number = self.trial.processes()
+        if offset is not None and before is not None and self._reign(host, key) == before:
+            self.on_acknowledged(key, offset, 1)
+
+    def _reign(self, host: str, key: str) -> tuple[int, int] | None:
+        """The leader epoch in which a host leads, and the epoch of its life; None when another is said to lead."""
+        leader = self.leader(*split_key(key))
+        return (leader[1], self.epochs(host)[1]) if leader is not None and leader[0] == host else None
+
     async def _send(self, connection: Connection, record: Outgoing, identity: tuple[int, int], at: int) -> int | None:
         """Send, as the history has it; the offset where it was acknowledged."""
         self.record(INVOKE, "send", [told(record, Outcome())])
@@ -141,7 +169,7 @@ class Stranger(Visitor):
         return offset
 
     async def _produce(
-        self, connection: Connection, record: Outgoing, identity: tuple[int, int], at: int
+        self, connection: Connection, record: Outgoing, identity: tuple[int, int] = NOBODY, at: int = -1, acks: int = -1
     ) -> int | None:
         """The offset that was answered; None where it was refused."""
         topic, partition = split_key(record.key)
@@ -149,7 +177,7 @@ class Stranger(Visitor):
         builder.append(None, str(record.value).encode())
         data = ProduceRequest.PartitionProduceData(index=partition, records=builder.build(*identity, at))
         request = ProduceRequest(
-            acks=-1,
+            acks=acks,
             timeout_ms=int(REQUEST_S * 1000),
             topic_data=[ProduceRequest.TopicProduceData(name=topic, partition_data=[data])],
         )
@@ -158,10 +186,10 @@ class Stranger(Visitor):
         return one.base_offset if one.error_code is ErrorCode.NONE else None
 
 
-async def fetch(connection: Connection, topic: str, partition: int, leader_epoch: int) -> Any:
+async def fetch(connection: Connection, topic: str, partition: int, leader_epoch: int, offset: int = 0) -> Any:
     """Ask for what is there, as one who knows of this epoch."""
     one = FetchRequest.FetchPartition(
-        partition=partition, current_leader_epoch=leader_epoch, fetch_offset=0, partition_max_bytes=MOST_BYTES
+        partition=partition, current_leader_epoch=leader_epoch, fetch_offset=offset, partition_max_bytes=MOST_BYTES
     )
     topics = [FetchRequest.FetchTopic(topic=topic, partitions=[one])]
     request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=topics)

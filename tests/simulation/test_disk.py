@@ -135,11 +135,40 @@ def test_a_disk_that_fails_answers_every_call_with_its_error(disks: Disks, disk:
 def test_a_bit_flips_and_flips_back_unless_it_was_written_over(disks: Disks, disk: Disk) -> None:
     path = Path(disk.folder) / "log"
     path.write_bytes(b"0123456789")
-    turn_back = disk.flip(random.Random(1), path)
+    turn_back = disk.flip(random.Random(1), path, 10)
     assert sum(bin(one ^ other).count("1") for one, other in zip(path.read_bytes(), b"0123456789", strict=True)) == 1
     turn_back()
     assert path.read_bytes() == b"0123456789"
-    turn_back = disk.flip(random.Random(2), path)
+    turn_back = disk.flip(random.Random(2), path, 10)
     path.write_bytes(b"other")
     turn_back()
     assert path.read_bytes() == b"other"
+
+
+def test_who_looks_at_a_file_is_told_of_a_flip_where_that_is_to_be_shown(disks: Disks, disk: Disk) -> None:
+    path = Path(disk.folder) / "log"
+    path.write_bytes(b"0123456789")
+    disk.flip(random.Random(1), path, 10)
+    assert disks.changed_ns(str(path)) == disk_module.MADE_AT_NS
+    turn_back = disk.flip(random.Random(1), path, 10, is_shown=True)
+    flipped = disks.changed_ns(str(path))
+    assert flipped > disk_module.MADE_AT_NS
+    turn_back()
+    assert disks.changed_ns(str(path)) > flipped
+    assert disk.flips == 2
+
+
+def test_only_what_was_synced_outlives_a_loss_of_power(disks: Disks, disk: Disk) -> None:
+    path = f"{disk.folder}/log"
+    write(disks, path, b"first", sync=True)
+    write(disks, path, b"second", 5)
+    assert [disk.has_synced(path, size) for size in (4, 5, 6, 11)] == [True, True, False, False]
+
+
+def test_a_disk_that_syncs_nothing_takes_what_is_written(disks: Disks, disk: Disk) -> None:
+    path = f"{disk.folder}/log"
+    disk.fails, disk.fails_syncs_only = errno.EIO, True
+    with pytest.raises(OSError, match="Input/output error"):
+        write(disks, path, b"first", sync=True)
+    assert Path(path).read_bytes() == b"first"
+    assert not disk.has_synced(path, 1)

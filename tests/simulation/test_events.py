@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
-from tests.simulation.events import hold_orders, kill_between_markers
+from tests.simulation.deaths import kill_between_markers
+from tests.simulation.events import hold_orders
 
 
 async def test_no_controller_is_deposed_after_all_is_healed() -> None:

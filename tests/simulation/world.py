@@ -13,10 +13,10 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from kbroker.broker import Broker, StartError
 from kbroker.config.broker_config import read_broker_config
@@ -26,7 +26,8 @@ from kbroker.verify.checker import COMPLETE, VALID, judge_folder
 from kbroker.verify.history import HISTORY_FILE, INFO, NEMESIS, SETTINGS_FILE, Recorder
 from kbroker.verify.workers import Trial
 from tests.simulation import clients, outside
-from tests.simulation.events import EVENTS, PARTITIONS, TOPIC, Undo
+from tests.simulation.deaths import PARTITIONS, TOPIC, Undo
+from tests.simulation.events import EVENTS
 from tests.simulation.loop import STARTED_AT_S, Machine, Simulation, StandsStill
 from tests.simulation.network import Network
 from tests.simulation.promises import PromiseBroken, Promises
@@ -37,11 +38,15 @@ from tests.simulation.zookeeper import HOST, PORT, ZooKeeperServer
 TRACE_FILE = "trace.txt"
 BROKERS = 3
 SESSION_MS = 1000
+CHECKPOINTS_MS = 1000
+SEGMENT_BYTES = 2048
 START_AGAIN_S = 0.5
 READY_S, END_S, FINAL_S = 120.0, 60.0, 300.0
 """Limits of what must happen without faults: the start, the clients' end, the last phase."""
-SETTLED_S = 8.0
-"""So long after all is healed everybody knows of everybody."""
+SETTLED_S, SERVING_S = 8.0, 6.0
+"""So long after all is healed everybody knows of everybody; and so much later all brokers serve, whatever they lost."""
+LONELY = "lonely"
+"""A topic of which each broker has something that no other has."""
 HEALTHY_S = 0.7
 """On the average, the time between two rounds of faults."""
 FAULTS_S = (0.1, 0.5, 1.5, 2.5)
@@ -55,6 +60,8 @@ FROZEN = 0.3
 """How often a client stands still instead, and goes on beside the one that takes its place."""
 FLUSHES = 0.4
 """How often a cluster flushes before it acknowledges."""
+
+AnyProcess = TypeVar("AnyProcess", bound=clients.Process)
 
 log = logging.getLogger(__name__)
 
@@ -150,25 +157,27 @@ class SimulatedBroker:
             "request.timeout.ms": "1500",
             "group.min.session.timeout.ms": "1000",
             "group.initial.rebalance.delay.ms": "300",
-            "log.segment.bytes": "4096",
+            "log.segment.bytes": str(SEGMENT_BYTES),
+            "log.flush.offset.checkpoint.interval.ms": str(CHECKPOINTS_MS),
+            "replica.high.watermark.checkpoint.interval.ms": str(CHECKPOINTS_MS),
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
         }
 
+    @property
+    def replicas(self) -> Any:
+        """What has its copies of partitions, None while there is none."""
+        return None if self._broker is None else self._broker._replicas
+
     def hosted(self) -> Iterable[Any]:
         """Return the partitions it has."""
-        replicas = None if self._broker is None else self._broker._replicas
+        replicas = self.replicas
         return () if replicas is None else replicas.hosted.values()
 
-    def controller_epoch(self) -> int:
-        """Return that of the latest controller it has heard."""
-        replicas = None if self._broker is None else self._broker._replicas
-        return 0 if replicas is None else replicas._leadership.controller_epoch
-
-    def epoch(self) -> int:
-        """Return that of its life."""
-        replicas = None if self._broker is None else self._broker._replicas
-        return -1 if replicas is None else replicas.broker_epoch()
+    def epochs(self) -> tuple[int, int]:
+        """Return that of the latest controller it has heard, and that of its own life."""
+        replicas = self.replicas
+        return (0, -1) if replicas is None else (replicas._leadership.controller_epoch, replicas.broker_epoch())
 
     def is_deciding(self) -> bool:
         """Whether it coordinates a transaction that is decided, and whose markers are not all written."""
@@ -185,6 +194,15 @@ class SimulatedBroker:
         runner = None if self._broker is None else self._broker._controller
         if runner is not None and runner.is_active and not runner._machine.is_busy:
             runner.state.check()
+
+    def keeps(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether a record that it has outlives a loss of power; true where nobody promised that, or it is unknown."""
+        found = self.log(topic, partition) if self._world.flushes else None
+        if found is None or any(disk.fails and not disk.fails_syncs_only for disk in self.disks):
+            return True
+        segment = next(each for each in reversed(found.segments) if each.base_offset <= offset)
+        path, size = segment.file.path, segment.find(offset + 1)
+        return all(disk.has_synced(path, size) for disk in self.disks if path.startswith(f"{disk.folder}/"))
 
     def log(self, topic: str, partition: int) -> Any:
         """Return a partition's log while it serves."""
@@ -231,6 +249,8 @@ class World:
         self._undo: list[Undo] = []
         self._frozen: list[tuple[Machine, asyncio.Task[None]]] = []
         """Clients of which others believe that they are dead."""
+        self._inspections: list[asyncio.Task[None]] = []
+        """Each is over before the last phase."""
         self.machines: dict[Machine, SimulatedBroker] = {}
         """Those of brokers that run."""
         self.is_calm = True
@@ -255,10 +275,6 @@ class World:
     def stop(self, broker_id: int) -> None:
         """Stop a broker in order."""
         self.brokers[broker_id].stop()
-
-    def on_machine(self, machine: Machine) -> SimulatedBroker | None:
-        """Return the broker of a machine."""
-        return self.machines.get(machine)
 
     def controller_id(self) -> int | None:
         """Return who is the controller, as ZooKeeper has it."""
@@ -285,9 +301,10 @@ class World:
         if not self.simulation.run(READY_S, lambda: all(each.is_serving for each in self.brokers.values())):
             raise PromiseBroken(f"not every broker serves after {READY_S:g} s")
         admin = self.simulation.machine("admin")
-        made = admin.create_task(clients.create_topic(self.bootstrap, TOPIC, PARTITIONS, BROKERS))
-        if not self.simulation.run(READY_S, made.done):
-            raise PromiseBroken(f"no topic could be created within {READY_S:g} s")
+        for name, partitions, replicas in ((TOPIC, PARTITIONS, BROKERS), (LONELY, BROKERS, 1)):
+            made = admin.create_task(clients.create_topic(self.bootstrap, name, partitions, replicas))
+            if not self.simulation.run(READY_S, made.done):
+                raise PromiseBroken(f"no topic could be created within {READY_S:g} s")
 
     def _work(self, seconds: float) -> None:
         driver = self.simulation.machine("driver")
@@ -314,13 +331,7 @@ class World:
         stop = self.trial.stop
         while not stop.is_set():
             machine = self.simulation.machine(host)
-            process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()), host)
-            if isinstance(process, clients.Sending):
-                process.on_acknowledged = self._acknowledged
-            if isinstance(process, Visitor):
-                process.leader = self._who_leads
-                process.epochs = self._epochs_of
-            task = clients.begin(machine, process)
+            task = clients.begin(machine, self._process(kind, host))
             dies_at = self.simulation.now + self.rng.expovariate(1 / CLIENT_LIFE_S) + 1
             while not task.done() and (stop.is_set() or self.simulation.now < dies_at):  # noqa: ASYNC110
                 await asyncio.sleep(clients.PAUSE_S)
@@ -331,6 +342,22 @@ class World:
                 self._frozen.append((machine, task))
             else:
                 self.leave(machine)
+
+    def _process(self, kind: type[AnyProcess], line: str) -> AnyProcess:
+        """Return a new one, who knows whom to tell of what is acknowledged, and where to ask who leads."""
+        process = kind(self.trial, self.bootstrap, random.Random(self.rng.random()), line)
+        if isinstance(process, clients.Sending | Visitor):
+            process.on_acknowledged = self._acknowledged
+        if isinstance(process, Visitor):
+            process.leader = self._who_leads
+            process.epochs = self._epochs_of
+        return process
+
+    def inspect(self, inspection: Callable[[Stranger], Coroutine[Any, Any, None]]) -> None:
+        """Let somebody look at what has just broken; what comes of it is known before the last phase."""
+        host = f"inspector-{self.events}"
+        machine = self.simulation.machine(host)
+        self._inspections.append(machine.create_task(inspection(self._process(Stranger, host)), name=host))
 
     def leave(self, machine: Machine) -> None:
         """A client's machine is gone."""
@@ -351,11 +378,11 @@ class World:
     def _epochs_of(self, host: str) -> tuple[int, int]:
         """Return the controller's epoch and the broker's own that the broker of a host knows."""
         (broker,) = (each for each in self.brokers.values() if each.host == host)
-        return broker.controller_epoch(), broker.epoch()
+        return broker.epochs()
 
-    def _acknowledged(self, key: str, offset: int) -> None:
+    def _acknowledged(self, key: str, offset: int, copies: int = clients.MIN_IN_SYNC) -> None:
         topic, _, partition = key.rpartition(":")
-        self.promises.acknowledge(topic, int(partition), offset)
+        self.promises.acknowledge(topic, int(partition), offset, copies)
 
     async def _break(self, seconds: float) -> None:
         end = self.simulation.now + seconds
@@ -397,8 +424,10 @@ class World:
         """Read all once it is known everywhere who leads: until then a former leader may answer in good faith."""
         self.heal()
         self.simulation.run(SETTLED_S)
-        if not self.simulation.run(READY_S, self._all_serve):
-            raise PromiseBroken(f"not every broker serves {READY_S:g} s after all was healed")
+        for each in self._inspections:
+            each.result()
+        if not self.simulation.run(SERVING_S, self._all_serve):
+            raise PromiseBroken(f"not every broker serves {SETTLED_S + SERVING_S:g} s after all was healed")
         if not self.simulation.run(READY_S, lambda: not self.zookeeper.not_in_sync(TOPIC)):
             late = ", ".join(self.zookeeper.not_in_sync(TOPIC))
             raise PromiseBroken(f"replicas of {late} are not in sync {READY_S:g} s after all was healed")
