@@ -346,6 +346,10 @@ def test_the_rights_that_the_documentation_names_are_enough(make_broker: MakeBro
     with Admin(broker.bootstrap) as admin:
         admin.create_acls(rules)
     wait_until(lambda: is_written(0))  # brokers hear of rules a little later
+    assert query.begin().places == 0, "ids are spread"
     write(1)
+    with Admin(broker.bootstrap) as admin:
+        admin.create_acls([AccessRule(AclResource.TOPIC, TRANSACTIONS_TOPIC, "User:alice", AclOperation.DESCRIBE)])
+    wait_until(lambda: query.begin().places > 0)
     query.bootstrap = broker.bootstrap
     assert query.read() == ["0", "1"]
