@@ -63,10 +63,17 @@ async def by_pairs_or_names(consumer: aio.Consumer, producer: aio.Producer, admi
     await admin.alter_reassignments({("t", 0): [1, 2], ("t", 1): None})
 
 
-def blocking(consumer: Consumer, admin: Admin) -> dict[TopicPartition, int]:
-    consumer.commit({TopicPartition("t", 0): 5})
-    consumer.end_offsets([("t", 0)])
-    return admin.delete_records({("t", 0): 5})
+def blocking(consumer: Consumer, producer: Producer, admin: Admin) -> dict[TopicPartition, int]:
+    pairs = {("t", 0): 5}
+    names = {TopicPartition("t", 0): 5}
+    consumer.commit(pairs)
+    consumer.commit(names)
+    consumer.commit_async(names)
+    consumer.end_offsets(pairs)
+    consumer.offsets_for_times(pairs)
+    producer.send_offsets(names, "g")
+    admin.alter_group_offsets("g", names)
+    return admin.delete_records(pairs)
 
 
 async def send_async(producer: aio.Producer) -> int:
