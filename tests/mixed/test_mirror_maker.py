@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -90,10 +91,11 @@ def test_records_settings_and_groups_come_over_and_each_record_once_though_it_is
 ) -> None:
     class_path = f"{maven_class_path(MIRROR)}:{kafka_broker.class_path}"
     expected = {number: [b"%d-%d" % (number, n) for n in range(2 * RECORDS)] for number in range(PARTITIONS)}
+    now_ms = time.time_ns() // 1_000_000  # or retention takes them half a minute after a start
     with Admin(kafka_broker.bootstrap) as admin:
         admin.create_topic(topic_name, PARTITIONS, configs={"retention.ms": "123456789"})
         for number, values in expected.items():
-            produce_values(kafka_broker.bootstrap, topic_name, number, values[:RECORDS])
+            produce_values(kafka_broker.bootstrap, topic_name, number, values[:RECORDS], now_ms)
         admin.alter_group_offsets(topic_name, {(topic_name, 0): DONE})
 
     def has_come(count: int) -> bool:
@@ -111,7 +113,7 @@ def test_records_settings_and_groups_come_over_and_each_record_once_though_it_is
     with mirror_maker(class_path, tmp_path, addresses, topic_name):
         until(lambda: has_come(PARTITIONS * RECORDS), f"the first half: {tmp_path / 'mirror.log'}", timeout=150)
     for number, values in expected.items():
-        produce_values(kafka_broker.bootstrap, topic_name, number, values[RECORDS:])
+        produce_values(kafka_broker.bootstrap, topic_name, number, values[RECORDS:], now_ms)
     with mirror_maker(class_path, tmp_path, addresses, topic_name):
         until(lambda: has_come(2 * PARTITIONS * RECORDS), f"all: {tmp_path / 'mirror.log'}", timeout=150)
         until(group_stands, f"the group: {tmp_path / 'mirror.log'}", timeout=100)
