@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kbroker import Admin, Producer
+from kbroker.client.types import TopicPartition
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.page.options import PageOptions
 from kbroker.page.server import address_of, listen, server_of
@@ -23,6 +24,11 @@ LIMIT_S = 30
 HOSTILE = "</td><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
 TYPE = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
 """All at once: a machine that stalls between two letters has the list filtered by the first."""
+NOTE_TEXTS = (
+    "window.said = []; const note = () => said.push(arguments[0].textContent);"
+    "new MutationObserver(note).observe(arguments[0], {childList: true, characterData: true, subtree: true})"
+)
+"""A button says for a second only what it has done."""
 MEDIA = "Emulation.setEmulatedMedia"
 METRICS = "Emulation.setDeviceMetricsOverride"
 
@@ -168,6 +174,49 @@ def test_a_setting_is_changed_in_place_and_a_record_is_produced(browser: Any, pa
     click(browser, ".produce button.primary")
     until(browser, lambda driver: "done=produced" in driver.current_url and len(rows(driver)) == 1)
     assert "from the browser" in rows(browser)[0].text
+
+
+def copied(browser: Any) -> str:
+    return str(browser.execute_async_script("navigator.clipboard.readText().then(arguments[0])"))
+
+
+def test_the_place_in_spark_and_the_rows_are_copied(browser: Any, page: str, topic: str) -> None:
+    permissions = ["clipboardReadWrite", "clipboardSanitizedWrite"]
+    browser.execute_cdp_cmd("Browser.grantPermissions", {"origin": page, "permissions": permissions})
+    browser.get(f"{page}/topics/{topic}/messages?from=start&limit=2")
+    until(browser, lambda driver: len(rows(driver)) == 2)
+    find(browser, "details.below > summary").click()
+    browser.execute_script(NOTE_TEXTS, find(browser, "[data-copy='#snippet']"))
+    click(browser, "[data-copy='#snippet']")
+    until(browser, lambda driver: "Copied" in driver.execute_script("return said"))
+    assert copied(browser) == find(browser, "#snippet").text
+    assert ".option('startingOffsets', 'earliest')" in copied(browser)
+    click(browser, "[data-copy-rows]")
+    until(browser, lambda driver: [line.count("\t") for line in copied(driver).splitlines()] == [4, 4])
+
+
+def test_a_group_is_moved_only_after_one_has_seen_where_to(
+    browser: Any, page: str, topic: str, broker: BrokerProcess
+) -> None:
+    from selenium.webdriver.support.expected_conditions import alert_is_present
+
+    place = TopicPartition(topic, 0)
+    with Admin(broker.bootstrap) as admin, Producer(broker.bootstrap) as producer:
+        producer.send_and_wait(topic, b"x", partition=0)
+        end = admin.list_offsets([place])[place].offset
+        admin.alter_group_offsets(topic, {place: 0})
+        browser.get(f"{page}/group?id={topic}")
+        browser.execute_script("arguments[0].value = 'latest'", find(browser, "[data-reset] [name=to]"))
+        click(browser, "[data-reset] button")
+        until(browser, lambda driver: "What the reset would do" in find(driver, "main").text)
+        assert admin.list_group_offsets(topic)[place].offset == 0
+        click(browser, "section.card form button")
+        until(browser, alert_is_present()).dismiss()
+        click(browser, "section.card form button")
+        until(browser, alert_is_present()).accept()
+        until(browser, lambda driver: "done=reset" in driver.current_url)
+        assert find(browser, ".notice").text == "The group was moved."
+        assert admin.list_group_offsets(topic)[place].offset == end > 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
