@@ -47,6 +47,7 @@ class Echo:
         self.server.close()
         for thread in self.threads:
             thread.join(LONG)
+            assert not thread.is_alive()
 
 
 class Peer:
@@ -75,7 +76,8 @@ def echo() -> Iterator[Echo]:
 
 
 @pytest.fixture
-def links() -> Iterator[Links]:
+def links(echo: Echo) -> Iterator[Links]:
+    """They are closed before the echo, which waits for its connections."""
     made = Links()
     made.nodes |= {ONE, THREE}
     yield made
