@@ -34,8 +34,11 @@ if TYPE_CHECKING:
     from kbroker.client.errors import TlsFailed as TlsFailed
     from kbroker.client.errors import TransactionTimedOut as TransactionTimedOut
     from kbroker.client.errors import WokenUp as WokenUp
+    from kbroker.client.group.group_consumer import Progress as Progress
     from kbroker.client.group.listener import RebalanceListener as RebalanceListener
+    from kbroker.client.quota_admin import ClientQuota as ClientQuota
     from kbroker.client.retry import Retry as Retry
+    from kbroker.client.table_delivery import PartitionOffsets as PartitionOffsets
     from kbroker.client.table_delivery import TableDelivery as TableDelivery
     from kbroker.client.table_delivery import TableMetadata as TableMetadata
     from kbroker.client.table_delivery import TableNotWritten as TableNotWritten
@@ -43,6 +46,10 @@ if TYPE_CHECKING:
     from kbroker.protocol.errors import ErrorCode as ErrorCode
     from kbroker.protocol.errors import KafkaError as KafkaError
     from kbroker.protocol.records.record import Record as Record
+    from kbroker.security.acls import AclOperation as AclOperation
+    from kbroker.security.acls import AclPattern as AclPattern
+    from kbroker.security.acls import AclPermission as AclPermission
+    from kbroker.security.acls import AclResource as AclResource
 
 __version__ = "0.1.0"
 
@@ -51,8 +58,11 @@ _MODULES = {
     "Consumer": "kbroker.client.blocking",
     "Producer": "kbroker.client.blocking",
     "Delivery": "kbroker.client.delivery",
+    "Progress": "kbroker.client.group.group_consumer",
     "RebalanceListener": "kbroker.client.group.listener",
+    "ClientQuota": "kbroker.client.quota_admin",
     "Retry": "kbroker.client.retry",
+    "PartitionOffsets": "kbroker.client.table_delivery",
     "TableDelivery": "kbroker.client.table_delivery",
     "TableMetadata": "kbroker.client.table_delivery",
     "TableNotWritten": "kbroker.client.table_delivery",
@@ -83,6 +93,10 @@ _MODULES = {
     "ErrorCode": "kbroker.protocol.errors",
     "KafkaError": "kbroker.protocol.errors",
     "Record": "kbroker.protocol.records.record",
+    "AclOperation": "kbroker.security.acls",
+    "AclPattern": "kbroker.security.acls",
+    "AclPermission": "kbroker.security.acls",
+    "AclResource": "kbroker.security.acls",
 }
 """Where public names are, but for the classes of _ALL_OF."""
 _ALL_OF = ("kbroker.client.types", "kbroker.client.broker_errors")

@@ -6,12 +6,14 @@ import ast
 import os
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
 import kbroker
-from kbroker import aio
+from kbroker import AclOperation, aio
 from kbroker.client import errors
 
 ROOT = Path(__file__).parents[2]
@@ -19,7 +21,10 @@ USER = """
 from kbroker import Consumer, Delivery, Producer, Record, TopicPartition, MAX_TIMESTAMP
 from kbroker import Admin, ClientError, DeliveryTimeout, KafkaError, NotEnoughReplicasError, OffsetAndMetadata, aio
 
+from kbroker import AccessRule, AclOperation, AclResource
+
 place: TopicPartition = TopicPartition("t", 0)
+rule: AccessRule = AccessRule(AclResource.TOPIC, "t", "User:alice", AclOperation.READ)
 number: int = MAX_TIMESTAMP
 error_class: type[ClientError] = NotEnoughReplicasError
 
@@ -93,6 +98,18 @@ def test_every_public_name_can_be_imported() -> None:
 def test_every_error_that_clients_raise_is_public() -> None:
     kinds = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, Exception)]
     assert {kind.__name__ for kind in kinds} <= set(kbroker.__all__)  # type: ignore[attr-defined]
+
+
+def test_what_public_values_are_made_of_is_public() -> None:
+    """Who is to fill an AccessRule needs the names of its fields' types."""
+    public = {name: getattr(kbroker, name) for name in kbroker.__all__}  # type: ignore[attr-defined]
+    values = [each for each in public.values() if isinstance(each, type) and "__annotations__" in vars(each)]
+    wanted = list(chain.from_iterable(get_type_hints(each).values() for each in values))
+    for hint in wanted:
+        wanted += get_args(hint)
+        if isinstance(hint, type) and hint.__module__.startswith("kbroker."):
+            assert public.get(hint.__name__) is hint
+    assert AclOperation in wanted
 
 
 def test_type_checkers_are_told_of_the_same_names() -> None:
