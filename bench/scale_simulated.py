@@ -82,10 +82,10 @@ class Book:
         self.per_broker.clear()
         self.last_at = now
 
-    def of_zookeeper(self, request: Any, size: int) -> None:
+    def of_zookeeper(self, request: Any, now: float) -> None:
         """Count a request to ZooKeeper."""
         story = self.story
-        story.zookeeper_bytes += size
+        self.last_at = now
         nodes = len(getattr(request, "_paths", None) or getattr(request, "_operations", None) or (1,))
         if request.type in _READS:
             story.reads += 1
@@ -111,7 +111,7 @@ class CountingKazoo(Kazoo):
 
     def _send(self, request: Any, reply: Any) -> None:
         super()._send(request, reply)
-        BOOK.of_zookeeper(request, 0)
+        BOOK.of_zookeeper(request, self._loop.time())
 
     def _submit(self, xid: int, kind: int, body: bytes) -> None:
         BOOK.story.zookeeper_bytes += len(body) + 12

@@ -47,3 +47,14 @@ def test_a_broker_that_dies_and_one_that_comes_cost_each_broker_a_few_requests(c
     assert dead.requests["LeaderAndIsr"] <= 2 * (SHAPE.brokers - 1)
     assert dead.nodes_written == len(SHAPE.partitions_on(2))
     cluster.runner.state.check()
+
+
+def test_a_controller_that_is_dismissed_takes_over_again_and_tells_each_broker_once(cluster: SimulatedCluster) -> None:
+    cluster.tell("takes over", cluster.runner.start)
+    epoch, there = cluster.runner.controller_epoch, SHAPE.brokers - 1
+    story = cluster.tell("is dismissed", cluster.dismiss)
+    assert cluster.runner.controller_epoch == epoch + 1
+    assert SHAPE.partitions + SHAPE.topics < story.nodes_read < SHAPE.partitions + SHAPE.topics + 50
+    assert story.nodes_written == 1  # the election: of two operations one passes for the fence
+    assert story.requests["LeaderAndIsr"] == there
+    cluster.runner.state.check()
