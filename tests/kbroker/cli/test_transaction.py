@@ -26,7 +26,7 @@ def topic(broker: BrokerProcess, topic_name: str, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def open_transaction(broker: BrokerProcess, topic: str) -> Iterator[Producer]:
     """One record is committed, one is not yet."""
-    with Producer(broker.bootstrap, transactional_id=topic, transaction_timeout_ms=9_000) as producer:
+    with Producer(broker.bootstrap, transactional_id=topic, transaction_timeout_ms=49_000) as producer:
         with producer.transaction():
             producer.send(topic, b"committed", partition=0)
         producer.begin()
@@ -54,7 +54,7 @@ def test_an_open_transaction_is_listed_and_described(topic: str, open_transactio
     of_producer = rows("transaction", "list", "--producer-id", str(listed["producer_id"]))
     assert of_producer == [listed]
     (found,) = rows("transaction", "describe", topic)
-    assert (found["state"], found["timeout_ms"], found["partitions"]) == ("Ongoing", 9_000, [f"{topic}-0"])
+    assert (found["state"], found["timeout_ms"], found["partitions"]) == ("Ongoing", 49_000, [f"{topic}-0"])
     assert 0 <= found["open_for_s"] < 60
     assert topic in succeed("transaction", "list")
     assert "TRANSACTIONAL_ID_NOT_FOUND" in fail("transaction", "describe", f"{topic}-none")

@@ -51,13 +51,13 @@ def hanging(bootstrap: str, admin: Admin, topic: str) -> TopicPartition:
 
 
 def test_an_open_transaction_is_listed_and_described(bootstrap: str, admin: Admin, topic: str) -> None:
-    with Producer(bootstrap, transactional_id=topic, transaction_timeout_ms=7_000) as producer:
+    with Producer(bootstrap, transactional_id=topic, transaction_timeout_ms=47_000) as producer:
         producer.begin()
         producer.send(topic, b"a", partition=0)
         producer.send(topic, b"b", partition=2)
         producer.flush(20)
         found = admin.describe_transactions([topic])[topic]
-        assert (found.state, found.timeout_ms, found.transactional_id) == ("Ongoing", 7_000, topic)
+        assert (found.state, found.timeout_ms, found.transactional_id) == ("Ongoing", 47_000, topic)
         assert found.partitions == (TopicPartition(topic, 0), TopicPartition(topic, 2))
         assert found.started_ms is not None
         assert abs(found.started_ms / 1000 - time.time()) < 60
