@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import random
 
 import pytest
@@ -110,10 +111,19 @@ async def test_closing_leaves_no_task(bootstrap: str, topic: str) -> None:
     assert asyncio.all_tasks() == before
 
 
+async def until_refused(bootstrap: str, topic: str, size: int) -> None:
+    """A broker hears of a topic's new configuration a little later."""
+    async with Producer(bootstrap) as producer, asyncio.timeout(30):
+        with contextlib.suppress(errors.MessageTooLargeError):
+            while True:
+                await (await producer.send(topic, bytes(size), partition=1))
+
+
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 async def test_batches_that_are_too_large_for_the_topic_are_split(bootstrap: str, topic: str, compression: str) -> None:
     async with Admin(bootstrap) as admin:
         await admin.alter_configs("topic", topic, {"max.message.bytes": "5000"})
+    await until_refused(bootstrap, topic, 6_000)
     rng = random.Random(7)
     values = [rng.randbytes(300) for _ in range(400)]
     async with Producer(bootstrap, batch_size=50_000, compression=compression) as producer:
