@@ -513,7 +513,7 @@ class Broker:
             each.apply_config(self.configs.topic_config(each.topic))
             yield
         for hosted in list(self._replicas.hosted.values()):
-            hosted.apply_config()
+            self._replicas.apply_config_of(hosted)
             yield
 
     async def _limit_clients(self, config: BrokerConfig) -> None:

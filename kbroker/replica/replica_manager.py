@@ -512,7 +512,15 @@ class ReplicaManager:
         for partition in () if known is None else known.partitions:
             hosted = self._hosted.get((topic, partition))
             if hosted is not None:
-                hosted.apply_config()
+                self.apply_config_of(hosted)
+
+    def apply_config_of(self, hosted: HostedPartition) -> None:
+        """Take over a partition's configuration. What is to be flushed from now on is flushed as far as it is there:
+        after a loss of power such a log is believed to be whole (`LogManager.is_whole`).
+        """
+        hosted.apply_config()
+        if hosted.needs_flush():
+            self.flusher.add(hosted)
 
     async def alter_log_dir(self, topic: str, partition: int, log_dir: str) -> ErrorCode:
         """Begin to move a replica into another log directory of this broker."""

@@ -52,6 +52,16 @@ async def test_the_high_watermark_survives_a_restart(tmp_path: Path) -> None:
     await again.close()
 
 
+async def test_what_lies_in_a_log_that_is_to_be_flushed_from_now_on_is_flushed_too(played: Played) -> None:
+    """After a loss of power nobody could tell that such a log lacks its beginning."""
+    await played.lead()
+    append(played, 0, b"a", b"b")
+    hosted = played.replicas.hosted[TOPIC, 0]
+    assert hosted.log.disk.flushed_to == 0
+    played.replicas.apply_topic_config(TOPIC, replace(hosted.log.config, flush_messages=1))
+    await until(lambda: hosted.log.disk.flushed_to == 2)
+
+
 async def test_records_that_were_deleted_by_age_are_seen_by_who_waits(played: Played) -> None:
     await played.lead()
     append(played)
