@@ -212,7 +212,11 @@ class LogManager:
             raise self._none_left()
 
     def is_whole(self, found: Log) -> bool:
-        """Whether a log has all that it had, as far as can be told: it may lack what no disk was told to keep."""
+        """Whether a log has all that it had, as far as can be told: it may lack what no disk was told to keep.
+
+        That a log is flushed before each acknowledgement is believed of its past, too: docs/guarantees.md says when it
+        may be set.
+        """
         if found.is_short:
             return False
         directory = self.table.dirs.get(found.log_dir)

@@ -269,5 +269,6 @@ def transactional_id(name: str, run: str, batch: int, partition: int, attempt: i
     if places <= 1:
         return plain
     home = partition_for(driver_id(name), places)
-    names = (f"{plain}-{number}" for number in range(MOST_TRIES * places))
+    # Counted up, names reach few partitions where their number is near a multiple of Java's 31.
+    names = (f"{plain}-{hashlib.sha256(b'%d' % number).hexdigest()[:8]}" for number in range(MOST_TRIES * places))
     return next((each for each in names if partition_for(each, places) == home), plain)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import heapq
 import time
 from collections import defaultdict
@@ -9,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kbroker.client.consumer import Consumer
-from kbroker.client.errors import BrokerError
+from kbroker.client.errors import BrokerError, NotConnected
 from kbroker.client.types import TopicPartition
 from kbroker.protocol.records.record import Record
 
 MOST_PLACES = 200
 """Those farthest from their ends are looked at."""
-WITHIN_S = 3.0
+WITHIN_S = 5.0
+"""Usually some ten milliseconds do."""
 SOME_BATCHES = 16_384
 """Bytes of a partition: small batches of many come in one answer, of larger ones each in its own."""
 POLL_S = 0.25
@@ -41,11 +44,20 @@ async def record_ages(bootstrap: str, settings: Mapping[str, Any], ends: Mapping
         waiting[key].append(offset)
     if not waiting:
         return found
-    deadline = time.monotonic() + WITHIN_S
+    with contextlib.suppress(TimeoutError, NotConnected):
+        async with asyncio.timeout(WITHIN_S):
+            await _look(bootstrap, settings, ends, waiting, found)
+    return found
+
+
+async def _look(
+    bootstrap: str, settings: Mapping[str, Any], ends: Mapping[Place, int], waiting: Waiting, found: dict[Place, int]
+) -> None:
+    """Read until nothing is waited for."""
     arguments = {**settings, "auto_offset_reset": "earliest", "max_partition_fetch_bytes": SOME_BATCHES}
     async with Consumer(bootstrap, **arguments) as consumer:
         await consumer.cluster.refresh({key.topic for key in waiting})  # at once, not topic by topic
-        while waiting and time.monotonic() < deadline:
+        while waiting:
             try:
                 await consumer.assign(waiting)
                 _skip(consumer, waiting)
@@ -61,7 +73,6 @@ async def record_ages(bootstrap: str, settings: Mapping[str, Any], ends: Mapping
                 continue
             _note(records, waiting, found)
             _note_ends(consumer.positions, ends, waiting, found)
-    return found
 
 
 def _skip(consumer: Consumer, waiting: Waiting) -> None:

@@ -181,8 +181,12 @@ def subscribed_anew(member: Described, topics: str, reason: str = "") -> Told:
     return Told(_with_reason(f"{name_of(member)} changed {what}", reason))
 
 
-def other_topics(before: Collection[str], after: Collection[str]) -> str:
-    """Name the topics that a member reads now and did not, and those that it reads no longer; "": they are the same."""
+def other_topics(before: Collection[str] | None, after: Collection[str] | None) -> str:
+    """Name the topics that a member reads now and did not, and those that it reads no longer; "": they are the same,
+    or not known (None).
+    """
+    if before is None or after is None:
+        return ""
     came, went = (sorted(set(these).difference(others)) for these, others in ((after, before), (before, after)))
     parts = [f"{word} {_topics(names)}" for word, names in (("now also", came), ("no longer", went)) if names]
     return "; ".join(parts)

@@ -126,10 +126,9 @@ class Membership:
             return None
         return subscribed_topics(member.metadata(self.protocol_name) for member in self.members.values())
 
-    def topics_of(self, protocols: Protocols) -> frozenset[str]:
-        """Return the topics of a consumer with these; none where that cannot be known."""
-        topics = subscribed_topics(metadata for _, metadata in protocols) if self.is_consumer_group else None
-        return topics or frozenset()
+    def topics_of(self, protocols: Protocols) -> frozenset[str] | None:
+        """Return the topics of a consumer with these; None where that cannot be known."""
+        return subscribed_topics(metadata for _, metadata in protocols) if self.is_consumer_group else None
 
     def _count(self, protocols: Protocols, change: int) -> None:
         for name in {name for name, _ in protocols}:

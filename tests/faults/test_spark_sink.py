@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ exactly_once = pytest.importorskip("kbroker.spark_connector.exactly_once")
 ledger = pytest.importorskip("kbroker.spark_connector.ledger")
 
 TOPIC = "t"
+DRIVER, FIRST_TASK = "driver", "first task"
 STEPS = (
     "tasks have flushed",
     "before the decision",
@@ -66,7 +68,7 @@ def coordinator_of(cluster: FaultCluster, transactional_id: str) -> int:
     return cluster.state(STATE, partition_for(transactional_id, len(cluster.partitions(STATE)))).leader
 
 
-def write_batch(query: Query, batch: int, step: Callable[[str], None]) -> None:
+def write_batch(query: Query, batch: int, step: Callable[[str], None], places: int | None) -> None:
     """As Spark does it: what failed is aborted and tried again, until the ledger says that it is written."""
     problem: Exception | None = None
     for _ in range(5):
@@ -74,7 +76,7 @@ def write_batch(query: Query, batch: int, step: Callable[[str], None]) -> None:
             term = query.begin()
             if ledger.is_written(term.entry, "query", batch):
                 return
-            done = query.write(term, batch, values(batch))
+            done = query.write(term if places is None else replace(term, places=places), batch, values(batch))
             step("tasks have flushed")
             with passing(step):
                 query.commit(term, batch, done)
@@ -84,7 +86,11 @@ def write_batch(query: Query, batch: int, step: Callable[[str], None]) -> None:
     raise AssertionError(f"batch {batch} is not written after five tries") from problem
 
 
-def test_a_batch_is_written_once_though_its_coordinator_dies_in_each_step(make_fault_cluster: MakeFaultCluster) -> None:
+@pytest.mark.parametrize(("places", "owner"), [(None, DRIVER), (0, FIRST_TASK)], ids=["driver", "task-elsewhere"])
+def test_a_batch_is_written_once_though_a_coordinator_dies_in_each_step(
+    make_fault_cluster: MakeFaultCluster, places: int | None, owner: str
+) -> None:
+    """The driver's, which is that of all ids; or a task's, where ids could not be placed with the driver's."""
     cluster = make_fault_cluster(properties=PROPERTIES)
     cluster.create_topic(TOPIC, [1])
     query = Query(cluster.bootstrap, TOPIC)
@@ -92,17 +98,19 @@ def test_a_batch_is_written_once_though_its_coordinator_dies_in_each_step(make_f
     struck: list[str] = []
 
     def strike(step: str) -> None:
-        """Kill who coordinates the driver's transactions and its tasks'; the first time that a step comes next."""
+        """Kill who coordinates the owner's transactions; the first time that a step comes next."""
         if len(struck) == batch or step != STEPS[len(struck)]:
             return
         struck.append(step)
-        victim = coordinator_of(cluster, exactly_once.driver_id(TOPIC))
+        driver = exactly_once.driver_id(TOPIC)
+        task = exactly_once.transactional_id(TOPIC, query.run, batch, 0, 0)
+        victim = coordinator_of(cluster, driver if owner == DRIVER else task)
         cluster.kill(victim)
         cluster.until_led_by_another(STATE, victim, cluster.partitions(STATE))
 
     for batch in range(1, len(STEPS) + 1):
         query.run = f"run {batch}"
-        write_batch(query, batch, strike)
+        write_batch(query, batch, strike, places)
         cluster.mend()
         for topic in (TOPIC, STATE):
             cluster.until_whole(topic)

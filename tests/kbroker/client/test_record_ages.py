@@ -1,9 +1,12 @@
 """The age of the next record, on a real broker."""
 
+import asyncio
+import socket
 import time
 
 import pytest
 
+import kbroker.client.record_ages as record_ages_module
 from kbroker.client.admin import Admin
 from kbroker.client.consumer import Consumer
 from kbroker.client.producer import Producer
@@ -14,6 +17,12 @@ from kbroker.protocol.records.record import Record
 
 HOUR_MS = 3_600_000
 PATIENT = {"request_timeout_ms": 60_000}
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine takes its time."""
+    monkeypatch.setattr(record_ages_module, "WITHIN_S", 60.0)
 
 
 async def test_each_place_has_the_age_of_its_next_record_also_several_of_one_partition(
@@ -51,6 +60,14 @@ async def test_where_only_the_end_of_a_transaction_is_left_nothing_is_behind(
     assert ages[key, 0] >= HOUR_MS
     assert ages[key, 1] == 0
     assert time.monotonic() - began < 30, "it is known as soon as the end is read"
+
+
+async def test_of_who_does_not_answer_nothing_is_told_and_nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_ages_module, "WITHIN_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        bootstrap = "{}:{}".format(*silent.getsockname())
+        async with asyncio.timeout(20):
+            assert await record_ages(bootstrap, PATIENT, {(TopicPartition("t", 0), 0): 5}) == {}
 
 
 async def test_a_topic_that_is_gone_does_not_keep_the_others_from_being_told(

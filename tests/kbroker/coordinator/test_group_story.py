@@ -135,6 +135,13 @@ def test_other_words_for_the_assignor_are_no_other_topics() -> None:
     assert reason == "b-1 (host) joined again with other words for its assignor, or other assignors"
 
 
+def test_topics_that_cannot_be_known_are_not_said_to_be_left() -> None:
+    play = formed("a", "b")
+    play.join("b", {"range": subscription("u"), "own": b"in a format of its own"})
+    (reason,) = last(play).reasons
+    assert "topic" not in reason
+
+
 def test_a_static_member_that_comes_back_makes_nobody_wait() -> None:
     play = GroupPlay()
     play.join("a", instance="one")

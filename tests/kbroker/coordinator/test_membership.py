@@ -23,10 +23,10 @@ def three() -> Membership:
 
 def test_the_topics_of_protocols_are_those_of_consumers(three: Membership) -> None:
     protocols = (("range", subscription("t")), ("sticky", subscription("t", "u")))
-    assert three.topics_of(protocols) == {"t", "u"}
-    assert three.topics_of((("range", b"no subscription"),)) == frozenset()
+    assert three.topics_of(protocols) == frozenset({"t", "u"})
+    assert three.topics_of((("range", b"no subscription"),)) is None
     three.protocol_type = "connect"
-    assert three.topics_of(protocols) == frozenset()
+    assert three.topics_of(protocols) is None
 
 
 def test_the_first_member_leads_and_another_follows_it(three: Membership) -> None:
