@@ -33,6 +33,7 @@ from kbroker.config.listener_changes import (
     check_readable,
     is_of_all_listeners,
     is_of_listeners,
+    listener_of_store,
 )
 from kbroker.config.sasl import check_of_any_listener
 from kbroker.config.shares import password_encoders
@@ -83,6 +84,8 @@ class DynamicConfig:
         self._altering = asyncio.Lock()
         self._in_force: dict[str, str] = {}
         """Overrides that hold, of what does not change by itself: what listeners to come are made of."""
+        self._stores: dict[str, str] = {}
+        """Overrides of listeners' stores that hold."""
         self._unreadable: dict[str, str] = {}
         """Passwords that are set for this broker, and left out: why."""
         self._defaults: dict[str, Any] | None = None
@@ -100,7 +103,7 @@ class DynamicConfig:
         await self._take_overrides(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
         self._in_force = _checked_overrides(self.broker_overrides)
         try:
-            config = self._with(self.broker_overrides, self._in_force)
+            config = self._with(self.broker_overrides, self._in_force, self._unreadable)
             check_readable(self.broker_overrides, self._unreadable, config)
             self._check_start(config)
         except ConfigError as error:
@@ -108,6 +111,7 @@ class DynamicConfig:
             names = ", ".join(sorted(checked))
             said = f" (ZooKeeper says at /config/brokers/{self._broker_id}: {names})" if names else ""
             raise ConfigError(f"{error}{said}") from error
+        self._stores = _stores_of(self.broker_overrides)
         self._take_broker(config)
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
@@ -140,7 +144,8 @@ class DynamicConfig:
             await self._take_overrides(config)
         before = self.broker
         await self._change_listeners()
-        self._take_broker(self._with(self.broker_overrides, self._in_force))
+        self._stores = self._stores_with(self.broker_overrides, self._unreadable)
+        self._take_broker(self._with(self.broker_overrides, self._in_force, self._unreadable))
         log.info("broker %s: dynamic configuration changed", entity)
         if entity != DEFAULT_ENTITY and self.waiting:
             log.info("broker %s: %s hold from the next start", entity, ", ".join(sorted(self.waiting)))
@@ -156,11 +161,13 @@ class DynamicConfig:
     async def _change_listeners(self) -> None:
         """Open and close listeners as ZooKeeper says, where that can be."""
         wanted = _checked_overrides(self.broker_overrides)
-        if wanted == self._in_force:
+        if wanted == self._in_force and not self._unreadable:
             return
         try:
-            config = self._with(self.broker_overrides, wanted)
+            config = self._with(self.broker_overrides, wanted, self._unreadable)
             check_readable(self.broker_overrides, self._unreadable, config)
+            if wanted == self._in_force:
+                return
             self._check_change(config)
             await self.listeners.prepare(config)
         except (ConfigError, ZooKeeperError) as error:
@@ -193,8 +200,12 @@ class DynamicConfig:
         else:
             self.topic_overrides.pop(topic, None)
 
-    def _with(self, broker_overrides: Mapping[str, str], checked: Mapping[str, str]) -> BrokerConfig:
+    def _with(
+        self, broker_overrides: Mapping[str, str], checked: Mapping[str, str], unreadable: Collection[str]
+    ) -> BrokerConfig:
         """Return the configuration with a broker's overrides, and these of what does not change by itself."""
+        alive = {name: text for name, text in broker_overrides.items() if listener_of_store(name) is None}
+        broker_overrides = {**alive, **self._stores_with(broker_overrides, unreadable)}
         merged = dict(self.static.properties)
         for overrides, per_broker in ((self.default_overrides, False), (broker_overrides, True)):
             alive = {name: text for name, text in overrides.items() if not _is_checked(name)}
@@ -202,6 +213,15 @@ class DynamicConfig:
         config = resolve_broker_config({**merged, **checked})
         config.broker_id = self._broker_id
         return config
+
+    def _stores_with(self, overrides: Mapping[str, str], unreadable: Collection[str]) -> dict[str, str]:
+        """Return overrides of stores; a listener that is served keeps its own where one of them cannot be read: what is
+        left would let in others.
+        """
+        served = {each.name for each in self.broker.parsed_listeners}
+        keeping = {listener_of_store(name) for name in unreadable} & served
+        new = {name: text for name, text in _stores_of(overrides).items() if listener_of_store(name) not in keeping}
+        return {**new, **{name: text for name, text in self._stores.items() if listener_of_store(name) in keeping}}
 
     def _take_broker(self, config: BrokerConfig) -> None:
         self.broker = config
@@ -224,9 +244,9 @@ class DynamicConfig:
         check_listeners(config)
         self.listeners.check_start(config)
 
-    def _problem_of_start(self, overrides: Mapping[str, str]) -> str | None:
+    def _problem_of_start(self, overrides: Mapping[str, str], unreadable: Collection[str]) -> str | None:
         try:
-            self._check_start(self._with(overrides, _checked_overrides(overrides)))
+            self._check_start(self._with(overrides, _checked_overrides(overrides), unreadable))
         except ConfigError as error:
             return str(error)
         return None
@@ -357,21 +377,28 @@ class DynamicConfig:
         self._check_per_ip_overrides(overrides)
         if per_broker:
             try:
-                config = self._becoming(overrides)
-                if _checked_overrides(overrides) != _checked_overrides(self.broker_overrides):
-                    check_readable(overrides, unreadable, config)
+                config = self._becoming(overrides, unreadable)
+                self._check_readable(overrides, unreadable, config)
                 self._check_change(config)
             except ConfigError as error:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-            self._check_next_start(overrides)
+            self._check_next_start(overrides, unreadable)
 
-    def _becoming(self, overrides: Mapping[str, str]) -> BrokerConfig:
+    def _check_readable(self, overrides: Mapping[str, str], unreadable: Collection[str], config: BrokerConfig) -> None:
+        """Raise ConfigError where what is altered would hold without what cannot be read."""
+        if _checked_overrides(overrides) != _checked_overrides(self.broker_overrides):
+            check_readable(overrides, unreadable, config)
+        changed = _stores_of(overrides).items() ^ _stores_of(self.broker_overrides).items()
+        listeners = {listener_of_store(name) for name, _ in changed if name not in unreadable}
+        check_readable({}, [name for name in unreadable if listener_of_store(name) in listeners], config)
+
+    def _becoming(self, overrides: Mapping[str, str], unreadable: Collection[str]) -> BrokerConfig:
         """Return what the configuration becomes at once: listeners that stay as they are asked for are no reason to
         refuse others, though whoever wrote them wrote what cannot be.
         """
         wanted = _checked_overrides(overrides)
         is_as_it_was = wanted == _checked_overrides(self.broker_overrides)
-        return self._with(overrides, self._in_force if is_as_it_was else wanted)
+        return self._with(overrides, self._in_force if is_as_it_was else wanted, unreadable)
 
     def _check_change(self, config: BrokerConfig) -> None:
         """Raise ConfigError where this broker cannot become so while it runs.
@@ -393,15 +420,15 @@ class DynamicConfig:
                 async with self._refreshing:
                     await self.listeners.discard()
 
-    async def prepare(self, overrides: Mapping[str, str]) -> None:
+    async def prepare(self, overrides: Mapping[str, str], unreadable: Collection[str] = ()) -> None:
         """Open the listeners that there are to be with these; raises KafkaError where one cannot be opened."""
         try:
             async with self._refreshing:  # or what is taken might be what another change has prepared
-                await self.listeners.prepare(self._becoming(overrides))
+                await self.listeners.prepare(self._becoming(overrides, unreadable))
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
-    def _check_next_start(self, overrides: Mapping[str, str]) -> None:
+    def _check_next_start(self, overrides: Mapping[str, str], unreadable: Collection[str]) -> None:
         """With what this broker could not start again is refused, unless it cannot with what is set already."""
         try:
             for name, text in overrides.items():
@@ -409,8 +436,8 @@ class DynamicConfig:
                     check_of_any_listener(name, text)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        problem = self._problem_of_start(overrides)
-        if problem is None or problem == self._problem_of_start(self.broker_overrides):
+        problem = self._problem_of_start(overrides, unreadable)
+        if problem is None or problem == self._problem_of_start(self.broker_overrides, self._unreadable):
             return
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"The broker could not start any more: {problem}")
 
@@ -442,6 +469,10 @@ def _decoded(
 def _is_checked(name: str) -> bool:
     """Whether it only changes together with others, after a check of all of them."""
     return is_of_listeners(name) or is_of_all_listeners(name)
+
+
+def _stores_of(overrides: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in overrides.items() if listener_of_store(name) is not None}
 
 
 def _is_password(name: str) -> bool:

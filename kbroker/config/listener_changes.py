@@ -73,6 +73,12 @@ def is_of_all_listeners(name: str) -> bool:
     return name not in STORE_KEYS and name.startswith(("ssl.", "sasl.", "principal."))
 
 
+def listener_of_store(name: str) -> str | None:
+    """Return the listener whose stores this is of; None for all else."""
+    prefix = LISTENER_PREFIX.match(name)
+    return prefix[1].upper() if prefix is not None and LISTENER_PREFIX.sub("", name) in STORE_KEYS else None
+
+
 def check_existing(before: BrokerConfig, after: BrokerConfig) -> None:
     """Raise ConfigError where a listener that stays would become another."""
     old, new = ({each.name: each for each in config.parsed_listeners} for config in (before, after))

@@ -341,7 +341,7 @@ async def _alter_broker(
             configs.check_broker_overrides(after, per_broker=bool(name), unreadable=kept)
             if not name:
                 return after
-            await configs.prepare(after)
+            await configs.prepare(after, unreadable=kept)
             if kept:
                 log.warning(
                     "broker %s: passwords that cannot be read stay as they are stored: %s", name, ", ".join(kept)

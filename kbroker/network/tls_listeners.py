@@ -124,6 +124,8 @@ def _problems(before: TlsListener, after: TlsListener, config: BrokerConfig, bet
     old, new = before.settings, after.settings
     if new.trust_store.is_given and not old.trust_store.is_given:
         yield "a trust store cannot be added while the broker runs"
+    if old.trust_store.is_given and not new.trust_store.is_given and old.client_auth != "none":
+        yield "its trust store cannot be taken away while it asks clients for certificates: others' would do, too"
     shown, to_show = _shown(old), _shown(new)
     if not config.ssl_allow_dn_changes and subject_of(shown).lower() != subject_of(to_show).lower():
         yield (

@@ -443,6 +443,48 @@ async def test_a_password_that_cannot_be_read_ends_the_start_where_its_mechanism
     assert [record.levelname for record in caplog.records if name in record.getMessage()] == ["WARNING"]
 
 
+TRUSTED, TRUSTED_TYPE = (f"listener.name.ext.ssl.truststore.{name}" for name in ("certificates", "type"))
+
+
+class Trusting(ListenerHost):
+    """Clients of EXT show certificates of ours."""
+
+    def check_change(self, config: BrokerConfig) -> None:
+        if tls_settings(config, "EXT").trust_store.certificates is None:
+            raise ConfigError("whoever has a certificate of anybody would come in")
+
+
+async def test_a_listener_that_is_served_keeps_its_stores_where_one_of_their_passwords_cannot_be_read(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = Store()
+    configs = dynamic(store, **EXT, **{CLIENT_AUTH: "required"}, password__encoder__secret="new")
+    stored = await configs.encoded({TRUSTED: "ours", TRUSTED_TYPE: "PEM"})
+    store.nodes["brokers", "1"] = stored
+    await configs.load()
+    configs.listeners = Trusting()
+    broken = {TRUSTED: "AAAA", TRUSTED_TYPE: "PKCS12"}  # as by a broker with another secret
+    configs.check_broker_overrides({TRUSTED_TYPE: "PEM", "num.io.threads": "9"}, per_broker=True, unreadable=[TRUSTED])
+    store.nodes["brokers", "1"] = {**broken, "num.io.threads": "9"}
+    await configs.refresh("brokers", "1")
+    trusted = tls_settings(configs.broker, "EXT").trust_store
+    assert (trusted.certificates, trusted.type) == ("ours", "PEM")
+    assert configs.broker.num_io_threads == 9, "what else is set there holds"
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert f"stay as they are: the password {TRUSTED} cannot be read" in line
+    same = {TRUSTED_TYPE: "PKCS12"}
+    configs.check_broker_overrides({**same, "num.io.threads": "10"}, per_broker=True, unreadable=[TRUSTED])
+    with pytest.raises(KafkaError, match=f"{re.escape(TRUSTED)} cannot be read"):
+        configs.check_broker_overrides({TRUSTED_TYPE: "JKS"}, per_broker=True, unreadable=[TRUSTED])
+    with pytest.raises(KafkaError, match="would come in"):
+        configs.check_broker_overrides(same, per_broker=True)  # it is deleted by its name
+    anew = {TRUSTED: "others", TRUSTED_TYPE: "PEM"}
+    configs.check_broker_overrides(anew, per_broker=True)
+    store.nodes["brokers", "1"] = await configs.encoded(anew)
+    await configs.refresh("brokers", "1")
+    assert tls_settings(configs.broker, "EXT").trust_store.certificates == "others"
+
+
 UNKNOWN = "listener.name.plaintext.no.such.key"
 
 

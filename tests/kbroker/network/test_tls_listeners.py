@@ -139,6 +139,21 @@ def test_a_trust_store_is_not_added(authority: Authority, broker_identity: Ident
         check_change(running, configuration(broker_identity, authority))
 
 
+def test_a_trust_store_is_not_taken_away_where_clients_show_certificates(
+    authority: Authority, broker_identity: Identity
+) -> None:
+    """The system's authorities would be trusted: whoever has a certificate of theirs would come in."""
+    apart = {"inter.broker.listener.name": "PLAINTEXT", "listener.name.other.ssl.client.auth": "required"}
+    running = listeners(broker_identity, authority, **apart)
+    without = {"listener.name.other.ssl.truststore.location": ""}
+    with pytest.raises(ConfigError, match="listener OTHER: its trust store cannot be taken away"):
+        check_change(running, configuration(broker_identity, authority, **apart, **without))
+    without = {"listener.name.ssl.ssl.truststore.location": ""}
+    assert not check_change(running, configuration(broker_identity, authority, **apart, **without))[
+        "SSL"
+    ].settings.trust_store.is_given
+
+
 def test_of_a_listener_that_stays_nothing_but_its_stores_changes(
     authority: Authority, broker_identity: Identity
 ) -> None:
