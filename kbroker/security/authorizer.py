@@ -48,8 +48,10 @@ LONGEST_REMEMBERED = 255
 MOST_REMEMBERED = 10_000
 """Decisions that an authority remembers."""
 MOST_AUTHORITIES = 10_000
-MOST_CHARACTERS = 1 << 26
-"""Of the names that all authorities remember together: who may choose addresses and names fills no memory with them."""
+MOST_BYTES = 1 << 28
+"""Of what all authorities remember together: who may choose addresses and names fills no memory with them."""
+BYTES_EACH = 200
+"""Of a decision, besides the name: as measured."""
 
 _IMPLIED_BY = {
     AclOperation.DESCRIBE: (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
@@ -94,8 +96,8 @@ class Authorizer:
         """Resource type -> length of a prefix -> how many prefixes have it."""
         self._authorities: dict[tuple[str, str], Authority] = {}
         self._remembering: WeakSet[Authority] = WeakSet()
-        self._characters = 0
-        """Of names that were remembered since all were forgotten."""
+        self._bytes = 0
+        """Of what is remembered, and by authorities that are gone since all was forgotten."""
         self.refusals = LimitedLines(audit, "refusals", each=AUDITED_EACH, most=AUDITED_OF_ALL)
         """Whoever asks again and again for the same is in the audit log some times, and then counted."""
 
@@ -118,16 +120,19 @@ class Authorizer:
 
     def forget(self) -> None:
         """What was decided, and who is told of it, may be otherwise now."""
-        self._characters = 0
         for authority in self._remembering:
             authority.forget()
+        self._bytes = 0
 
-    def remembers(self, name: str) -> None:
-        """An authority is about to remember one name more: where all have too many, none keeps any."""
-        self._characters += len(name)
-        if self._characters > MOST_CHARACTERS:
+    def remembers(self, count: int) -> None:
+        """An authority is about to remember so many bytes more: where all have too many, none keeps any."""
+        if self._bytes + count > MOST_BYTES:
             self.forget()
-            self._characters = len(name)
+        self._bytes += count
+
+    def forgot(self, count: int) -> None:
+        """An authority has so many bytes less."""
+        self._bytes -= count
 
     def entries(self, pattern: Pattern) -> frozenset[Entry]:
         """Return the rules about a pattern."""
@@ -273,9 +278,12 @@ class Authority(Everything):
         self.is_limited = principal not in authorizer.super_users
         self._authorizer = authorizer
         self._known: dict[tuple[int, str | None], bool] = {}
+        self._bytes = 0
 
     def forget(self) -> None:
         """A rule has changed: what was decided may not hold."""
+        self._authorizer.forgot(self._bytes)
+        self._bytes = 0
         self._known.clear()
         for names in self.granted.values():
             names.clear()  # who has hold of the set sees it
@@ -327,7 +335,9 @@ class Authority(Everything):
             else:
                 known = self._authorizer.decide(self.principal, self.host, operation, resource, name)
             if name is None or len(name) <= LONGEST_REMEMBERED:
-                self._authorizer.remembers(name or "")
+                count = BYTES_EACH + len(name or "")
+                self._authorizer.remembers(count)
+                self._bytes += count
                 self._known[key] = known
                 if known and name is not None and not audit.isEnabledFor(logging.DEBUG):
                     self.granted[wanted].add(name)
