@@ -14,23 +14,28 @@ import logging
 import urllib.parse
 from pathlib import Path
 from time import monotonic, time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kbroker.config.sasl import JwksSettings
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.oauthbearer import ValidToken
 from kbroker.security.signed_tokens import SignedValidator, UnknownKey, read_keys
 
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
 log = logging.getLogger(__name__)
 
 KEY = "sasl.oauthbearer.jwks.endpoint.url"
 TIMEOUT_S = 10.0
+"""Of each step until it answers, and of the whole answer but its head."""
 LARGEST_DOCUMENT = 4 << 20
 UNKNOWN_KEY_PAUSE_S = 60.0
 LEAST_PAUSE_S = 5.0
 """Between two times that the provider is asked for a key that is not known."""
 MOST_UNKNOWN_KEYS = 1_000
-"""Names of keys that are remembered as unknown: tokens may name what they like."""
+"""Names of keys that are remembered as unknown: tokens may name what they like. Any other has the provider asked again,
+which happens no more often for that."""
 
 
 class Jwks:
@@ -49,7 +54,7 @@ class Jwks:
         url = self._settings.url
         try:
             self.keys = await self._read()
-        except (OSError, ValueError, ImportError) as error:
+        except Exception as error:
             raise ConfigError(f"{KEY}={url}: the keys cannot be read: {error}") from error
         if urllib.parse.urlsplit(url).scheme != "file":
             self._task = asyncio.create_task(self._keep_reading(), name="jwks")
@@ -72,7 +77,7 @@ class Jwks:
             try:
                 self.keys = await self._read()
                 pause_ms = 0
-            except (OSError, ValueError) as error:
+            except Exception as error:  # whatever an address answers: it is asked again
                 pause_ms = min(max(pause_ms * 2, settings.retry_backoff_ms), settings.retry_backoff_max_ms)
                 log.warning("%s: the keys cannot be read, those of before hold: %s", settings.url, error)
 
@@ -88,8 +93,9 @@ class Jwks:
         """The provider may have a new key: ask it once in a while."""
         if len(self._unknown) >= MOST_UNKNOWN_KEYS:
             self._unknown = {name: until for name, until in self._unknown.items() if until > now}
-        if self._unknown.get(key_id, 0.0) <= now and len(self._unknown) < MOST_UNKNOWN_KEYS:
-            self._unknown[key_id] = now + UNKNOWN_KEY_PAUSE_S
+        if self._unknown.get(key_id, 0.0) <= now:
+            if len(self._unknown) < MOST_UNKNOWN_KEYS:
+                self._unknown[key_id] = now + UNKNOWN_KEY_PAUSE_S
             self._again.set()
 
     async def close(self) -> None:
@@ -111,8 +117,9 @@ def fetch(url: str) -> object:
     if parts.scheme not in ("http", "https"):
         raise ValueError("only file:, http: and https: addresses are read")
     try:
+        latest = monotonic() + TIMEOUT_S
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-            data = response.read(LARGEST_DOCUMENT + 1)
+            data = _body(response, latest)
     except urllib.error.HTTPError as error:
         error.close()
         raise OSError(f"it answers {error.code} {error.reason}") from None
@@ -121,3 +128,16 @@ def fetch(url: str) -> object:
     if len(data) > LARGEST_DOCUMENT:
         raise ValueError(f"it has more than {LARGEST_DOCUMENT} bytes")
     return json.loads(data)
+
+
+def _body(response: HTTPResponse, latest: float) -> bytearray:
+    """Read what it answers, a byte more than may be at most."""
+    data = bytearray()
+    while len(data) <= LARGEST_DOCUMENT:
+        piece = response.read1(LARGEST_DOCUMENT + 1 - len(data))
+        if not piece:
+            break
+        data += piece
+        if monotonic() > latest:
+            raise TimeoutError(f"it has not answered to the end after {TIMEOUT_S:.0f} s")
+    return data

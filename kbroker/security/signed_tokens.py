@@ -6,12 +6,15 @@ whatever the keys are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from kbroker.security.oauthbearer import TokenRefused, ValidToken
 from kbroker.security.tokens import number, parts_of, text
+
+log = logging.getLogger(__name__)
 
 ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512")
 KEY_TYPES = {"R": "RSA", "P": "RSA", "E": "EC"}
@@ -32,25 +35,27 @@ class UnknownKey(TokenRefused):
 
 
 def read_keys(document: object) -> list[Any]:
-    """Return the keys of a JWKS that can check signatures; raises ValueError, and ImportError without joserfc."""
+    """Return the keys of a JWKS that can check signatures, without those that are not understood; raises ValueError
+    where none is, and ImportError without joserfc.
+    """
     try:
-        from joserfc.errors import JoseError
         from joserfc.jwk import import_key
     except ImportError as error:
         raise ImportError(MISSING) from error
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise ValueError('a JWKS is a JSON object with a list of "keys"')
-    keys = []
+    keys, problem = [], ""
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("kty") not in ("RSA", "EC") or entry.get("use", "sig") != "sig":
             continue
         try:
             keys.append(import_key(entry))
-        except (JoseError, ValueError) as error:
-            raise ValueError(f"a key of the JWKS cannot be read: {error}") from None
+        except Exception as error:  # the library has no end of them: of a curve that it does not know it is KeyError
+            problem = f": {error!r}"
+            log.warning("a key of the JWKS is left out, kid %.80r: it cannot be read: %r", entry.get("kid"), error)
     if not keys:
-        raise ValueError("the JWKS holds no RSA or EC key for signatures")
+        raise ValueError(f"the JWKS holds no RSA or EC key for signatures{problem}")
     return keys
 
 

@@ -1,6 +1,7 @@
 """The keys of an identity provider: a file, an address, and one that is not there."""
 
 import asyncio
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -107,19 +108,88 @@ async def test_a_provider_that_answers_nonsense_for_a_while_is_asked_again() -> 
             await jwks.close()
 
 
-async def test_whoever_makes_up_names_of_keys_does_not_have_the_provider_asked_for_each() -> None:
+async def test_whoever_makes_up_names_of_keys_does_not_have_the_provider_asked_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbroker.network.jwks.LEAST_PAUSE_S", 3_000.0)
     provider = Provider()
     async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
         jwks = Jwks(JwksSettings(url, 3_600_000, 10, 20))
         await jwks.start()
         try:
+            jwks._note_unknown("made-up", time.monotonic())
+            await until(lambda: provider.asked == 2)
             for number in range(30):
                 jwks._note_unknown(f"made-up-{number}", time.monotonic())
                 await asyncio.sleep(0.02)
             assert provider.asked == 2
         finally:
             await jwks.close()
+
+
+async def test_a_new_key_is_found_though_somebody_makes_up_as_many_names_as_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kbroker.network.jwks.LEAST_PAUSE_S", 0.0)
+    monkeypatch.setattr("kbroker.network.jwks.MOST_UNKNOWN_KEYS", 3)
+    provider = Provider()
+    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        jwks = Jwks(JwksSettings(url, 3_600_000, 10, 20))
+        await jwks.start()
+        try:
+            for number in range(3):
+                jwks._note_unknown(f"made-up-{number}", time.monotonic())
+            await until(lambda: provider.asked == 2 and not jwks._again.is_set())
+            provider.document = document(OLD, NEW)
+            with pytest.raises(TokenRefused, match="not known"):
+                jwks.validate(SignedValidator(), token(NEW))
+            await until(lambda: len(jwks.keys) == 2)
+            assert len(jwks._unknown) == 3
+        finally:
+            await jwks.close()
+
+
+@pytest.mark.parametrize("nonsense", ["[" * 100_000, '{"keys": [{"kty": "EC", "crv": "P-1", "x": "AQ", "y": "AQ"}]}'])
+async def test_whatever_a_provider_answers_it_is_asked_again(nonsense: str) -> None:
+    provider = Provider()
+    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        jwks = Jwks(JwksSettings(url, 20, 10, 20))
+        await jwks.start()
+        try:
+            provider.document = nonsense
+            await until(lambda: provider.asked >= 4)
+            assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
+            provider.document = document(NEW)
+            await until(lambda: jwks.keys[0].kid == "new")
+        finally:
+            await jwks.close()
+        provider.document = nonsense
+        with pytest.raises(ConfigError, match="the keys cannot be read"):
+            await Jwks(JwksSettings(url, 20, 10, 20)).start()
+
+
+async def test_who_answers_byte_by_byte_has_no_more_time_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
+        with contextlib.suppress(OSError):
+            for _ in range(1_000):
+                writer.write(b" ")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        writer.close()
+        done.set()
+
+    done = asyncio.Event()
+    monkeypatch.setattr("kbroker.network.jwks.TIMEOUT_S", 1.0)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+        with pytest.raises(TimeoutError, match="not answered to the end"):
+            await asyncio.to_thread(fetch, url)
+        await asyncio.wait_for(done.wait(), 30)
 
 
 async def test_a_broker_does_not_start_without_the_keys(tmp_path: Path) -> None:

@@ -110,3 +110,10 @@ def test_a_token_without_a_key_id_is_tried_with_all_keys() -> None:
 def test_what_is_no_jwks_is_refused(document: object) -> None:
     with pytest.raises(ValueError, match="JWKS"):
         read_keys(document)
+
+
+def test_a_key_of_a_curve_that_nobody_knows_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    strange = {"kty": "EC", "kid": "k3", "crv": "BP-256", "x": "AQ", "y": "AQ"}
+    keys = read_keys({"keys": [strange, {"kty": "RSA", "e": "AQAB"}, KEY.as_dict(private=False)]})
+    assert [key.kid for key in keys] == ["k1"]
+    assert "a key of the JWKS is left out, kid 'k3': it cannot be read: KeyError" in caplog.text
