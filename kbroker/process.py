@@ -25,7 +25,6 @@ from typing import Any, ClassVar
 
 from kbroker.broker import Broker, StartError, StartInterrupted
 from kbroker.config.broker_config import BrokerConfig, read_broker_config, read_properties
-from kbroker.network.listeners import warn_of_strangers
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.config_def import ConfigError
 from kbroker.replica import turns
@@ -95,7 +94,6 @@ async def _live(config: BrokerConfig, ready_file: Path | None, watchdog: Watchdo
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, number)
     stopping = asyncio.create_task(stop.wait())
-    warn_of_strangers(config)
     broker = await _started(config, stopping, watchdog)
     if broker is None:
         return 0

@@ -110,6 +110,8 @@ class DynamicConfig:
             checked = self._unreadable.keys() | set(filter(_is_checked, self.broker_overrides))
             names = ", ".join(sorted(checked))
             said = f" (ZooKeeper says at /config/brokers/{self._broker_id}: {names})" if names else ""
+            if self._unreadable:
+                said += "; if that secret is lost, docs/security.md says how the broker starts again"
             raise ConfigError(f"{error}{said}") from error
         self._stores = _stores_of(self.broker_overrides)
         self._take_broker(config)

@@ -270,7 +270,9 @@ class NetworkKeys:
     queued_max_request_bytes: Long = key(
         "queued.max.request.bytes",
         default=-1,
-        doc="No further request is read while those in work hold this many bytes; -1: no limit.",
+        doc="No further request is read while those in work hold this many bytes; -1: no limit. What comes before a "
+        "login is not counted: a connection holds at most sasl.server.max.receive.size of it "
+        "(of a TLS handshake 128 KiB), for 40 s at most.",
     )
     num_network_threads: Int = key(
         "num.network.threads",

@@ -68,6 +68,7 @@ class Listeners(ListenerHost):
 
     async def open(self, server: Server, logins: Logins, config: BrokerConfig) -> None:
         """Bind all that a configuration has, after `check_start` of it; raises OSError and ConfigError."""
+        warn_of_strangers(config)
         self._server, self._logins = server, logins
         server.sasl = await logins.listeners(config)
         server.tls, self._tls = self._tls, {}

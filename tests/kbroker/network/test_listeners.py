@@ -302,6 +302,12 @@ async def test_a_new_listener_that_lets_in_everybody_is_warned_of(caplog: pytest
         assert "whoever reaches MORE://0.0.0.0:0 comes in without a login" in caplog.text
 
 
+async def test_what_lets_in_everybody_is_warned_of_as_it_is_opened_at_start(caplog: pytest.LogCaptureFixture) -> None:
+    """The configuration may say more than server.properties: what ZooKeeper holds."""
+    async with running(configuration("MORE://0.0.0.0:0")):
+        assert "whoever reaches MORE://0.0.0.0:0 comes in without a login" in caplog.text
+
+
 async def test_a_new_listener_that_believes_tokens_that_nobody_has_signed_is_warned_of(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
