@@ -11,7 +11,7 @@ ROOMS := protocol segment controller kbroker spark_connector
 CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
 # Test processes beside each other, one more than the processors of a small machine, as many tests wait; 0 runs them one
 # after the other in this process.
-JOBS ?= 3
+JOBS ?= 4
 # Of `make soak`: how long, which faults (empty: others each time), and the round to begin with.
 MINUTES ?= 10
 SEED ?=
