@@ -392,6 +392,8 @@ class DynamicConfig:
             check_readable(overrides, unreadable, config)
         changed = _stores_of(overrides).items() ^ _stores_of(self.broker_overrides).items()
         listeners = {listener_of_store(name) for name, _ in changed if name not in unreadable}
+        deleted = self._unreadable.keys() - overrides.keys() - set(unreadable)
+        listeners |= {listener_of_store(name) for name in deleted} - {None}
         check_readable({}, [name for name in unreadable if listener_of_store(name) in listeners], config)
 
     def _becoming(self, overrides: Mapping[str, str], unreadable: Collection[str]) -> BrokerConfig:

@@ -117,9 +117,8 @@ def fetch(url: str) -> object:
     if parts.scheme not in ("http", "https"):
         raise ValueError("only file:, http: and https: addresses are read")
     try:
-        latest = monotonic() + TIMEOUT_S
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-            data = _body(response, latest)
+            data = _body(response, monotonic() + TIMEOUT_S)
     except urllib.error.HTTPError as error:
         error.close()
         raise OSError(f"it answers {error.code} {error.reason}") from None

@@ -51,6 +51,8 @@ class Flusher:
         self._done = done
         self._failed = failed
         self._disks: dict[str, _Disk] = {}
+        self._idle: dict[HostedPartition, None] = {}
+        self._idler: asyncio.Task[None] | None = None
 
     def add(self, hosted: HostedPartition) -> None:
         """Flush this log as soon as possible. What is appended in the same turn of the loop shares the flush."""
@@ -60,13 +62,33 @@ class Flusher:
             disk = self._disks[log_dir] = _Disk(self._executor(log_dir), self._done, self._failed)
         disk.add(hosted)
 
+    def add_idle(self, hosted: HostedPartition) -> None:
+        """Flush this log some time, one after the other: nobody waits for it, and nobody is to wait for such logs."""
+        self._idle[hosted] = None
+        if self._idler is None:
+            self._idler = asyncio.create_task(self._flush_idle(), name="flush-idle-logs")
+
+    async def _flush_idle(self) -> None:
+        try:
+            while self._idle:
+                hosted = next(iter(self._idle))
+                del self._idle[hosted]
+                if hosted.needs_flush():
+                    executor = self._executor(hosted.log.log_dir)
+                    await asyncio.get_running_loop().run_in_executor(executor, _flush, [hosted.log])
+        finally:
+            self._idler = None
+
     @property
     def rounds(self) -> int:
         """How often a group of logs was sent off."""
         return sum(disk.rounds for disk in self._disks.values())
 
     async def finish(self) -> None:
-        """Wait until nothing waits any more."""
+        """Wait until nothing waits any more. Idle logs are left as they are."""
+        if self._idler is not None:
+            self._idler.cancel()
+            await asyncio.gather(self._idler, return_exceptions=True)
         for disk in self._disks.values():
             await disk.finish()
 

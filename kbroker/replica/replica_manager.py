@@ -520,7 +520,7 @@ class ReplicaManager:
         """
         hosted.apply_config()
         if hosted.needs_flush():
-            self.flusher.add(hosted)
+            self.flusher.add_idle(hosted)
 
     async def alter_log_dir(self, topic: str, partition: int, log_dir: str) -> ErrorCode:
         """Begin to move a replica into another log directory of this broker."""

@@ -485,6 +485,23 @@ async def test_a_listener_that_is_served_keeps_its_stores_where_one_of_their_pas
     assert tls_settings(configs.broker, "EXT").trust_store.certificates == "others"
 
 
+async def test_of_two_passwords_that_cannot_be_read_neither_goes_without_the_other() -> None:
+    """While one stays, the listener keeps its stores: nobody would notice that it lost one of them."""
+    store = Store()
+    configs = dynamic(store, **EXT, **{CLIENT_AUTH: "required"}, password__encoder__secret="new")
+    key_password = "listener.name.ext.ssl.keystore.password"
+    store.nodes["brokers", "1"] = await configs.encoded({TRUSTED: "ours", TRUSTED_TYPE: "PEM", key_password: "secret"})
+    await configs.load()
+    configs.listeners = Trusting()
+    store.nodes["brokers", "1"] = {TRUSTED: "AAAA", TRUSTED_TYPE: "PEM", key_password: "AAAA"}
+    await configs.refresh("brokers", "1")
+    kept = {TRUSTED_TYPE: "PEM"}
+    configs.check_broker_overrides(kept, per_broker=True, unreadable=[TRUSTED, key_password])
+    with pytest.raises(KafkaError, match=f"{re.escape(key_password)} cannot be read"):
+        configs.check_broker_overrides(kept, per_broker=True, unreadable=[key_password])
+    configs.check_broker_overrides({**kept, TRUSTED: "others", key_password: "new"}, per_broker=True)
+
+
 UNKNOWN = "listener.name.plaintext.no.such.key"
 
 

@@ -33,6 +33,9 @@ class Hosted:
     def __init__(self, log_dir: str = "disk") -> None:
         self.log = Log(log_dir)
 
+    def needs_flush(self) -> bool:
+        return self.log.flushes == 0
+
 
 def no_threads(log_dir: str) -> Any:
     """The loop's own pool flushes."""
@@ -223,3 +226,33 @@ async def test_a_disk_that_stands_still_does_not_hold_up_another_disk() -> None:
         for hosted in stuck:
             hosted.log.go.set()
         await asyncio.wait_for(shared.finish(), 20)
+
+
+async def test_idle_logs_are_flushed_one_after_the_other_and_nobody_waits_for_them() -> None:
+    shared, done, _ = flusher()
+    idle = [Hosted() for _ in range(50)]
+    for each in idle:
+        each.log.go.clear()
+        shared.add_idle(each)
+    await until(lambda: shared._idler is not None)
+    busy = Hosted()
+    shared.add(busy)
+    await until(lambda: done == [busy])
+    assert not any(each.log.flushes for each in idle)
+    for each in idle:
+        each.log.go.set()
+    await until(lambda: all(each.log.flushes == 1 for each in idle))
+    await asyncio.wait_for(shared.finish(), 20)
+    assert done == [busy]
+
+
+async def test_what_is_idle_when_a_broker_stops_is_left() -> None:
+    shared, _, _ = flusher()
+    first, second = Hosted(), Hosted()
+    first.log.go.clear()
+    shared.add_idle(first)
+    shared.add_idle(second)
+    await asyncio.sleep(0)
+    await asyncio.wait_for(shared.finish(), 20)
+    first.log.go.set()
+    assert second.log.flushes == 0
