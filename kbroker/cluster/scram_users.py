@@ -58,7 +58,8 @@ class ScramUsers:
         return {user: credentials for user, credentials in found.items() if credentials}
 
     async def change(self, user: str, wanted: Mapping[str, str | None], *, without_controller: bool = False) -> None:
-        """Write a user's credentials (mechanism -> text, None deletes it), and tell all brokers.
+        """Write a user's credentials (mechanism -> text, None deletes it), and tell all brokers; this one goes by them
+        at once.
 
         `without_controller`: also before the first broker has started. Raises KeyError when one that is to be deleted
         is not there, and ZooKeeperError.
@@ -73,6 +74,7 @@ class ScramUsers:
             return config
 
         await self._zookeeper.change_config(USERS, sanitize(user), change, needs_controller=not without_controller)
+        await self.refresh(sanitize(user))
 
     def find(self, mechanism: str, user: str) -> KnownUser | None:
         """Return whom a login with this mechanism is checked against."""
