@@ -9,9 +9,9 @@ OLDEST_SPARK := build/spark-4.1
 PXD := $(shell find protocol segment controller kbroker -name '*.pxd' 2>/dev/null)
 ROOMS := protocol segment controller kbroker spark_connector
 CODE := $(ROOMS) tests bench examples setup.py pyspark_kbroker.py
-# Test processes beside each other, one more than the processors of a small machine, as many tests wait; 0 runs them one
-# after the other in this process.
-JOBS ?= 4
+# Test processes beside each other, more than the processors of a small machine, as many tests wait for others; 0 runs them
+# one after the other in this process.
+JOBS ?= 5
 # Of `make soak`: how long, which faults (empty: others each time), and the round to begin with.
 MINUTES ?= 10
 SEED ?=
