@@ -20,6 +20,7 @@ from kbroker.client.types import (
     TopicDescription,
     TopicPartition,
 )
+from kbroker.page.replica_map import Placement
 from kbroker.protocol.errors import ErrorCode, KafkaError
 
 S = TypeVar("S")
@@ -300,11 +301,18 @@ def whole_sum(numbers: Iterable[int | None]) -> int | None:
 
 def health_of(partitions: Iterable[PartitionDescription]) -> Health:
     """Count partitions by how they are."""
+    return health_in(((each.leader, each.replicas, each.isr), 1) for each in partitions)
+
+
+def health_in(placements: Iterable[tuple[Placement, int]]) -> Health:
+    """Count partitions by how they are: of each placement, how many."""
     total = under_replicated = offline = 0
-    for partition in partitions:
-        total += 1
-        offline += partition.leader is None
-        under_replicated += partition.leader is not None and len(partition.isr) < len(partition.replicas)
+    for (leader, replicas, isr), count in placements:
+        total += count
+        if leader is None:
+            offline += count
+        elif len(isr) < len(replicas):
+            under_replicated += count
     return Health(total, under_replicated, offline)
 
 

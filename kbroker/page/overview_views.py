@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kbroker.client.types import ResourceType, TopicDescription
-from kbroker.page.facts import Health, health_of, told
+from kbroker.page.facts import Health, health_in, health_of, told
 from kbroker.page.guard import form_of
 from kbroker.page.page import NotThere, Page, see_other
 from kbroker.page.rendering import page_of
@@ -63,11 +63,7 @@ def _glance(
     """Return the brokers, what each has, how all is, and the topics to draw. For a thread: there may be very many."""
     placements = placements_of(topics)
     brokers = brokers_in(placements, known)
-    offline = short = 0
-    for (leader, replicas, isr), count in placements.items():
-        offline += count * (leader is None)
-        short += count * (leader is not None and len(isr) < len(replicas))
-    health = Health(placements.total(), short, offline)
+    health = health_in(placements.items())
     chosen = nsmallest(ON_OVERVIEW, topics, key=_largest_first if health.is_well else _worst_first)
     return brokers, loads(placements, brokers), health, chosen
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.faults.cluster import TIMEOUT, FaultCluster, until
+from tests.faults.results import Results
 from tests.fixtures.java import compiled
 from tests.fixtures.maven import maven_class_path
 
@@ -83,35 +84,8 @@ def write_lines(bootstrap: str, topic: str, rng: random.Random) -> list[str]:
     return lines
 
 
-class Output:
-    """What a reader of read_committed finds in the topic of results."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.found: list[str] = []
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "unused",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-
-    def read_on(self) -> int:
-        """Read what there is; returns how many results have been seen so far."""
-        for message in self._consumer.consume(1000, timeout=0.2):
-            assert message.error() is None, message.error()
-            self.found.append((message.value() or b"").decode())
-        return len(self.found)
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._consumer.close()
-
-
 @contextlib.contextmanager
-def running(job: Job, output: Output) -> Iterator[None]:
+def running(job: Job, output: Results) -> Iterator[None]:
     """The job and a reader."""
     try:
         job.start()
@@ -131,7 +105,7 @@ def test_each_line_is_counted_once_though_flink_and_brokers_are_killed(
     rng = random.Random(7)
     lines = write_lines(cluster.bootstrap, topic_name, rng)
     job = Job(class_path, cluster, topic_name, tmp_path)
-    output = Output(cluster.bootstrap, f"{topic_name}-out")
+    output = Results(cluster.bootstrap, f"{topic_name}-out", PARTITIONS)
     with running(job, output):
         for kill in range(KILLS):
             goal = min(output.read_on() + rng.randrange(200, 700), LINES)
@@ -146,7 +120,8 @@ def test_each_line_is_counted_once_though_flink_and_brokers_are_killed(
         until(lambda: output.read_on() >= LINES, f"{len(output.found)} of {LINES}: {job.said()}", timeout=150)
         time.sleep(1)
         output.read_on()
-    assert sorted(result.split()[0] for result in output.found) == sorted(lines)
+    results = [value for _, value in output.found]
+    assert sorted(result.split()[0] for result in results) == sorted(lines)
     for letter in LETTERS:
-        totals = sorted(int(result.split()[1]) for result in output.found if result.startswith(letter))
+        totals = sorted(int(result.split()[1]) for result in results if result.startswith(letter))
         assert totals == list(range(1, sum(line.startswith(letter) for line in lines) + 1))

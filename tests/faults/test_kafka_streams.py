@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.faults.cluster import TIMEOUT, FaultCluster, until
+from tests.faults.results import Results
 from tests.fixtures.java import compiled
 from tests.fixtures.maven import maven_class_path
 
@@ -73,35 +74,8 @@ def write_lines(bootstrap: str, topic: str, rng: random.Random) -> Counter[str]:
     return counts
 
 
-class Output:
-    """What a reader of read_committed finds in the topic of results, in the order of each partition."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self.updates: dict[str, list[int]] = defaultdict(list)
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": "unused",
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-            }
-        )
-        self._consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-
-    def read_on(self) -> int:
-        """Read what there is; returns how many updates have been seen so far."""
-        for message in self._consumer.consume(1000, timeout=0.2):
-            assert message.error() is None, message.error()
-            self.updates[(message.key() or b"").decode()].append(int(message.value() or b""))
-        return sum(map(len, self.updates.values()))
-
-    def close(self) -> None:
-        """Close the reader."""
-        self._consumer.close()
-
-
 @contextlib.contextmanager
-def running(application: Application, output: Output) -> Iterator[None]:
+def running(application: Application, output: Results) -> Iterator[None]:
     """Two instances and a reader."""
     try:
         for number in (0, 1):
@@ -122,7 +96,7 @@ def test_each_word_is_counted_once_though_instances_and_brokers_are_killed(
     rng = random.Random(7)
     counts = write_lines(cluster.bootstrap, topic_name, rng)
     application = Application(class_path, cluster, topic_name, tmp_path)
-    output = Output(cluster.bootstrap, f"{topic_name}-out")
+    output = Results(cluster.bootstrap, f"{topic_name}-out", PARTITIONS)
     with running(application, output):
         for kill in range(KILLS):
             goal = min(output.read_on() + rng.randrange(200, 1200), counts.total())
@@ -138,4 +112,7 @@ def test_each_word_is_counted_once_though_instances_and_brokers_are_killed(
         total = sum(counts.values())
         until(lambda: output.read_on() >= total, f"{output.read_on()} of {total} updates", timeout=150)
         assert output.read_on() == total
-        assert output.updates == {word: list(range(1, count + 1)) for word, count in counts.items()}
+        updates = defaultdict(list)
+        for word, count in output.found:
+            updates[word].append(int(count))
+        assert updates == {word: list(range(1, count + 1)) for word, count in counts.items()}

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kbroker.protocol.config_def import ConfigError
 from kbroker.security.oauthbearer import TokenRefused
 from kbroker.security.signed_tokens import SignedValidator
 
+Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OLD, NEW = (ECKey.generate_key("P-256", {"kid": name}) for name in ("old", "new"))
 
 
@@ -45,6 +47,25 @@ class Provider:
         writer.close()
 
 
+@contextlib.asynccontextmanager
+async def served(answer: Answer) -> AsyncIterator[str]:
+    """The address of whoever answers so."""
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+
+
+@contextlib.asynccontextmanager
+async def reading(answer: Answer, refresh_ms: int) -> AsyncIterator[Jwks]:
+    """The keys of whoever answers so."""
+    async with served(answer) as url:
+        jwks = Jwks(JwksSettings(url, refresh_ms, 10, 20))
+        await jwks.start()
+        try:
+            yield jwks
+        finally:
+            await jwks.close()
+
+
 async def until(condition: Any) -> None:
     deadline = time.monotonic() + 20
     while not condition():
@@ -54,35 +75,23 @@ async def until(condition: Any) -> None:
 
 async def test_a_new_key_is_found_when_a_token_names_it() -> None:
     provider = Provider()
-    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
-        jwks = Jwks(JwksSettings(url, 3_600_000, 10, 20))
-        await jwks.start()
-        try:
-            assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
-            provider.document = document(OLD, NEW)
-            with pytest.raises(TokenRefused, match="not known"):
-                jwks.validate(SignedValidator(), token(NEW))
-            await until(lambda: len(jwks.keys) == 2)
-            assert jwks.validate(SignedValidator(), token(NEW)).principal == "alice"
-        finally:
-            await jwks.close()
+    async with reading(provider.answer, refresh_ms=3_600_000) as jwks:
+        assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
+        provider.document = document(OLD, NEW)
+        with pytest.raises(TokenRefused, match="not known"):
+            jwks.validate(SignedValidator(), token(NEW))
+        await until(lambda: len(jwks.keys) == 2)
+        assert jwks.validate(SignedValidator(), token(NEW)).principal == "alice"
 
 
 async def test_a_provider_that_breaks_leaves_the_keys_of_before_and_is_asked_again() -> None:
     provider = Provider()
-    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
-        jwks = Jwks(JwksSettings(url, 20, 10, 20))
-        await jwks.start()
-        try:
-            provider.document = None
-            await until(lambda: provider.asked >= 4)
-            assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
-            provider.document = document(NEW)
-            await until(lambda: jwks.keys[0].kid == "new")
-        finally:
-            await jwks.close()
+    async with reading(provider.answer, refresh_ms=20) as jwks:
+        provider.document = None
+        await until(lambda: provider.asked >= 4)
+        assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
+        provider.document = document(NEW)
+        await until(lambda: jwks.keys[0].kid == "new")
 
 
 async def test_a_provider_that_answers_nonsense_for_a_while_is_asked_again() -> None:
@@ -96,16 +105,10 @@ async def test_a_provider_that_answers_nonsense_for_a_while_is_asked_again() -> 
         writer.write(nonsense.pop())
         writer.close()
 
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
-        jwks = Jwks(JwksSettings(url, 20, 10, 20))
-        await jwks.start()
-        try:
-            provider.document = document(NEW)
-            await until(lambda: jwks.keys[0].kid == "new")
-            assert not nonsense
-        finally:
-            await jwks.close()
+    async with reading(answer, refresh_ms=20) as jwks:
+        provider.document = document(NEW)
+        await until(lambda: jwks.keys[0].kid == "new")
+        assert not nonsense
 
 
 async def test_whoever_makes_up_names_of_keys_does_not_have_the_provider_asked_for_each(
@@ -113,19 +116,13 @@ async def test_whoever_makes_up_names_of_keys_does_not_have_the_provider_asked_f
 ) -> None:
     monkeypatch.setattr("kbroker.network.jwks.LEAST_PAUSE_S", 3_000.0)
     provider = Provider()
-    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
-        jwks = Jwks(JwksSettings(url, 3_600_000, 10, 20))
-        await jwks.start()
-        try:
-            jwks._note_unknown("made-up", time.monotonic())
-            await until(lambda: provider.asked == 2)
-            for number in range(30):
-                jwks._note_unknown(f"made-up-{number}", time.monotonic())
-                await asyncio.sleep(0.02)
-            assert provider.asked == 2
-        finally:
-            await jwks.close()
+    async with reading(provider.answer, refresh_ms=3_600_000) as jwks:
+        jwks._note_unknown("made-up", time.monotonic())
+        await until(lambda: provider.asked == 2)
+        for number in range(30):
+            jwks._note_unknown(f"made-up-{number}", time.monotonic())
+            await asyncio.sleep(0.02)
+        assert provider.asked == 2
 
 
 async def test_a_new_key_is_found_though_somebody_makes_up_as_many_names_as_are_remembered(
@@ -134,39 +131,28 @@ async def test_a_new_key_is_found_though_somebody_makes_up_as_many_names_as_are_
     monkeypatch.setattr("kbroker.network.jwks.LEAST_PAUSE_S", 0.0)
     monkeypatch.setattr("kbroker.network.jwks.MOST_UNKNOWN_KEYS", 3)
     provider = Provider()
-    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
-        jwks = Jwks(JwksSettings(url, 3_600_000, 10, 20))
-        await jwks.start()
-        try:
-            for number in range(3):
-                jwks._note_unknown(f"made-up-{number}", time.monotonic())
-            await until(lambda: provider.asked == 2 and not jwks._again.is_set())
-            provider.document = document(OLD, NEW)
-            with pytest.raises(TokenRefused, match="not known"):
-                jwks.validate(SignedValidator(), token(NEW))
-            await until(lambda: len(jwks.keys) == 2)
-            assert len(jwks._unknown) == 3
-        finally:
-            await jwks.close()
+    async with reading(provider.answer, refresh_ms=3_600_000) as jwks:
+        for number in range(3):
+            jwks._note_unknown(f"made-up-{number}", time.monotonic())
+        await until(lambda: provider.asked == 2 and not jwks._again.is_set())
+        provider.document = document(OLD, NEW)
+        with pytest.raises(TokenRefused, match="not known"):
+            jwks.validate(SignedValidator(), token(NEW))
+        await until(lambda: len(jwks.keys) == 2)
+        assert len(jwks._unknown) == 3
 
 
 @pytest.mark.parametrize("nonsense", ["[" * 100_000, '{"keys": [{"kty": "EC", "crv": "P-1", "x": "AQ", "y": "AQ"}]}'])
 async def test_whatever_a_provider_answers_it_is_asked_again(nonsense: str) -> None:
     provider = Provider()
-    async with await asyncio.start_server(provider.answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
-        jwks = Jwks(JwksSettings(url, 20, 10, 20))
-        await jwks.start()
-        try:
-            provider.document = nonsense
-            await until(lambda: provider.asked >= 4)
-            assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
-            provider.document = document(NEW)
-            await until(lambda: jwks.keys[0].kid == "new")
-        finally:
-            await jwks.close()
+    async with reading(provider.answer, refresh_ms=20) as jwks:
         provider.document = nonsense
+        await until(lambda: provider.asked >= 4)
+        assert jwks.validate(SignedValidator(), token(OLD)).principal == "alice"
+        provider.document = document(NEW)
+        await until(lambda: jwks.keys[0].kid == "new")
+    provider.document = nonsense
+    async with served(provider.answer) as url:
         with pytest.raises(ConfigError, match="the keys cannot be read"):
             await Jwks(JwksSettings(url, 20, 10, 20)).start()
 
@@ -185,8 +171,7 @@ async def test_who_answers_byte_by_byte_has_no_more_time_than_others(monkeypatch
 
     done = asyncio.Event()
     monkeypatch.setattr("kbroker.network.jwks.TIMEOUT_S", 1.0)
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+    async with served(answer) as url:
         with pytest.raises(TimeoutError, match="not answered to the end"):
             await asyncio.to_thread(fetch, url)
         await asyncio.wait_for(done.wait(), 30)
