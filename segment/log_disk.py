@@ -142,8 +142,7 @@ class LogDisk:
         if active.size:  # a start after a clean stop believes its indexes, and flushes leave them out
             self._note_small_file(file_name(active.base_offset, INDEX))
             self._note_small_file(file_name(active.base_offset, TIME_INDEX))
-        self.snapshots.take(state, log_end_offset)
-        for name in self.snapshots.write_waiting(sync=False):
+        for name in self.snapshots.write_last(state, log_end_offset):
             self._note_small_file(name)
 
     def _note_names(self, level: int) -> None:

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 RECALLED_OFFSETS = 20_000
 """How far below the last batch that a snapshot knows the producers' other batches are looked for."""
 
+MOST_PRODUCERS_OFTEN = 1000
+"""Of more producers one snapshot at most waits: the garbage collector looks at each of each that does."""
+
 
 def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, position: int) -> AbortedTransaction | None:
     """Note a batch that lies in the log already; the aborted transaction that it ends, if it does."""
@@ -96,8 +99,12 @@ class ProducerSnapshots:
         return f"{self._folder.path}/{file_name(offset, SNAPSHOT)}"
 
     def take(self, state: ProducerState, offset: int) -> None:
-        """Capture the state as of offset, unless there is such a snapshot; write_waiting makes the file."""
-        if offset <= state.last_snapshot_offset:
+        """Capture the state as of offset, unless there is such a snapshot; write_waiting makes the file.
+
+        Where rolls come faster than the snapshots of very many producers can be written, some rolls have none: what
+        needs the state as of there starts from the one before, and has more batches to replay.
+        """
+        if offset <= state.last_snapshot_offset or (self._waiting and len(state.producers) > MOST_PRODUCERS_OFTEN):
             return
         state.last_snapshot_offset = offset
         with self._lock:
@@ -124,6 +131,12 @@ class ProducerSnapshots:
             if written and sync:
                 self._sync_folder()
         return written
+
+    def write_last(self, state: ProducerState, offset: int) -> list[str]:
+        """Write what waits, and the state as of offset; somebody else has to sync the files named. Raises OSError."""
+        written = self.write_waiting(sync=False)
+        self.take(state, offset)
+        return written + self.write_waiting(sync=False)
 
     def _sync_folder(self) -> None:
         while True:

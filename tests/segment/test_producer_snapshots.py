@@ -1,5 +1,6 @@
 """Snapshot files of a log."""
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -10,8 +11,8 @@ from pathlib import Path
 from kbroker.protocol.records.batch import BatchHeader, read_header
 from kbroker.segment.files import FilePool, Files, Folder
 from kbroker.segment.log_config import LogConfig
-from kbroker.segment.producer_snapshots import ProducerSnapshots, snapshot_offsets
-from kbroker.segment.producer_state import ProducerState, read_snapshot
+from kbroker.segment.producer_snapshots import MOST_PRODUCERS_OFTEN, ProducerSnapshots, snapshot_offsets
+from kbroker.segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
 from tests.segment.batches import NOW, batch, fill, new_log
 
 LIMIT_S = 30
@@ -69,6 +70,68 @@ def test_a_snapshot_that_waits_is_as_good_as_a_written_one(tmp_path: Path) -> No
     snapshots.write_waiting()
     (entry,) = read_snapshot((tmp_path / f"{6:020d}.snapshot").read_bytes())
     assert entry.batches[-1].last_offset == 5
+
+
+def many_producers(number: int) -> ProducerState:
+    state = ProducerState()
+    for producer_id in range(number):
+        state.append(header(producer_id, 0), producer_id, NOW, None)
+    return state
+
+
+def test_of_very_many_producers_one_snapshot_waits_however_often_a_log_rolls(tmp_path: Path) -> None:
+    snapshots = ProducerSnapshots(Files(), Folder(str(tmp_path)))
+    state = many_producers(MOST_PRODUCERS_OFTEN + 1)
+    for offset in range(2000, 2100):
+        snapshots.take(state, offset)
+    holding = [each for each in gc.get_referrers(state.producers[7]) if isinstance(each, list)]
+    assert len(holding) == 1
+    assert snapshots.offsets == [2000]
+    assert snapshots.write_waiting() == [f"{2000:020d}.snapshot"]
+    snapshots.take(state, 2100)
+    assert snapshots.offsets == [2000, 2100]
+
+
+def test_of_a_few_producers_each_roll_has_a_snapshot(tmp_path: Path) -> None:
+    snapshots = ProducerSnapshots(Files(), Folder(str(tmp_path)))
+    state = many_producers(3)
+    for offset in range(10, 20):
+        snapshots.take(state, offset)
+    assert snapshots.offsets == list(range(10, 20))
+
+
+def test_a_clean_stop_leaves_the_state_at_the_end_though_a_snapshot_of_very_many_waited(tmp_path: Path) -> None:
+    log = new_log(tmp_path, LogConfig(segment_bytes=200))
+    log.producers.state = many_producers(MOST_PRODUCERS_OFTEN + 1)
+    fill(log, 10)
+    assert len(log.disk.snapshots.offsets) == 1
+    log.close()
+    assert snapshot_offsets(os.listdir(log.directory))[-1] == log.log_end_offset
+
+
+def test_a_roll_without_a_snapshot_is_made_up_for_by_the_one_before_and_the_batches(tmp_path: Path) -> None:
+    log = new_log(tmp_path, LogConfig(segment_bytes=200))
+    log.producers.state = many_producers(MOST_PRODUCERS_OFTEN + 1)
+    for sequence in range(10):
+        log.append_as_leader(batch(producer_id=7, producer_epoch=1, base_sequence=sequence), 0, NOW)
+    assert len(log.segments) > 3
+    assert len(log.disk.snapshots.offsets) == 1
+    state = ProducerState()
+    log.disk.snapshots.rebuild(state, log.segments, 0, log.log_end_offset, NOW, 1000)
+    assert state.producers[7].next_sequence == 10
+    assert len(state.producers) == MOST_PRODUCERS_OFTEN + 1
+    log.close()
+
+
+def test_a_producer_that_is_silent_is_packed_for_the_first_snapshot_only() -> None:
+    state = many_producers(3)
+    first = snapshot_bytes(state.capture())
+    packed = {producer_id: entry.packed for producer_id, entry in state.producers.items()}
+    state.append(header(2, 1), 3, NOW, None)
+    second = snapshot_bytes(state.capture())
+    assert [state.producers[each].packed is packed[each] for each in range(3)] == [True, True, False]
+    assert [each.batches[-1].last_offset for each in read_snapshot(first)] == [0, 1, 2]
+    assert [each.batches[-1].last_offset for each in read_snapshot(second)] == [0, 1, 3]
 
 
 class Overtaken(Files):
