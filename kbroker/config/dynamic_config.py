@@ -88,8 +88,10 @@ class DynamicConfig:
         """Overrides of listeners' stores that hold."""
         self._unreadable: dict[str, str] = {}
         """Passwords that are set for this broker, and left out: why."""
-        self._defaults: dict[str, Any] | None = None
-        self._topic_configs: dict[str, LogConfig] = {}
+        self._defaults: tuple[BrokerConfig, dict[str, Any]] | None = None
+        self._topic_configs: dict[str, tuple[Mapping[str, Any], Mapping[str, str], LogConfig]] = {}
+        """Both with what they were made of: worker threads ask, too, and may be late to put down what they have made.
+        """
 
     # -- keeping up to date -------------------------------------------------------------------------------------------
 
@@ -118,7 +120,6 @@ class DynamicConfig:
         self.topic_overrides = {
             topic: config for topic, config in (await self._zookeeper.read_all_configs(TOPICS)).items() if config
         }
-        self._topic_configs.clear()
 
     async def watch(self) -> None:
         """Follow changes from now on."""
@@ -227,8 +228,6 @@ class DynamicConfig:
 
     def _take_broker(self, config: BrokerConfig) -> None:
         self.broker = config
-        self._defaults = None
-        self._topic_configs.clear()
 
     # -- the next start -----------------------------------------------------------------------------------------------
 
@@ -311,16 +310,16 @@ class DynamicConfig:
     # -- what holds ---------------------------------------------------------------------------------------------------
 
     def topic_config(self, topic: str) -> LogConfig:
-        """Return the effective settings of a topic."""
-        overrides = self.topic_overrides.get(topic)
+        """Return the effective settings of a topic; for any thread."""
+        defaults, overrides = self.topic_defaults(), self.topic_overrides.get(topic, EMPTY)
         key = topic if overrides else ""  # all topics without overrides share one object
-        config = self._topic_configs.get(key)
-        if config is None:
-            config = self._topic_configs[key] = self._resolve_topic(topic, overrides or {})
-        return config
+        known = self._topic_configs.get(key)
+        if known is None or known[0] is not defaults or known[1] is not overrides:
+            known = self._topic_configs[key] = defaults, overrides, self._resolve_topic(topic, defaults, overrides)
+        return known[2]
 
-    def _resolve_topic(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
-        values = dict(self.topic_defaults())
+    def _resolve_topic(self, topic: str, defaults: Mapping[str, Any], overrides: Mapping[str, str]) -> LogConfig:
+        values = dict(defaults)
         for name, text in overrides.items():
             try:
                 values[TOPIC_KEYS[name].field] = TOPIC_KEYS[name].parse(text)
@@ -332,9 +331,10 @@ class DynamicConfig:
 
     def topic_defaults(self) -> dict[str, Any]:
         """Return what topics without overrides have: field of LogConfig -> value."""
-        if self._defaults is None:
-            self._defaults = topic_defaults(self.broker)
-        return self._defaults
+        broker, known = self.broker, self._defaults
+        if known is None or known[0] is not broker:
+            known = self._defaults = broker, topic_defaults(broker)
+        return known[1]
 
     # -- may this be set? ---------------------------------------------------------------------------------------------
 

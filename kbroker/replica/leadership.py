@@ -161,6 +161,9 @@ class Leadership:
             try:
                 config = manager.topic_config(order.topic)
                 created = order.created = manager.logs.create(order.topic, order.partition, order.topic_id, config)
+                while (by_now := manager.topic_config(order.topic)) is not config:  # who changed it saw no log yet
+                    config = by_now
+                    created.apply_config(config)
                 if created.log_end_offset - created.disk.flushed_to >= created.config.flush_messages:
                     created.flush()  # what a crash has left in memory is about to count
             except KafkaError as error:

@@ -24,6 +24,7 @@ from kbroker.config.shares import tls_settings
 from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
+from kbroker.segment.log_config import LogConfig
 
 
 class Store:
@@ -98,6 +99,31 @@ async def test_what_is_no_longer_valid_is_left_out_with_a_warning(caplog: pytest
 async def test_topics_without_overrides_share_one_configuration() -> None:
     configs = dynamic(Store())
     assert configs.topic_config("a") is configs.topic_config("b")
+
+
+@pytest.mark.parametrize("of", ["the topic", "all topics"])
+async def test_a_change_holds_though_a_thread_is_late_to_put_down_what_was_before(of: str) -> None:
+    store = Store()
+    store.nodes["topics", "t"] = {"retention.ms": "7"} if of == "the topic" else {}
+    configs = dynamic(store)
+    await configs.load()
+    resolve = configs._resolve_topic
+    late: list[LogConfig] = []
+
+    def resolved_late(*arguments: Any) -> LogConfig:
+        """The loop takes a change over between a thread's reading and its writing."""
+        config = resolve(*arguments)
+        if not late:
+            late.append(config)
+            if of == "the topic":
+                configs._take_topic("t", {"retention.ms": "8"})
+            else:
+                configs._take_broker(read_broker_config({"zookeeper.connect": "z:1", "log.retention.ms": "8"}))
+        return config
+
+    configs._resolve_topic = resolved_late  # type: ignore[method-assign]
+    configs.topic_config("t")
+    assert configs.topic_config("t").retention_ms == 8
 
 
 def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> None:

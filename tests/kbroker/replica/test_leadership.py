@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,25 @@ async def test_an_order_that_fails_halfway_is_told_of_as_far_as_it_was_carried_o
     with pytest.raises(RuntimeError, match="new thread"):
         await played.lead((0, 1))
     assert played.changes == [([(TOPIC, 0)], [])]
+
+
+async def test_a_topics_change_reaches_a_log_that_is_being_made(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = played.logs.create
+
+    def created_late(*arguments: Any) -> Any:
+        """The change comes when its configuration was read, and the log is not in the table."""
+        if played.log_config.retention_ms != 7:
+            played.log_config = replace(played.log_config, retention_ms=7)
+            played.replicas.apply_topic_config(TOPIC, played.log_config)
+        return create(*arguments)
+
+    monkeypatch.setattr(played.logs, "create", created_late)
+    await played.lead()
+    log = played.logs.get(TOPIC, 0)
+    assert log is not None
+    assert log.config.retention_ms == 7
 
 
 async def test_orders_of_no_newer_epoch_are_refused_per_partition(played: Played) -> None:
