@@ -37,7 +37,7 @@ from kbroker.config.listener_changes import (
 )
 from kbroker.config.sasl import check_of_any_listener
 from kbroker.config.shares import password_encoders
-from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znode_operations import SessionExpired, ZooKeeperError
 from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.security.password_encoder import PasswordEncoder, PasswordError
@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 
 TOPICS, BROKERS, DEFAULT_ENTITY = "topics", "brokers", "<default>"
 EMPTY: Mapping[str, str] = MappingProxyType({})
+SESSIONS_TO_WAIT_FOR = 5
+"""Each of them is waited for by the question itself; where there is none any more, all fail at once."""
 
 THREAD_POOLS = frozenset(
     {
@@ -187,14 +189,26 @@ class DynamicConfig:
         self._followers.setdefault(entity_type, []).append(follower)
 
     async def load_topics(self, topics: Iterable[str]) -> None:
-        """Read the overrides of topics whose logs are about to be made: nobody is notified of new topics."""
-        try:
-            configs = await self._zookeeper.read_configs(TOPICS, list(topics))
-        except ZooKeeperError as error:
-            log.warning("overrides of new topics not read, defaults hold until they change: %s", error)
-            return
-        for topic, config in configs.items():
-            self._take_topic(topic, config)
+        """Read the overrides of topics whose logs are about to be made: nobody is notified of new topics.
+
+        A session that ends meanwhile is followed by another: a log without its topic's overrides would be wrong for
+        as long as they stay as they are. (What is to be compacted would be deleted by its age.)
+        """
+        names = list(topics)
+        problem: ZooKeeperError | None = None
+        for _ in range(SESSIONS_TO_WAIT_FOR):
+            try:
+                configs = await self._zookeeper.read_configs(TOPICS, names)
+            except SessionExpired as error:
+                problem = error
+            except ZooKeeperError as error:
+                problem = error
+                break
+            else:
+                for topic, config in configs.items():
+                    self._take_topic(topic, config)
+                return
+        log.error("overrides of new topics not read, defaults hold until they change: %s", problem)
 
     def _take_topic(self, topic: str, config: dict[str, str]) -> None:
         self._topic_configs.pop(topic, None)

@@ -21,7 +21,7 @@ from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.listener_changes import ListenerHost
 from kbroker.config.sasl import sasl_listeners
 from kbroker.config.shares import tls_settings
-from kbroker.controller.znode_operations import ZooKeeperError
+from kbroker.controller.znode_operations import SessionExpired, ZooKeeperError
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
 from kbroker.segment.log_config import LogConfig
@@ -82,6 +82,34 @@ async def test_changes_are_taken_and_told() -> None:
     store.nodes.clear()
     await configs.refresh("topics", "t")
     assert configs.topic_config("t").retention_ms == 604_800_000
+
+
+class Expiring(Store):
+    """Whose sessions end in the middle of a question."""
+
+    def __init__(self, sessions: int) -> None:
+        super().__init__()
+        self.sessions = sessions
+
+    async def read_configs(self, kind: str, entities: list[str]) -> dict[str, dict[str, str]]:
+        self.sessions -= 1
+        if self.sessions >= 0:
+            raise SessionExpired("the ZooKeeper session is over")
+        return await super().read_configs(kind, entities)
+
+
+async def test_what_a_new_topic_is_configured_to_is_asked_again_when_the_session_ends() -> None:
+    store = Expiring(sessions=2)
+    store.nodes["topics", "t"] = {"cleanup.policy": "compact"}
+    configs = dynamic(store)
+    await configs.load_topics(["t"])
+    assert configs.topic_config("t").is_compacted
+
+
+async def test_a_broker_that_stops_does_not_ask_for_new_topics_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    configs = dynamic(Expiring(sessions=1_000_000))
+    await configs.load_topics(["t"])
+    assert "overrides of new topics not read" in caplog.text
 
 
 async def test_what_is_no_longer_valid_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
