@@ -37,6 +37,7 @@ from kbroker.config.listener_changes import (
 )
 from kbroker.config.sasl import check_of_any_listener
 from kbroker.config.shares import password_encoders
+from kbroker.controller.change_notifications import EXPIRY_MS
 from kbroker.controller.znode_operations import SessionExpired, ZooKeeperError
 from kbroker.protocol.config_def import ConfigError, ConfigKey, Scope
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -82,6 +83,7 @@ class DynamicConfig:
         self.listeners = ListenerHost()
         self._zookeeper = zookeeper
         self._broker_id = broker_id
+        self._loaded_at = float("-inf")
         self._refreshing = asyncio.Lock()
         self._altering = asyncio.Lock()
         self._in_force: dict[str, str] = {}
@@ -102,6 +104,7 @@ class DynamicConfig:
 
         Raises ConfigError where this broker cannot start so: what may protect a listener is never left out.
         """
+        self._loaded_at = asyncio.get_running_loop().time()
         self.default_overrides = await self._zookeeper.read_config(BROKERS, DEFAULT_ENTITY)
         await self._encrypt_anew()
         await self._take_overrides(await self._zookeeper.read_config(BROKERS, str(self._broker_id)))
@@ -124,8 +127,16 @@ class DynamicConfig:
         }
 
     async def watch(self) -> None:
-        """Follow changes from now on."""
+        """Follow changes from now on; and those of which nobody tells any more, as recovering logs took so long."""
         await self._zookeeper.watch_config_changes(self.refresh)
+        if asyncio.get_running_loop().time() - self._loaded_at < EXPIRY_MS / 2000:
+            return
+        topics = await self._zookeeper.read_all_configs(TOPICS)
+        for topic in sorted(topics.keys() | self.topic_overrides.keys()):
+            if topics.get(topic, {}) != self.topic_overrides.get(topic, {}):
+                await self.refresh(TOPICS, topic)
+        for entity in (DEFAULT_ENTITY, str(self._broker_id)):
+            await self.refresh(BROKERS, entity)
 
     async def refresh(self, entity_type: str, entity: str) -> None:
         """Read one entity anew and apply what it says."""

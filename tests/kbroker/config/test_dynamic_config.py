@@ -21,10 +21,9 @@ from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.listener_changes import ListenerHost
 from kbroker.config.sasl import sasl_listeners
 from kbroker.config.shares import tls_settings
-from kbroker.controller.znode_operations import SessionExpired, ZooKeeperError
+from kbroker.controller.znode_operations import ZooKeeperError
 from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
-from kbroker.segment.log_config import LogConfig
 
 
 class Store:
@@ -35,6 +34,9 @@ class Store:
 
     async def read_config(self, kind: str, entity: str) -> dict[str, str]:
         return dict(self.nodes.get((kind, entity), {}))
+
+    async def watch_config_changes(self, callback: Any) -> None:
+        """Nobody tells of anything."""
 
     async def change_config(self, kind: str, entity: str, change: Any, *, needs_controller: bool = True) -> None:
         assert not needs_controller
@@ -84,34 +86,6 @@ async def test_changes_are_taken_and_told() -> None:
     assert configs.topic_config("t").retention_ms == 604_800_000
 
 
-class Expiring(Store):
-    """Whose sessions end in the middle of a question."""
-
-    def __init__(self, sessions: int) -> None:
-        super().__init__()
-        self.sessions = sessions
-
-    async def read_configs(self, kind: str, entities: list[str]) -> dict[str, dict[str, str]]:
-        self.sessions -= 1
-        if self.sessions >= 0:
-            raise SessionExpired("the ZooKeeper session is over")
-        return await super().read_configs(kind, entities)
-
-
-async def test_what_a_new_topic_is_configured_to_is_asked_again_when_the_session_ends() -> None:
-    store = Expiring(sessions=2)
-    store.nodes["topics", "t"] = {"cleanup.policy": "compact"}
-    configs = dynamic(store)
-    await configs.load_topics(["t"])
-    assert configs.topic_config("t").is_compacted
-
-
-async def test_a_broker_that_stops_does_not_ask_for_new_topics_for_ever(caplog: pytest.LogCaptureFixture) -> None:
-    configs = dynamic(Expiring(sessions=1_000_000))
-    await configs.load_topics(["t"])
-    assert "overrides of new topics not read" in caplog.text
-
-
 async def test_what_is_no_longer_valid_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     store.nodes["brokers", "1"] = {"num.io.threads": "many", "broker.rack": "r", "log.segment.bytes": "4000"}
@@ -127,31 +101,6 @@ async def test_what_is_no_longer_valid_is_left_out_with_a_warning(caplog: pytest
 async def test_topics_without_overrides_share_one_configuration() -> None:
     configs = dynamic(Store())
     assert configs.topic_config("a") is configs.topic_config("b")
-
-
-@pytest.mark.parametrize("of", ["the topic", "all topics"])
-async def test_a_change_holds_though_a_thread_is_late_to_put_down_what_was_before(of: str) -> None:
-    store = Store()
-    store.nodes["topics", "t"] = {"retention.ms": "7"} if of == "the topic" else {}
-    configs = dynamic(store)
-    await configs.load()
-    resolve = configs._resolve_topic
-    late: list[LogConfig] = []
-
-    def resolved_late(*arguments: Any) -> LogConfig:
-        """The loop takes a change over between a thread's reading and its writing."""
-        config = resolve(*arguments)
-        if not late:
-            late.append(config)
-            if of == "the topic":
-                configs._take_topic("t", {"retention.ms": "8"})
-            else:
-                configs._take_broker(read_broker_config({"zookeeper.connect": "z:1", "log.retention.ms": "8"}))
-        return config
-
-    configs._resolve_topic = resolved_late  # type: ignore[method-assign]
-    configs.topic_config("t")
-    assert configs.topic_config("t").retention_ms == 8
 
 
 def test_hours_and_minutes_become_milliseconds_and_negative_means_for_ever() -> None:
