@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Generator, Sequence
+from collections.abc import Awaitable, Generator, Iterator, Sequence
 from struct import Struct
 from typing import Any
 
@@ -16,7 +16,7 @@ from kbroker.protocol.messages.produce import ProduceRequest, ProduceResponse
 from kbroker.protocol.records.batch import HEADER_SIZE
 from kbroker.replica.appending import Outcome
 from kbroker.replica.delayed import DelayedAnswer
-from kbroker.replica.turns import in_turns, portions
+from kbroker.replica.turns import finished, in_turns, portions
 from kbroker.replica.verification import ProducedTransaction
 from kbroker.segment.validator import RecordErrors
 
@@ -75,7 +75,6 @@ def produce(
 ) -> ProduceResponse | Awaitable[ProduceResponse | None] | None:
     """Append each partition's batch; answer at once where every append counts already (replication.md 8)."""
     acks = request.acks
-    answer = DelayedAnswer(request.timeout_ms, lambda results: _answer(services, ctx, request, results))
     refused = None
     if not -1 <= acks <= 1:
         refused = KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
@@ -88,7 +87,8 @@ def produce(
     for topic in request.topic_data:
         batches += len(topic.partition_data)
     if batches > MOST_AT_ONCE:
-        return in_turns(_append_in_turns(services, ctx, request, answer, refused, transaction))
+        return in_turns(_append_in_turns(services, ctx, request, refused, transaction))
+    answer = DelayedAnswer(request.timeout_ms, lambda results: _answer(services, ctx, request, results))
     for topic in request.topic_data:
         _append(services, ctx, request, topic.name, topic.partition_data, answer, refused, transaction)
     if transaction is not None:
@@ -110,11 +110,11 @@ def _append_in_turns(
     services: Services,
     ctx: RequestContext,
     request: ProduceRequest,
-    answer: DelayedAnswer,
     refused: KafkaError | None,
     transaction: ProducedTransaction | None,
 ) -> Generator[None, None, Awaitable[ProduceResponse | None]]:
     """Append very many batches; each is a matter of some ten microseconds."""
+    answer = DelayedAnswer(request.timeout_ms, lambda results: results)
     answer.hold()
     for topic in request.topic_data:
         for portion in portions(topic.partition_data, APPENDED_AT_ONCE):
@@ -122,7 +122,14 @@ def _append_in_turns(
             yield
     if transaction is not None:
         transaction.ask()
-    return answer.release()
+    return _answer_later(services, ctx, request, answer.release())
+
+
+async def _answer_later(
+    services: Services, ctx: RequestContext, request: ProduceRequest, outcomes: Awaitable[Sequence[Outcome]]
+) -> ProduceResponse | None:
+    """Make the response for very many batches once all is known of them."""
+    return await finished(in_turns(_answer_in_turns(services, ctx, request, await outcomes)))
 
 
 def _append(
@@ -214,35 +221,75 @@ def _answer(
 ) -> ProduceResponse | None:
     """Make the response; with acks=0 there is none, and an error ends the connection."""
     if request.acks == 0:
-        for outcome in outcomes:
-            if isinstance(outcome, KafkaError):
-                raise CloseConnection(f"Produce with acks=0 failed: {outcome}")
+        _close_if_refused(outcomes)
         return None
     hints: set[int] = set()
     responses = []
-    place = 0
+    rest = iter(outcomes)
     for topic in request.topic_data:
-        answers = []
-        for data in topic.partition_data:
-            outcome = outcomes[place]
-            place += 1
-            if isinstance(outcome, KafkaError):
-                _count_refusal(services, topic.name, data, outcome.code)
-                answers.append(_refusal(services, ctx, topic.name, data.index, outcome, hints))
-                continue
-            answers.append(
-                PartitionProduceResponse(
-                    index=data.index,
-                    error_code=ErrorCode.NONE,
-                    base_offset=outcome.base_offset,
-                    log_append_time_ms=outcome.log_append_time_ms,
-                    log_start_offset=outcome.log_start_offset,
-                )
-            )
+        answers = _partition_answers(services, ctx, topic.name, topic.partition_data, rest, hints)
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+    return _response(services, ctx, responses, hints)
+
+
+def _answer_in_turns(
+    services: Services, ctx: RequestContext, request: ProduceRequest, outcomes: Sequence[Outcome]
+) -> Generator[None, None, ProduceResponse | None]:
+    """The same for very many batches."""
+    if request.acks == 0:
+        _close_if_refused(outcomes)
+        return None
+    hints: set[int] = set()
+    responses = []
+    rest = iter(outcomes)
+    for topic in request.topic_data:
+        answers: list[PartitionProduceResponse] = []
+        for portion in portions(topic.partition_data):
+            answers += _partition_answers(services, ctx, topic.name, portion, rest, hints)
+            yield
+        responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))
+    return _response(services, ctx, responses, hints)
+
+
+def _close_if_refused(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if isinstance(outcome, KafkaError):
+            raise CloseConnection(f"Produce with acks=0 failed: {outcome}")
+
+
+def _response(
+    services: Services, ctx: RequestContext, responses: list[TopicProduceResponse], hints: set[int]
+) -> ProduceResponse:
     if not hints:
         return ProduceResponse(responses=responses)
     return ProduceResponse(responses=responses, node_endpoints=_endpoints(services, ctx, hints))
+
+
+def _partition_answers(
+    services: Services,
+    ctx: RequestContext,
+    topic: str,
+    partition_data: Sequence[ProduceRequest.PartitionProduceData],
+    outcomes: Iterator[Outcome],
+    hints: set[int],
+) -> list[PartitionProduceResponse]:
+    """Answer for some partitions of a topic, of which the next outcomes are."""
+    answers = []
+    for data, outcome in zip(partition_data, outcomes, strict=False):
+        if isinstance(outcome, KafkaError):
+            _count_refusal(services, topic, data, outcome.code)
+            answers.append(_refusal(services, ctx, topic, data.index, outcome, hints))
+            continue
+        answers.append(
+            PartitionProduceResponse(
+                index=data.index,
+                error_code=ErrorCode.NONE,
+                base_offset=outcome.base_offset,
+                log_append_time_ms=outcome.log_append_time_ms,
+                log_start_offset=outcome.log_start_offset,
+            )
+        )
+    return answers
 
 
 def _count_refusal(services: Services, topic: str, data: ProduceRequest.PartitionProduceData, error: ErrorCode) -> None:

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from kbroker.handlers.produce import _is_transactional, produce
+from kbroker.handlers.produce import APPENDED_AT_ONCE, _is_transactional, produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.records.builder import BatchBuilder
+from kbroker.replica.turns import PORTION
 from kbroker.segment.files import Files
 from kbroker.segment.log_config import LogConfig
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
@@ -369,3 +370,25 @@ async def test_very_many_batches_with_acks_0_close_the_connection_when_one_is_re
     refused = request_for((0, one_batch()), (7, one_batch()), acks=0)
     with pytest.raises(CloseConnection):
         await in_the_end(produce(played.services, played.ctx(11), refused))
+
+
+async def test_very_many_batches_are_answered_in_portions(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+
+    def drained(work: Any) -> Any:
+        steps.append(0)
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                return done.value
+            steps[-1] += 1
+
+    monkeypatch.setattr("kbroker.handlers.produce.in_turns", drained)
+    await played.lead()
+    batches = 5 * PORTION
+    request = request_for(*((each, one_batch()) for each in range(batches)))
+    response = await in_the_end(produce(played.services, played.ctx(11), request))
+    assert steps == [batches / APPENDED_AT_ONCE, batches / PORTION]
+    assert [each.index for each in answers_of(response)] == list(range(batches))
+    assert [each.error_code for each in answers_of(response)] == [0] + [3] * (batches - 1)
