@@ -9,6 +9,7 @@
 Decompressing never writes, nor allocates, more than `max_size`: what a frame says about its size is not believed.
 """
 
+import ctypes
 from enum import IntEnum
 from struct import Struct
 
@@ -35,6 +36,9 @@ _FIRST_GUESS = 64 * 1024
 _GROWTH = 4
 _INT32 = Struct(">i")
 _UINT32_LITTLE = Struct("<I")
+_resize = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_ssize_t)(("PyByteArray_Resize", ctypes.pythonapi))
+"""A bytearray of another size, without a byte of it being written: all that Python's own ways of making room write
+into 256 MiB is written while no other thread runs, and has to be memory."""
 
 
 class CompressionType(IntEnum):
@@ -113,9 +117,9 @@ def decompress(
 
 
 def _grow(output: bytearray, size: int) -> None:
-    """Make room for `size` bytes."""
+    """Make room for `size` bytes; what is in them is not said."""
     if len(output) < size:
-        output += bytes(size - len(output))
+        _resize(output, size)
 
 
 def _compress_snappy(data: memoryview) -> bytes:
@@ -158,7 +162,7 @@ def _snappy_block(block: memoryview, size: int, max_size: int, output: bytearray
         if length > max_size - size:
             raise UnpacksToMore(f"snappy data unpack to more than {max_size} bytes")
         if len(output) < size + length:
-            output += bytes(max(size + length, 2 * len(output)) - len(output))
+            _grow(output, max(size + length, 2 * len(output)))
         written = cramjam.snappy.decompress_raw_into(block, memoryview(output)[size : size + length])
     except cramjam.DecompressionError as error:
         raise CorruptBatch(f"damaged snappy block: {error}") from None

@@ -2,6 +2,7 @@
 
 import os
 
+import psutil
 import pytest
 
 from kbroker.protocol.records.compression import CompressionType, compress, decompress
@@ -38,3 +39,15 @@ def test_streams_one_behind_the_other_are_read(codec: CompressionType) -> None:
 
 def test_lz4_frames_are_what_java_reads() -> None:
     assert bytes(compress(CompressionType.LZ4, b"a" * 100))[:7] == bytes.fromhex("04224d18604082")
+
+
+@pytest.mark.parametrize("codec", [CompressionType.GZIP, CompressionType.ZSTD])
+def test_a_buffer_is_no_memory_before_it_is_filled(codec: CompressionType) -> None:
+    size = 17 << 20
+    data = bytes(compress(codec, bytes(size)))
+    output = bytearray()
+    before = psutil.Process().memory_info().rss
+    assert len(decompress(codec, data, output=output)) == size
+    grown = psutil.Process().memory_info().rss - before
+    assert len(output) > 3 * size
+    assert grown < 2 * size
