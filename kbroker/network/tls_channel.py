@@ -115,16 +115,20 @@ class TlsChannel:
         filled = 0
         if self._peeked and wanted:
             view[:1], self._peeked, filled = self._peeked, b"", 1
-        received = 0
+        received, is_dry = 0, False
         while filled < wanted:
-            count = self._decrypt(view[filled:wanted])
-            if count:
-                filled += count
-                continue
-            more = 0 if count == 0 or received > SLICE else self._receive(wanted - filled)
-            if not more:
+            if self._incoming.pending or self._tls.pending():  # else OpenSSL would only say so, by an exception
+                count = self._decrypt(view[filled:wanted])
+                if count:
+                    filled += count
+                    continue
+                if count == 0:
+                    break
+            if is_dry or received > SLICE:
                 break
-            received += more
+            most = min(len(self._buffers.received), _sealed(wanted - filled))
+            more = self._receive(most)
+            received, is_dry = received + more, more < most
         if filled and (filled == wanted or self._is_ended) and self._on_readable is not None and self._has_rest():
             self._loop.call_soon(self._read_on)
         self._answer_peer()
@@ -144,15 +148,14 @@ class TlsChannel:
             self._is_ended = True
         return count
 
-    def _receive(self, wanted: int) -> int:
-        """Take ciphertext from the socket, about as much as is wanted; returns its bytes, 0 when there are none now.
+    def _receive(self, most: int) -> int:
+        """Take ciphertext from the socket, so much at most; returns its bytes, 0 when there are none now.
 
         Who loops over it counts them: some of what TLS sends yields no plaintext, as often as the peer likes.
         """
         if self._is_ended:
             return 0
         received = self._buffers.received
-        most = min(len(received), wanted + (1 + (wanted >> 14)) * RECORD_OVERHEAD)
         try:
             count = self._socket.recv_into(received, most)
         except (BlockingIOError, InterruptedError):
@@ -175,7 +178,7 @@ class TlsChannel:
                 if count:
                     self._peeked = bytes(byte)
                     return False
-                more = 0 if count == 0 else self._receive(1)
+                more = 0 if count == 0 else self._receive(_sealed(1))
                 if not more:
                     return self._is_ended
                 received += more
@@ -258,3 +261,8 @@ class TlsChannel:
         with suppress(OSError):  # it has gone
             self._flush()
         self._socket.close()
+
+
+def _sealed(size: int) -> int:
+    """Return about how many bytes of ciphertext hold so many of plaintext."""
+    return size + (1 + (size >> 14)) * RECORD_OVERHEAD

@@ -256,22 +256,70 @@ async def test_garbage_in_the_middle_ends_the_connection(authority: Authority, b
             await until(lambda: not server.connections, ENOUGH_S)
 
 
-def test_what_is_sealed_but_not_out_counts_as_not_taken(authority: Authority, broker_identity: Identity) -> None:
-    loop = asyncio.new_event_loop()
-    ours, theirs = socket.socketpair()
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+def shaken_hands(
+    authority: Authority, broker_identity: Identity
+) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO, ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
+    """Return a server and a client in memory, each with what it receives and what it has to send."""
+    incoming, outgoing, received, sent = (ssl.MemoryBIO() for _ in range(4))
     server = tls_listener(broker_identity, authority).context.wrap_bio(incoming, outgoing, server_side=True)
     trusting = ssl.create_default_context(cafile=str(authority.file))
-    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = trusting.wrap_bio(received, sent, server_hostname="localhost")
     for _ in range(3):
         for side, out, into in ((client, sent, incoming), (server, outgoing, received)):
             with contextlib.suppress(ssl.SSLWantReadError):
                 side.do_handshake()
             into.write(out.read())
+    return server, incoming, outgoing, client, received, sent
+
+
+class Counted:
+    """Passes on, and counts how often it is asked for bytes."""
+
+    def __init__(self, real: Any) -> None:
+        self._real = real
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def recv_into(self, *arguments: Any) -> int:
+        self.asked += 1
+        return int(self._real.recv_into(*arguments))
+
+    def read(self, *arguments: Any) -> int:
+        self.asked += 1
+        return int(self._real.read(*arguments))
+
+
+def test_what_has_come_is_read_without_asking_in_vain(authority: Authority, broker_identity: Identity) -> None:
+    loop = asyncio.new_event_loop()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    server, incoming, outgoing, client, _, sent = shaken_hands(authority, broker_identity)
+    looks: list[Any] = [Counted(ours), Counted(server)]
+    channel = TlsChannel(*looks, incoming, outgoing, TlsBuffers(), loop)
+    buffer = bytearray(SLICE)
+    for size, records in ((100, 1), (1 << 14, 1), (3 << 14, 3)):
+        for look in looks:
+            look.asked = 0
+        for position in range(0, size, 1 << 14):
+            client.write(bytes(min(size - position, 1 << 14)))
+        theirs.sendall(sent.read())
+        assert channel.recv_into(buffer) == size
+        assert [look.asked for look in looks] == [1, records]
+    theirs.close()
+    assert channel.recv_into(buffer) == 0
+    channel.close()
+    loop.close()
+
+
+def test_what_is_sealed_but_not_out_counts_as_not_taken(authority: Authority, broker_identity: Identity) -> None:
+    loop = asyncio.new_event_loop()
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     for each in (ours, theirs):
         each.setblocking(False)
+    server, incoming, outgoing, client, received, _ = shaken_hands(authority, broker_identity)
     channel = TlsChannel(ours, server, incoming, outgoing, TlsBuffers(), loop)
     data = os.urandom(300_000)
     taken, got, position = 0, b"", 0
