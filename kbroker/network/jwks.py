@@ -9,27 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import urllib.parse
-from pathlib import Path
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kbroker.config.sasl import JwksSettings
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.oauthbearer import ValidToken
 from kbroker.security.signed_tokens import SignedValidator, UnknownKey, read_keys
 
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
-
 log = logging.getLogger(__name__)
 
 KEY = "sasl.oauthbearer.jwks.endpoint.url"
-TIMEOUT_S = 10.0
-"""Of each step until it answers, and of the whole answer but its head."""
-LARGEST_DOCUMENT = 4 << 20
 UNKNOWN_KEY_PAUSE_S = 60.0
 LEAST_PAUSE_S = 5.0
 """Between two times that the provider is asked for a key that is not known."""
@@ -60,8 +52,10 @@ class Jwks:
             self._task = asyncio.create_task(self._keep_reading(), name="jwks")
 
     async def _read(self) -> list[Any]:
+        from kbroker.network.http_documents import fetch
+
         document = await asyncio.get_running_loop().run_in_executor(None, fetch, self._settings.url)
-        return read_keys(document)
+        return read_keys(document, self.keys)
 
     async def _keep_reading(self) -> None:
         """Read at intervals, or when asked for; after a failure again, with growing pauses."""
@@ -103,40 +97,3 @@ class Jwks:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
-
-
-def fetch(url: str) -> object:
-    """Return the JSON document at a file:, http: or https: address; raises OSError, ValueError. Blocks."""
-    import http.client  # these load email, too, which a broker does without as a rule
-    import urllib.error
-    import urllib.request
-
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme == "file":
-        return json.loads(Path(urllib.request.url2pathname(parts.path)).read_text(encoding="utf-8"))
-    if parts.scheme not in ("http", "https"):
-        raise ValueError("only file:, http: and https: addresses are read")
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
-            data = _body(response, monotonic() + TIMEOUT_S)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise OSError(f"it answers {error.code} {error.reason}") from None
-    except http.client.HTTPException as error:
-        raise OSError(f"it does not answer in HTTP, or not to the end: {error!r}") from None
-    if len(data) > LARGEST_DOCUMENT:
-        raise ValueError(f"it has more than {LARGEST_DOCUMENT} bytes")
-    return json.loads(data)
-
-
-def _body(response: HTTPResponse, latest: float) -> bytearray:
-    """Read what it answers, a byte more than may be at most."""
-    data = bytearray()
-    while len(data) <= LARGEST_DOCUMENT:
-        piece = response.read1(LARGEST_DOCUMENT + 1 - len(data))
-        if not piece:
-            break
-        data += piece
-        if monotonic() > latest:
-            raise TimeoutError(f"it has not answered to the end after {TIMEOUT_S:.0f} s")
-    return data

@@ -7,7 +7,7 @@ whatever the keys are.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,9 +34,9 @@ class UnknownKey(TokenRefused):
         self.key_id = key_id[:LONGEST_KEY_ID]
 
 
-def read_keys(document: object) -> list[Any]:
-    """Return the keys of a JWKS that can check signatures, without those that are not understood; raises ValueError
-    where none is, and ImportError without joserfc.
+def read_keys(document: object, before: Iterable[Any] = ()) -> list[Any]:
+    """Return the keys of a JWKS that can check signatures; raises ValueError where none is, and ImportError without
+    joserfc. One that is not understood is what it was `before` under its name, else it is left out.
     """
     try:
         from joserfc.jwk import import_key
@@ -45,6 +45,7 @@ def read_keys(document: object) -> list[Any]:
     entries = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(entries, list):
         raise ValueError('a JWKS is a JSON object with a list of "keys"')
+    known = {key.kid: key for key in before if key.kid is not None}
     keys, problem = [], ""
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("kty") not in ("RSA", "EC") or entry.get("use", "sig") != "sig":
@@ -53,7 +54,9 @@ def read_keys(document: object) -> list[Any]:
             keys.append(import_key(entry))
         except Exception as error:  # the library has no end of them: of a curve that it does not know it is KeyError
             problem = f": {error!r}"
-            log.warning("a key of the JWKS is left out, kid %.80r: it cannot be read: %r", entry.get("kid"), error)
+            log.warning("a key of the JWKS cannot be read, kid %.80r: %r", entry.get("kid"), error)
+            if isinstance(entry.get("kid"), str) and entry["kid"] in known:
+                keys.append(known[entry["kid"]])
     if not keys:
         raise ValueError(f"the JWKS holds no RSA or EC key for signatures{problem}")
     return keys
