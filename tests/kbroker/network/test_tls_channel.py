@@ -296,8 +296,9 @@ def test_what_has_come_is_read_without_asking_in_vain(authority: Authority, brok
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     server, incoming, outgoing, client, _, sent = shaken_hands(authority, broker_identity)
-    looks: list[Any] = [Counted(ours), Counted(server)]
-    channel = TlsChannel(*looks, incoming, outgoing, TlsBuffers(), loop)
+    looks = Counted(ours), Counted(server)
+    parts: list[Any] = [*looks, incoming, outgoing, TlsBuffers(), loop]
+    channel = TlsChannel(*parts)
     buffer = bytearray(SLICE)
     for size, records in ((100, 1), (1 << 14, 1), (3 << 14, 3)):
         for look in looks:
