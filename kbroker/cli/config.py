@@ -60,6 +60,10 @@ def alter(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option("--zookeeper", metavar="HOST:PORT/…", help="Unset keys of a broker that does not start."),
+    ] = None,
 ) -> None:
     """Set keys, and take keys back to their defaults.
 
@@ -69,6 +73,12 @@ def alter(
     changes: dict[str, str | None] = {**parse_settings(setting), **dict.fromkeys(unset or ())}
     if not changes:
         raise typer.BadParameter("nothing to alter: give --set or --unset")
+    if zookeeper is not None:
+        if kind != "broker" or not name.isdecimal() or setting or dry_run:
+            raise typer.BadParameter("--zookeeper goes with broker, its id and --unset only")
+        _unset_in_zookeeper(zookeeper, name, unset or [])
+        typer.echo(f"broker {name}: no longer in ZooKeeper: {', '.join(changes)}", err=True)
+        return
     from kbroker.cli.admin import with_admin
     from kbroker.client.types import ResourceType
 
@@ -78,3 +88,24 @@ def alter(
     )
     whose = f"{kind} {name}" if name else "all brokers"
     typer.echo(f"{whose}: {'could be changed' if dry_run else 'changed'}: {', '.join(changes)}", err=True)
+
+
+def _unset_in_zookeeper(connect: str, name: str, keys: list[str]) -> None:
+    """Take keys out of what ZooKeeper holds for a broker that is down."""
+    from kbroker.client.errors import error_for
+    from kbroker.cluster.without_brokers import logged_in
+    from kbroker.controller.zookeeper import ZooKeeper
+    from kbroker.protocol.errors import ErrorCode
+
+    async def without(present: dict[str, str]) -> dict[str, str]:
+        unknown = ", ".join(key for key in keys if key not in present)
+        if unknown:
+            raise error_for(ErrorCode.INVALID_CONFIG, f"not set for broker {name} in ZooKeeper: {unknown}")
+        return {key: value for key, value in present.items() if key not in keys}
+
+    async def unset(store: ZooKeeper) -> None:
+        if name in map(str, await store.brokers()):
+            raise error_for(ErrorCode.INVALID_REQUEST, f"broker {name} runs: alter it with -b")
+        await store.change_config("brokers", name, without, needs_controller=False)
+
+    logged_in(connect, unset)

@@ -143,10 +143,6 @@ def _password() -> str:
 def _in_zookeeper(connect: str, work: "Callable[[ScramUsers], Awaitable[T]]") -> T:
     """Run the work on what stands in ZooKeeper."""
     from kbroker.cluster.scram_users import ScramUsers
-    from kbroker.cluster.without_brokers import in_zookeeper
-    from kbroker.config.jaas_file import zookeeper_login
-    from kbroker.controller.znode_access import ZooKeeperAccess
+    from kbroker.cluster.without_brokers import logged_in
 
-    login = zookeeper_login()
-    access = ZooKeeperAccess(sasl=login, is_protected=login is not None)  # as Kafka's tools do
-    return in_zookeeper(connect, lambda zookeeper: work(ScramUsers(zookeeper)), access=access)
+    return logged_in(connect, lambda zookeeper: work(ScramUsers(zookeeper)))

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from kbroker.config.jaas_file import zookeeper_login
 from kbroker.controller.znode_access import ZooKeeperAccess
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.security.scram import MINIMUM_ITERATIONS, credential_of, encode_credential, salted_password
@@ -34,6 +35,14 @@ def in_zookeeper(
             await store.close()
 
     return asyncio.run(run())
+
+
+def logged_in(connect: str, work: Callable[[ZooKeeper], Awaitable[T]]) -> T:
+    """The same for whoever types a command: logged in as the JAAS file in $KAFKA_OPTS says, and what is written is
+    protected then, as Kafka's tools do. Raises ConfigError for a file that does not say.
+    """
+    login = zookeeper_login()
+    return in_zookeeper(connect, work, access=ZooKeeperAccess(sasl=login, is_protected=login is not None))
 
 
 def new_credential(mechanism: str, password: str, iterations: int = MINIMUM_ITERATIONS) -> str:

@@ -29,6 +29,7 @@ from kbroker.config.listener_changes import (
     LISTENER_PREFIX,
     STORE_KEYS,
     ListenerHost,
+    UnreadablePassword,
     check_existing,
     check_readable,
     is_of_all_listeners,
@@ -117,7 +118,7 @@ class DynamicConfig:
             checked = self._unreadable.keys() | set(filter(_is_checked, self.broker_overrides))
             names = ", ".join(sorted(checked))
             said = f" (ZooKeeper says at /config/brokers/{self._broker_id}: {names})" if names else ""
-            if self._unreadable:
+            if isinstance(error, UnreadablePassword):
                 said += "; if that secret is lost, docs/security.md says how the broker starts again"
             raise ConfigError(f"{error}{said}") from error
         self._stores = _stores_of(self.broker_overrides)

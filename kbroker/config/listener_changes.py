@@ -95,6 +95,10 @@ def check_existing(before: BrokerConfig, after: BrokerConfig) -> None:
             raise ConfigError(f"brokers reach each other through listener {name}: its address stays while they run")
 
 
+class UnreadablePassword(ConfigError):
+    """What protects a listener is encrypted with another secret."""
+
+
 def check_readable(overrides: Mapping[str, str], unreadable: Collection[str], config: BrokerConfig) -> None:
     """Raise ConfigError where what protects a listener of a configuration would have to be left out."""
     listeners = [each.name for each in config.parsed_listeners]
@@ -103,7 +107,9 @@ def check_readable(overrides: Mapping[str, str], unreadable: Collection[str], co
         if key is None or not any(_is_used(name, config, listener) for listener in listeners):
             continue
         if name in unreadable:
-            raise ConfigError(f"the password {name} cannot be read: is password.encoder.secret the one that it was?")
+            raise UnreadablePassword(
+                f"the password {name} cannot be read: is password.encoder.secret the one that it was?"
+            )
         try:
             key.parse(overrides[name])
         except ConfigError as error:

@@ -1,11 +1,14 @@
 """`kbroker config` on a real broker."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from kbroker.cluster.without_brokers import in_zookeeper
+from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.dev.broker_process import BrokerProcess
+from tests.fixtures.zookeeper import ZooKeeperAddress
 from tests.kbroker.cli.commands import fail, kbroker, rows, succeed
 
 
@@ -69,3 +72,33 @@ def test_an_unknown_key_and_an_unknown_topic_are_refused(topic: str) -> None:
 
 def test_altering_nothing_is_wrong_usage(topic: str) -> None:
     assert kbroker("config", "alter", "topic", topic).returncode == 2
+
+
+def test_keys_of_a_broker_that_does_not_start_are_unset_in_zookeeper(zookeeper: ZooKeeperAddress) -> None:
+    there = ("--zookeeper", zookeeper.connect_string)
+    password, location = (f"listener.name.ssl.ssl.keystore.{name}" for name in ("password", "location"))
+
+    async def set_up(store: ZooKeeper) -> None:
+        await store.change_config(
+            "brokers", "7", _of({password: "AAAA", location: "/a", "x": "1"}), needs_controller=False
+        )
+
+    in_zookeeper(zookeeper.connect_string, set_up)
+    assert "not set for broker 7 in ZooKeeper: y" in fail("config", "alter", "broker", "7", "--unset", "y", *there)
+    succeed("config", "alter", "broker", "7", "--unset", password, "--unset", location, *there)
+    assert in_zookeeper(zookeeper.connect_string, lambda store: store.read_config("brokers", "7")) == {"x": "1"}
+    for arguments in (("topic", "7", "--unset", "x"), ("broker", "7", "--set", "x=1"), ("broker", "", "--unset", "x")):
+        done = kbroker("config", "alter", *arguments, *there)
+        assert (done.returncode, "goes with broker" in done.stderr) == (2, True)
+
+
+def test_a_broker_that_runs_is_not_altered_behind_its_back(broker: BrokerProcess) -> None:
+    there = ("--zookeeper", broker.properties["zookeeper.connect"])
+    assert "broker 1 runs: alter it with -b" in fail("config", "alter", "broker", "1", "--unset", "x", *there)
+
+
+def _of(config: dict[str, str]) -> Callable[[dict[str, str]], Awaitable[dict[str, str]]]:
+    async def change(present: dict[str, str]) -> dict[str, str]:
+        return config
+
+    return change

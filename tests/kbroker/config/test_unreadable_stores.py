@@ -7,6 +7,7 @@ import re
 import pytest
 
 from kbroker.config.shares import tls_settings
+from kbroker.protocol.config_def import ConfigError
 from kbroker.protocol.errors import KafkaError
 from tests.kbroker.config.test_dynamic_config import CLIENT_AUTH, EXT, TRUSTED, TRUSTED_TYPE, Store, Trusting, dynamic
 
@@ -40,6 +41,20 @@ async def test_a_listener_that_is_served_keeps_its_stores_where_one_of_their_pas
     store.nodes["brokers", "1"] = await configs.encoded(anew)
     await configs.refresh("brokers", "1")
     assert tls_settings(configs.broker, "EXT").trust_store.certificates == "others"
+
+
+async def test_only_a_start_that_a_lost_secret_ends_is_told_what_to_do_then() -> None:
+    unused = "listener.name.other.ssl.keystore.password"
+    for stored, is_lost in (
+        ({TRUSTED: "AAAA", TRUSTED_TYPE: "PEM"}, True),
+        ({unused: "AAAA", "listener.name.ext.ssl.client.auth": "perhaps"}, False),
+    ):
+        store = Store()
+        store.nodes["brokers", "1"] = stored
+        with pytest.raises(ConfigError, match=r"ZooKeeper says at /config/brokers/1") as error:
+            await dynamic(store, **EXT, **{CLIENT_AUTH: "required"}, password__encoder__secret="new").load()
+        assert ("that secret is lost" in str(error.value)) is is_lost
+        assert ("cannot be read" in str(error.value)) is is_lost
 
 
 async def test_of_two_passwords_that_cannot_be_read_neither_goes_without_the_other() -> None:
