@@ -29,6 +29,8 @@ class LocalMarkers:
         self._replicas = replicas
         self._offsets_decided = offsets_decided
         self._timeout_ms = timeout_ms
+        self._last: tuple[object, bytes] = None, b""
+        """What the last marker said and when, and its batch: another partition's is the same."""
 
     def write_marker(self, ending: Ending, key: Key, done: Callable[[ErrorCode], None]) -> None:
         """Append a marker; `done` gets NONE when it is replicated: at once, or from the event loop."""
@@ -37,9 +39,7 @@ class LocalMarkers:
             done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         topic, partition = key
-        decision = ControlType.COMMIT if ending.is_commit else ControlType.ABORT
-        producer = ending.producer_id, ending.producer_epoch, ending.coordinator_epoch
-        batch = control_batch(decision, *producer, replicas.clock())
+        batch = self._batch(ending)
 
         def appended(outcome: AppendResult | KafkaError) -> None:
             error = outcome.code if isinstance(outcome, KafkaError) else ErrorCode.NONE
@@ -51,6 +51,13 @@ class LocalMarkers:
         replicas.append_then(
             topic, partition, batch, ALL_IN_SYNC, self._timeout_ms, AppendOrigin.COORDINATOR, appended, brought
         )
+
+    def _batch(self, ending: Ending) -> bytearray:
+        decision = ControlType.COMMIT if ending.is_commit else ControlType.ABORT
+        said = decision, ending.producer_id, ending.producer_epoch, ending.coordinator_epoch, self._replicas.clock()
+        if said != self._last[0]:
+            self._last = said, bytes(control_batch(*said))
+        return bytearray(self._last[1])
 
 
 def brought_by_marker(transaction_version: int) -> Verification:

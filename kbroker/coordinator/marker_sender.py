@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import partial
@@ -26,7 +26,7 @@ from kbroker.cluster.setup_timeout import ConnectionSetup, SetupTimeout
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.grouping import by_topic
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from kbroker.replica.turns import Turn
+from kbroker.replica.turns import Turn, in_turns
 
 if TYPE_CHECKING:
     from kbroker.client.connection import Connection
@@ -128,7 +128,9 @@ class MarkerSender:
         self._parked: list[Item] = []
         """To be routed anew after a pause."""
         self._queues: dict[int, _Queue] = {}
-        self._router: asyncio.Task[None] | None = None
+        self._is_routing = False
+        self._router: asyncio.Future[None] | None = None
+        """Of what takes longer than a turn."""
         self._unparker: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -145,12 +147,14 @@ class MarkerSender:
         if self._is_closed:
             return
         self._unrouted.extend(items)
-        if self._router is None and self._unrouted:
-            self._router = asyncio.create_task(self._route_all(), name="route-markers")
+        if self._unrouted and not self._is_routing:
+            self._is_routing = True
+            others = in_turns(self._route_all())
+            if others is not None:
+                self._router = asyncio.ensure_future(others)
 
-    async def _route_all(self) -> None:
+    def _route_all(self) -> Generator[None, None, None]:
         try:
-            turn = Turn()
             while self._unrouted:
                 item = self._unrouted.popleft()
                 try:
@@ -158,9 +162,9 @@ class MarkerSender:
                 except Exception:
                     log.exception("a marker of transaction %s is not on its way", item[0].transactional_id)
                     self.park([item])
-                await turn.end_if_over()
+                yield
         finally:
-            self._router = None
+            self._is_routing = False
 
     def _route(self, ending: Ending, key: Key) -> None:
         if ending.is_over:
@@ -271,7 +275,7 @@ class MarkerSender:
     async def close(self) -> None:
         """Send no more."""
         self._is_closed = True
-        tasks = [task for task in (self._router, self._unparker) if task is not None]
+        tasks: list[asyncio.Future[None]] = [task for task in (self._router, self._unparker) if task is not None]
         tasks += [queue.task for queue in self._queues.values()]
         for task in tasks:
             task.cancel()

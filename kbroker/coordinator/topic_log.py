@@ -2,6 +2,9 @@
 
     append(records, done) … append(records, done)  --end of the turn-->  one batch  --acknowledged-->  done … done
 
+Who is waited for need not wait for the end of the turn: with `append_at_once` the first call of a turn is a batch of
+its own, and what comes behind it in that turn another.
+
 The records of one call stay together in one batch; when they do not fit what is left of it, a new one begins. Those of
 a transaction are a batch of their own, and so are those that may wait longer, or less long, than others.
 """
@@ -80,6 +83,17 @@ class TopicLog:
     def append(self, records: Records, done: Done, timeout_ms: int | None = None) -> None:
         """Append the records at the end of this turn, in order with those that may wait as long to be replicated."""
         self._waiting.setdefault(self._timeout_ms if timeout_ms is None else timeout_ms, []).append((records, done))
+        self._flush_after_turn()
+
+    def append_at_once(self, records: Records, done: Done, timeout_ms: int) -> None:
+        """Append the records now, or at the end of this turn if it has brought others; `done` may be called in here."""
+        if self._is_flush_due:
+            self.append(records, done, timeout_ms)
+        else:
+            self._flush_after_turn()  # before those who replicate hear of this one: they get the rest of the turn, too
+            self._append_batch([(records, done)], timeout_ms)
+
+    def _flush_after_turn(self) -> None:
         if not self._is_flush_due:
             self._is_flush_due = True
             asyncio.get_running_loop().call_soon(self.flush)

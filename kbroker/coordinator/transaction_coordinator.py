@@ -430,7 +430,7 @@ class TransactionCoordinator:
         if record is None:
             owned.log.append([(key, None)], done)
         else:
-            owned.log.append([(key, transaction_value(record))], done, record.timeout_ms)
+            owned.log.append_at_once([(key, transaction_value(record))], done, record.timeout_ms)
 
     def _send_markers(self, owned: TransactionsPartition, transaction: Transaction, record: TransactionRecord) -> None:
         transactional_id = transaction.transactional_id

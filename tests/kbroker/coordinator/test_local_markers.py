@@ -8,6 +8,7 @@ from kbroker.cluster.topic_names import OFFSETS_TOPIC
 from kbroker.coordinator.local_markers import LocalMarkers
 from kbroker.coordinator.marker_sender import Ending
 from kbroker.protocol.errors import ErrorCode
+from kbroker.protocol.records.batch import read_header
 from kbroker.protocol.records.control import ControlType, read_marker
 from tests.fixtures.data_path import TOPIC, Played
 from tests.kbroker.handlers.test_transactions import append, in_transaction
@@ -31,6 +32,21 @@ async def test_a_marker_is_appended_and_those_of_offsets_are_told(played: Played
     assert errors == [ErrorCode.NONE] * 2
     control = played.replicas.hosted[TOPIC, 0].log.read(0, 1000).read()
     assert read_marker(control) == (ControlType.COMMIT if commit else ControlType.ABORT, 4)
+
+
+async def test_the_same_marker_goes_to_each_partition_and_another_to_the_next_transaction(played: Played) -> None:
+    await played.lead(range(3))
+    errors: list[ErrorCode] = []
+    markers = LocalMarkers(played.replicas, lambda *values: None, 1_000)
+    append(played, in_transaction())
+    for partition in (0, 1):
+        markers.write_marker(ending(), (TOPIC, partition), errors.append)
+    markers.write_marker(ending(commit=False, coordinator_epoch=5), (TOPIC, 2), errors.append)
+    assert errors == [ErrorCode.NONE] * 3
+    read = [played.replicas.hosted[TOPIC, each].log.read(each == 0, 1000).read() for each in range(3)]
+    assert [read_header(batch).base_offset for batch in read] == [1, 0, 0]
+    commit, abort = (ControlType.COMMIT, 4), (ControlType.ABORT, 5)
+    assert [read_marker(batch) for batch in read] == [commit, commit, abort]
 
 
 async def test_what_the_log_refuses_is_told(played: Played) -> None:

@@ -18,6 +18,7 @@ class Replicas:
 
     def __init__(self, limit: int = 1 << 20) -> None:
         self.limit = limit
+        self.appended: Callable[[], object] = lambda: None
         self.batches: list[list[Any]] = []
         self.ends: list[Callable[[AppendResult | KafkaError], None]] = []
         self.timeouts_ms: list[int] = []
@@ -38,6 +39,7 @@ class Replicas:
         assert origin is AppendOrigin.COORDINATOR
         self.batches.append([(record.key, record.value) for record in decode_batch(bytes(batch))])
         self.ends.append(done)
+        self.appended()
 
     def max_batch_bytes(self, topic: str, partition: int) -> int:
         return self.limit
@@ -79,6 +81,44 @@ async def test_what_does_not_fit_goes_into_the_next_batch_and_a_call_stays_whole
     assert [len(batch) for batch in replicas.batches] == [4, 4, 1]
     await asyncio.sleep(0)
     assert len(replicas.batches) == 3
+
+
+async def test_the_first_that_is_waited_for_goes_in_at_once_and_what_its_turn_brings_behind_it_as_one_batch() -> None:
+    replicas, told = Replicas(), []
+    log = log_of(replicas)
+    for number in range(4):
+        log.append_at_once([(b"%d" % number, None)], lambda error, offset: told.append((error, offset)), 5000)
+    assert replicas.batches == [[(b"0", None)]]
+    await asyncio.sleep(0)
+    assert replicas.batches[1:] == [[(b"1", None), (b"2", None), (b"3", None)]]
+    log.append_at_once([(b"4", None)], lambda error, offset: told.append((error, offset)), 5000)
+    assert replicas.batches[2:] == [[(b"4", None)]]
+    for offset, end in zip((0, 1, 4), replicas.ends, strict=True):
+        end(AppendResult(offset, offset, -1, 0))
+    assert told == [(ErrorCode.NONE, offset) for offset in range(5)]
+
+
+async def test_what_waits_for_the_end_of_the_turn_is_not_overtaken() -> None:
+    replicas = Replicas()
+    log = log_of(replicas)
+    log.append([(b"0", None)], lambda error, offset: None)
+    log.append_at_once([(b"1", None)], lambda error, offset: None, 5000)
+    assert not replicas.batches
+    await asyncio.sleep(0)
+    assert replicas.batches == [[(b"0", None), (b"1", None)]]
+
+
+async def test_who_replicates_the_first_gets_what_its_turn_brings_behind_it_too() -> None:
+    replicas = Replicas()
+    seen: list[int] = []
+    loop = asyncio.get_running_loop()
+    replicas.appended = lambda: loop.call_soon(lambda: seen.append(len(replicas.batches)))  # as a fetch is looked at
+    log = log_of(replicas)
+    for number in range(3):
+        log.append_at_once([(b"%d" % number, None)], lambda error, offset: None, 5000)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen == [2, 2]
 
 
 async def test_records_of_a_transaction_go_in_at_once_as_a_batch_of_their_own_behind_what_came_before() -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
-from kbroker.coordinator.marker_sender import MarkerSender
 from kbroker.coordinator.transaction import (
     COMPLETE_ABORT,
     COMPLETE_COMMIT,
@@ -64,26 +63,6 @@ async def test_a_transaction_ends_with_a_marker_in_each_of_its_partitions(
     assert (coordinated.markers(0), coordinated.markers(1), coordinated.markers(2)) == (expected, [], expected)
     assert await coordinated.end(producer, commit) is NONE
     assert await coordinated.end(producer, not commit) is ErrorCode.INVALID_TXN_STATE
-
-
-async def test_a_commit_is_answered_before_its_markers_are_looked_at(
-    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    producer = await coordinated.began("id", 0, 1, 2)
-    seen: list[str] = []
-    route = MarkerSender._route
-
-    def noted(sender: MarkerSender, *what: Any) -> None:
-        seen.append("a marker")
-        route(sender, *what)
-
-    monkeypatch.setattr(MarkerSender, "_route", noted)
-    asked = coordinated.transactions.end("id", producer.producer_id, producer.producer_epoch, is_commit=True)
-    answered = asyncio.ensure_future(asked)
-    answered.add_done_callback(lambda _: seen.append("the answer"))
-    assert (await answered).error is NONE
-    await coordinated.until_state(COMPLETE_COMMIT)
-    assert seen == ["the answer", "a marker", "a marker", "a marker"]
 
 
 async def test_the_coordinator_epoch_of_markers_is_the_leader_epoch(coordinated: Coordinated) -> None:

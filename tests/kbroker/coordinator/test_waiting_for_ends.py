@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kbroker.coordinator.transaction import COMPLETE_COMMIT, Answer
+from kbroker.coordinator.marker_sender import MarkerSender
+from kbroker.coordinator.transaction import COMPLETE_COMMIT, PREPARE_COMMIT, Answer
+from kbroker.handlers.transactional_ids import end_txn
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
+from kbroker.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from kbroker.protocol.records.control import ControlType
 from tests.fixtures.data_path import TOPIC
 from tests.kbroker.coordinator.coordinated import NONE, TIMEOUT, Coordinated, leading
@@ -45,24 +49,33 @@ async def until_told(told: list[ErrorCode]) -> None:
             await asyncio.sleep(0.002)
 
 
-@pytest.mark.parametrize("version", [0, 2])
-async def test_the_end_is_answered_before_its_markers_are_written(coordinated: Coordinated, version: int) -> None:
+@pytest.mark.parametrize("version", [1, 5])
+async def test_the_end_is_answered_in_the_turn_in_which_it_comes_before_its_markers_are_looked_at(
+    coordinated: Coordinated, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
     producer = await coordinated.began("id", 0, 1, 2)
-    markers_by_then = None
+    routed: list[Any] = []
+    route = MarkerSender._route
 
-    def sends_the_answer(answer: asyncio.Future[Answer]) -> None:
-        nonlocal markers_by_then
-        markers_by_then = [coordinated.markers(partition) for partition in range(3)]
+    def noted(sender: MarkerSender, *what: Any) -> None:
+        routed.append(what)
+        route(sender, *what)
 
-    async def handles() -> Answer:
-        end = coordinated.transactions.end_each if version else coordinated.transactions.end
-        return await end("id", producer.producer_id, producer.producer_epoch, True)
-
-    request = asyncio.ensure_future(handles())  # as a request is served
-    request.add_done_callback(sends_the_answer)
-    assert (await request).error is NONE
+    monkeypatch.setattr(MarkerSender, "_route", noted)
+    request = EndTxnRequest(
+        transactional_id="id",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=True,
+    )
+    services: Any = SimpleNamespace(transactions=coordinated.transactions)
+    ctx: Any = SimpleNamespace(api_version=version)
+    answer = end_txn(services, ctx, request)
+    assert isinstance(answer, EndTxnResponse)
+    assert answer.error_code is NONE
+    assert (coordinated.state(), routed) == (PREPARE_COMMIT, [])
     await coordinated.until_state(COMPLETE_COMMIT)
-    assert markers_by_then == [[], [], []]
+    assert len(routed) == 3
 
 
 async def test_what_comes_while_a_transaction_is_being_ended_waits_for_that(
