@@ -180,7 +180,7 @@ class PlainTransactions:
             found: dict[str, DescribeTransactionsResponse.TransactionState] = {}
             for _, answer in self._ask_each(questions):
                 found |= {each.transactional_id: each for each in answer.transaction_states}
-            return {owner: self._state(owner, found[owner.transactional_id]) for owner in owners}
+            return {owner: self._state(owner, found.get(owner.transactional_id)) for owner in owners}
 
         return self._persist(ask, [owner.transactional_id for owner in owners])
 
@@ -191,7 +191,10 @@ class PlainTransactions:
             found.setdefault(self._coordinator(owner.transactional_id), []).append(owner)
         return found.values()
 
-    def _state(self, owner: Owner, found: DescribeTransactionsResponse.TransactionState) -> str:
+    def _state(self, owner: Owner, found: DescribeTransactionsResponse.TransactionState | None) -> str:
+        if found is None:
+            text = f"the answer of its coordinator says nothing of transactional id {owner.transactional_id}"
+            raise error_for(ErrorCode.UNKNOWN_SERVER_ERROR, text)
         if found.error_code is ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             return ""
         self._raise_for(found.error_code, owner.transactional_id)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.client.errors import ProducerFencedError
+from kbroker.client.errors import BrokerError, ProducerFencedError
 from kbroker.client.plain_cluster import LATEST, PlainCluster
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.client.plain_transactions import Ended, Owner, PlainTransactions
@@ -21,7 +21,7 @@ from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.java_hash import partition_for
 from kbroker.protocol.messages.fetch import FetchRequest
-from kbroker.protocol.messages.transactions import DescribeTransactionsRequest
+from kbroker.protocol.messages.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kbroker.protocol.records.batch import split_batches
 
 TIMEOUT_MS = 30_000
@@ -105,6 +105,25 @@ def test_states_are_asked_of_each_coordinator_at_once(
         assert states == {**dict.fromkeys(owners, "Empty"), replace(owners[0], epoch=7): "", unknown: ""}
         assert transactions.states([]) == {}
     assert [sorted(set(ids)) for ids in asked] == [sorted({each.transactional_id for each in (*owners, unknown)})]
+
+
+def test_an_id_that_its_coordinator_says_nothing_of_is_named(
+    bootstrap: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = PlainConnection.receive
+
+    def forgetful(self: PlainConnection, timeout: float | None = None) -> Any:
+        answer = receive(self, timeout)
+        if isinstance(answer, DescribeTransactionsResponse):
+            answer.transaction_states = answer.transaction_states[1:]
+        return answer
+
+    with PlainCluster(bootstrap) as cluster:
+        transactions = PlainTransactions(cluster)
+        owner = transactions.take(topic, TIMEOUT_MS)
+        monkeypatch.setattr(PlainConnection, "receive", forgetful)
+        with pytest.raises(BrokerError, match=f"says nothing of transactional id {topic}"):
+            transactions.states([owner])
 
 
 def test_transactions_of_one_coordinator_are_ended_by_a_few_appends(broker: BrokerProcess, topic_name: str) -> None:
