@@ -235,11 +235,17 @@ class Cleaning:
         newest: dict[int, tuple[int, int]],
         cleaned: CleanedSegment,
     ) -> None:
-        """Say what becomes of the markers and of the data of transactions."""
+        """Say what becomes of the markers and of the data of transactions.
+
+        The header of the very last batch stays: where nothing follows, a new replica learns by it where the log ends.
+        """
+        last = chunk.count - 1 if chunk.next_offset == self.plan.first_uncleanable_offset else -1
+        if last >= 0:
+            chunk.decide(last, discard=False, keep_empty=True)
         for each in chunk.special:
             header = chunk.header(each)
             if not header.is_control:
-                chunk.decide(each, discard=transactions.on_data(header))
+                chunk.decide(each, discard=transactions.on_data(header), keep_empty=each == last)
                 continue
             may_go, aborted = transactions.on_marker(header, _control_type(chunk, each))
             if aborted is not None:
@@ -247,7 +253,7 @@ class Cleaning:
             is_over = header.has_delete_horizon and header.base_timestamp <= self.now_ms
             # A producer of which nothing but a marker is known: the marker holds its epoch, which fences older ones.
             is_newest = newest.get(header.producer_id) == (-1, header.producer_epoch)
-            chunk.decide(each, may_go and is_over, keep_empty=is_newest, ends_empty_transaction=may_go)
+            chunk.decide(each, may_go and is_over, is_newest or each == last, ends_empty_transaction=may_go)
 
 
 def _control_type(chunk: BatchChunk, number: int) -> ControlType | None:

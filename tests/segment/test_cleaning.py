@@ -92,6 +92,37 @@ def test_a_tombstone_stays_for_delete_retention_ms_and_takes_older_records_along
     log.close()
 
 
+@pytest.mark.parametrize("compression", [CompressionType.NONE, CompressionType.LZ4])
+@pytest.mark.parametrize("is_aborted", [False, True])
+def test_where_the_log_ends_is_still_told_when_nothing_before_an_empty_active_segment_stays(
+    tmp_path: Path, compression: CompressionType, is_aborted: bool
+) -> None:
+    for name in ("log", "replica"):
+        (tmp_path / name).mkdir()
+    log = compacted_log(tmp_path / "log", replace(COMPACTED, delete_retention_ms=DAY))
+    put(log, ("a", "1"), ("b", "1"))
+    put(log, ("a", None), ("b", None), compression=compression)
+    if is_aborted:
+        put(log, ("c", "1"), producer=(5, 0, 0), transactional=True)
+        end_transaction(log, ControlType.ABORT, 5)
+        log.producers.state.producers.clear()  # expired
+    end = log.log_end_offset
+    roll(log)
+    for later in (0, 1, 2):
+        clean(log, NOW + later * DAY)
+    assert [(header.next_offset, header.count) for header in headers(log)] == [(end, 0)]
+    replica = compacted_log(tmp_path / "replica")
+    replica.append_as_follower(log.read(0, 1 << 20).read())
+    assert replica.log_end_offset == end
+    put(log, ("d", "1"))
+    roll(log)
+    clean(log, NOW + 2 * DAY)
+    assert values(log) == [(end, "d", "1")], "and goes when others follow"
+    assert [header.count for header in headers(log)] == [1]
+    log.close()
+    replica.close()
+
+
 def test_aborted_records_go_at_once_their_marker_and_index_entry_later(tmp_path: Path) -> None:
     log = compacted_log(tmp_path, replace(COMPACTED, delete_retention_ms=DAY))
     put(log, ("a", "kept"))
