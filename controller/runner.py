@@ -17,7 +17,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from kbroker.controller import events, znodes
 from kbroker.controller.api_calls import ApiCalls
@@ -297,9 +297,17 @@ class ControllerRunner:
             self._zookeeper.unwatch(path)
         for broker_id in self._machine.state.brokers:
             self._zookeeper.unwatch(znodes.broker_path(broker_id))
+        known = self._machine.state
         self._machine.handle(events.TermEnded())
+        self._forget(known.forget())
         self._topics_changed.clear()
         self.calls.end()
+
+    def _forget(self, portions: Iterator[None]) -> None:
+        """One portion in this turn of the loop, the others in the next ones."""
+        for _ in portions:
+            asyncio.get_running_loop().call_soon(self._forget, portions)
+            return
 
     async def _run_for_controller(self) -> None:
         """Look who is the controller; if nobody is, try to be."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
+from itertools import pairwise
+
 import pytest
 
+from kbroker.controller import state as state_module
 from kbroker.controller.state import ControllerState, PartitionStatus
 from kbroker.controller.znodes import PartitionState, ReplicaAssignment, TopicAssignment, TopicPartition
 from tests.controller.play import registration
@@ -54,6 +58,32 @@ def test_a_removed_topic_leaves_nothing(state: ControllerState) -> None:
     assert state.partitions_on(1) == []
     assert state.topic_id("t") == bytes(16)
     state.check()
+
+
+def test_what_a_large_cluster_leaves_is_forgotten_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_module, "FORGOTTEN_AT_ONCE", 7)
+    state = ControllerState()
+    for name in "abc":
+        topic = TopicAssignment(name.encode() * 16, {number: ReplicaAssignment((1, 2)) for number in range(10)})
+        for each in state.add_topic(name, topic):
+            state.take(each, PartitionState(1, 0, (1, 2), 1))
+            state.set_status(each, PartitionStatus.NEW)
+            state.reassigning.add(each)
+    state.offline_partitions[2] = set(state.partitions())
+
+    def entries() -> int:
+        tables: list[Sized] = [state.leadership, state.partition_status, state.leaderless, state.reassigning]
+        tables += [*state.offline_partitions.values(), *state.assignments.values()]
+        return sum(map(len, [*tables, state.partitions_on(1), state.partitions_on(2)]))
+
+    left = [entries()]
+    left += [entries() for _ in state.forget()]
+    left.append(entries())
+    assert left[0] == 8 * 30
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) <= 7
+    tables = ("assignments", "topic_ids", "_names", "topic_versions", "_on_broker")
+    assert not any(getattr(state, name) for name in tables)
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
 from bench.large_cluster import Shape
-from bench.scale_simulated import CountingKazoo, SimulatedCluster
-from kbroker.controller import zookeeper
+from bench.scale_simulated import CountingKazoo, SimulatedCluster, TimedMachine
+from kbroker.controller import state, zookeeper
+from kbroker.controller.state import ControllerState
 
 SHAPE = Shape(brokers=12, topics=60, partitions=600, replicas=3)
 
@@ -57,4 +59,32 @@ def test_a_controller_that_is_dismissed_takes_over_again_and_tells_each_broker_o
     assert SHAPE.partitions + SHAPE.topics < story.nodes_read < SHAPE.partitions + SHAPE.topics + 50
     assert story.nodes_written == 1  # the election: of two operations one passes for the fence
     assert story.requests["LeaderAndIsr"] == there
+    cluster.runner.state.check()
+
+
+def test_what_a_term_knew_goes_in_many_turns_of_the_loop(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.tell("takes over", cluster.runner.start)
+    former = cluster.runner.state
+    turns, forgotten_in = 0, []
+    turn, forget = TimedMachine.turn, ControllerState.forget
+
+    def counted(machine: TimedMachine) -> None:
+        nonlocal turns
+        turns += 1
+        turn(machine)
+
+    def noted(known: ControllerState) -> Iterator[None]:
+        for portion in forget(known):
+            forgotten_in.append(turns)
+            yield portion
+
+    monkeypatch.setattr(TimedMachine, "turn", counted)
+    monkeypatch.setattr(ControllerState, "forget", noted)
+    monkeypatch.setattr(state, "FORGOTTEN_AT_ONCE", 100)
+    cluster.tell("is dismissed", cluster.dismiss)
+    assert not former.leadership
+    assert not former.replica_status
+    assert len(forgotten_in) == len(set(forgotten_in)) > SHAPE.partitions * SHAPE.replicas // 100
     cluster.runner.state.check()
