@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
@@ -58,6 +59,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._working: asyncio.Task[None] | None = None
+        self._unanswered = 0
+        """Requests in a row: brokers may name a coordinator that is dead until its session is over."""
 
     @property
     def now(self) -> int:
@@ -111,12 +114,14 @@ class Driver:
         except OSError as error:
             log.info("the group's coordinator does not answer: %s", error)
             if not is_farewell:
+                self._unanswered += 1
                 self._coordinator.forget()
                 self.handle(self.member.failed(request, self.now))
         except KafkaError as error:
             if not is_farewell:
                 self.handle(self.member.fail(error.code, error.message))
         else:
+            self._unanswered = 0
             self.handle(self.member.answered(request, answer, self.now))
 
     def _patience_ms(self, request: Message) -> int:
@@ -126,8 +131,12 @@ class Driver:
         return limit
 
     async def _find(self) -> None:
-        """Find the coordinator, however long that takes."""
+        """Find the coordinator, however long that takes; one that is found and does not answer, after a pause."""
         self._coordinator.forget()
+        if self._unanswered > 1:
+            config = self._cluster.config
+            pause_ms = min(config.retry_backoff_ms << min(self._unanswered - 2, 16), config.retry_backoff_max_ms)
+            await asyncio.sleep(pause_ms / 1000 * random.uniform(0.8, 1.2))
         while True:
             try:
                 await self._coordinator.find()
