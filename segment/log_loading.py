@@ -55,7 +55,7 @@ class LogLoading:
                     checkpoints.FIRST_DIRTY_OFFSETS,
                 )
             ]
-            folders = iter([entry.name for entry in os.scandir(directory.path) if entry.is_dir()])
+            folders = iter(sorted(entry.name for entry in os.scandir(directory.path) if entry.is_dir()))
             with ThreadPoolExecutor(self._threads_per_dir, "log-recovery") as pool:
                 work = directory, folders, clean, tables
                 loads = [pool.submit(self._load_folders, *work) for _ in range(self._threads_per_dir)]

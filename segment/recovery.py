@@ -128,7 +128,7 @@ class _Opening:
         self.folder = Folder(folder)
         self.config = config
         self.known = known
-        self.names = os.listdir(folder)
+        self.names = sorted(os.listdir(folder))
         self.segments: list[LogSegment] = []
         self.state = ProducerState()
         self.epochs = LeaderEpochs()

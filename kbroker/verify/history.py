@@ -98,9 +98,12 @@ class Recorder:
         return event
 
 
+_JSON = json.JSONEncoder(separators=(",", ":"))
+
+
 def encode(event: Event) -> str:
     """One line."""
-    return json.dumps(event.fields(), separators=(",", ":")) + "\n"
+    return _JSON.encode(event.fields()) + "\n"
 
 
 def decode(line: str | bytes, number: int) -> Event:

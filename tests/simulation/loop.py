@@ -54,7 +54,8 @@ class Simulation:
         self.machines: list[Machine] = []
         self.turns = 0
         self.after_turn: Callable[[Machine], None] = lambda machine: None
-        """Looks at the machine whose turn is over."""
+        """Looks at the machine whose turn is over, if it is watched, or if it is time for a look."""
+        self.next_look = NEVER
         self.connect: Callable[..., Any] | None = None
         """The network's way to open a connection."""
         self._ready: list[Machine] = []
@@ -122,18 +123,20 @@ class Simulation:
         while ready:
             place = int(self.rng.random() * len(ready)) if len(ready) > 1 else 0
             machine = ready[place]
-            when = machine.next_time(self.now)
-            if when > self.now:
-                self._let_sleep(place, when)
-                continue
+            if not machine._ready or machine._stands_still_until > self.now:
+                when = machine.next_time(self.now)
+                if when > self.now:
+                    self._let_sleep(place, when)
+                    continue
             machine.turn()
             self.now += TURN_S
             self.turns += 1
-            if machine.is_listed:
+            if machine.is_listed and not machine._ready:
                 when = machine.next_time(self.now)
                 if when > self.now:
                     self._let_sleep(ready.index(machine), when)
-            self.after_turn(machine)
+            if machine.is_watched or self.now >= self.next_look:
+                self.after_turn(machine)
             return True
         while wakings and wakings[0][0] != wakings[0][2].wakes_at:
             heappop(wakings)
@@ -163,6 +166,8 @@ class Machine(asyncio.BaseEventLoop):
         self.simulation = simulation
         self.host = host
         self.is_dead = False
+        self.is_watched = False
+        """Whether somebody looks at it after each of its turns."""
         self.is_listed = False
         """Whether it is among those that have something to do, or may have."""
         self.wakes_at = NEVER
@@ -224,7 +229,7 @@ class Machine(asyncio.BaseEventLoop):
 
     def turn(self) -> None:
         """Run what is ready now, in order."""
-        if self._timers:
+        if self._timers and self._timers[0][0] <= self.simulation.now:
             self._take_due()
         if self.readable or self._writers:
             self._take_ready()
@@ -268,6 +273,12 @@ class Machine(asyncio.BaseEventLoop):
         task = super().create_task(coro, **more)
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         return task
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Any = None
+    ) -> asyncio.TimerHandle:
+        """Call back after a time."""
+        return self.call_at(self.simulation.now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Any = None

@@ -13,6 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -57,7 +58,7 @@ def take_over() -> None:
 def _replace_in_kbroker() -> None:
     from kbroker.controller import zookeeper
     from kbroker.network import server
-    from kbroker.segment import background_flush
+    from kbroker.segment import background_flush, log_loading
     from tests.simulation import disk
     from tests.simulation.zookeeper import Kazoo
 
@@ -66,6 +67,7 @@ def _replace_in_kbroker() -> None:
     zookeeper.KazooClient = Kazoo  # type: ignore[attr-defined]
     server.open_socket = open_socket
     background_flush.threading = SimpleNamespace(Lock=threading.Lock, Thread=Job)  # type: ignore[assignment, attr-defined]
+    log_loading.ThreadPoolExecutor = AtOnce  # type: ignore[assignment, attr-defined]
 
 
 def monotonic() -> float:
@@ -119,3 +121,19 @@ class Job:
         target, self._target = self._target, None
         if target is not None:
             target()
+
+
+class AtOnce(Executor):
+    """A pool whose work is done by who hands it over."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        """There are none."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **names: Any) -> Future[Any]:
+        """Do it."""
+        done: Future[Any] = Future()
+        try:
+            done.set_result(function(*args, **names))
+        except BaseException as error:
+            done.set_exception(error)
+        return done

@@ -41,7 +41,6 @@ class Promises:
         """(topic, partition) -> broker -> where its log ended when it was last seen alive."""
         self._looked: dict[Any, tuple[Any, ...]] = {}
         """Replica -> all that the promises about it look at, as it was when they held."""
-        self._next_look = 0.0
         self._too_few = ""
         """What was acknowledged too early."""
 
@@ -59,6 +58,7 @@ class Promises:
             if end > offset and self._world.brokers[broker_id].keeps(topic, partition, offset)
         ]
         if len(holders) < copies:
+            self._world.simulation.next_look = 0.0
             self._too_few = f"{topic}-{partition}: offset {offset} is acknowledged, and only brokers {holders} have it"
 
     def compare_logs(self) -> None:
@@ -86,10 +86,10 @@ class Promises:
         if self._too_few:
             raise PromiseBroken(self._too_few)
         broker = self._world.machines.get(machine)
-        if broker is not None and broker.replicas is not None:
-            self._look_at(broker, machine, broker.replicas)
-        if self._world.simulation.now >= self._next_look:
-            self._next_look = self._world.simulation.now + LOOK_S
+        if broker is not None and (replicas := broker.replicas) is not None:
+            self._look_at(broker, machine, replicas)
+        if self._world.simulation.now >= self._world.simulation.next_look:
+            self._world.simulation.next_look = self._world.simulation.now + LOOK_S
             self._look_at_isrs()
             for each in self._world.brokers.values():
                 each.check_controller()

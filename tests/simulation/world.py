@@ -90,6 +90,7 @@ class SimulatedBroker:
         if not self.runs:
             self.kill()
             self.machine = self._world.simulation.machine(self.host)
+            self.machine.is_watched = True
             self._world.machines[self.machine] = self
             self._task = self.machine.create_task(self._live(), name=f"{self.host}-life")
             self._task.add_done_callback(asyncio.Task.result)  # what ended it is told of
@@ -239,6 +240,7 @@ class World:
         self.bootstrap = ",".join(f"{each.host}:9092" for each in self.brokers.values())
         self.promises = Promises(self)
         self.simulation.after_turn = self.promises.after_turn
+        self.simulation.next_look = 0.0
         self.workload = self.rng.choice(list(WORKLOADS))
         self.events = 0
         self._trace = trace
