@@ -102,10 +102,11 @@ class Cleaning:
 
     @property
     def _is_stale(self) -> bool:
-        """Whether the log has failed, or lost segments at either end, since the compaction began."""
+        """Whether the log has failed, lost segments at either end, or is not to be compacted any more."""
         segments = self.log.segments
         return (
             self.log.failure is not None
+            or not self.log.config.is_compacted
             or self.log.truncations != self._truncations
             or segments[0].base_offset != self._first_base_offset
         )
@@ -215,10 +216,10 @@ class Cleaning:
             raise CleaningAborted
 
     def _swap_in(self, group: Sequence[LogSegment], cleaned: CleanedSegment) -> bool:
-        """Put it in the group's place, unless the log was truncated, moved or shortened meanwhile."""
+        """Put it in the group's place, unless the log was truncated, moved or shortened meanwhile, or keeps all now."""
         log = self.log
         with log.changing("swap compacted segments in"):
-            if log.truncations != self._truncations:
+            if log.truncations != self._truncations or not log.config.is_compacted:
                 return False
             if not log.disk.replace(group, cleaned, log.config, self.now_ms):
                 return False

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from kbroker.protocol.errors import KafkaError
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.protocol.records.control import ControlType
+from kbroker.segment.cleaned_segment import CleanedSegment
 from kbroker.segment.cleaning import Cleaning, CleaningAborted
 from kbroker.segment.cleaning_plan import examine
 from kbroker.segment.files import Files
@@ -384,6 +386,36 @@ def test_retention_and_deletion_end_a_compaction(tmp_path: Path) -> None:
         roll(log)
         meddled(log, lambda log=log, change=change: change(log))
         log.discard()
+
+
+@pytest.mark.parametrize("moment", ["while it reads", "before it swaps the first segments in"])
+def test_nothing_is_taken_from_a_topic_that_is_not_compacted_any_more(
+    tmp_path: Path, moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = compacted_log(tmp_path)
+    for number in range(60):
+        put(log, (f"{number % 5}", f"{number:060d}"))
+    roll(log)
+    before = values(log)
+
+    def change() -> None:
+        log.apply_config(replace(log.config, cleanup_policy=("delete",)))
+
+    if moment == "while it reads":
+        meddled(log, change)
+    else:
+        finish = CleanedSegment.finish
+
+        def finish_and_change(*args: Any) -> None:
+            finish(*args)
+            change()
+
+        monkeypatch.setattr(CleanedSegment, "finish", finish_and_change)
+        with pytest.raises(CleaningAborted):
+            Cleaning(examine(log, NOW), LIMITS, NOW, lambda size: None).run()
+    assert values(log) == before
+    assert not list(log.directory.glob("*.cleaned"))
+    log.close()
 
 
 operation = st.one_of(
