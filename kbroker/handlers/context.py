@@ -65,6 +65,7 @@ class RequestContext:
         "correlation_id",
         "ends_with_connection",
         "is_large",
+        "late",
         "may_be_overtaken",
         "received_at",
         "request_bytes",
@@ -99,10 +100,17 @@ class RequestContext:
         """Set by a handler that remembers what it tells: called with an answer that goes out without its contents."""
         self.may_be_overtaken = False
         """Set by a handler that has done its work and only waits: later requests like it may be served meanwhile."""
+        self.late: Any = None
+        """A `LateAnswer` (network/dispatch.py), of a request that may be overtaken."""
         self.is_large = False
         """Whether the request holds so much that it was decoded in turns: what it asks for takes turns, too."""
         self.ends_with_connection = False
         """Set by a handler whose answer is all that it waits for: when the client goes, the waiting is cancelled."""
+
+    def let_overtake(self) -> None:
+        """Have later requests like it served from now on: the handler has done its work only after a while."""
+        self.may_be_overtaken = True
+        self.connection.let_overtake(self)
 
     @property
     def listener(self) -> str:

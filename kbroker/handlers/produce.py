@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Generator, Iterator, Sequence
 from struct import Struct
 from typing import Any
@@ -100,10 +101,26 @@ def produce(
         return at_once
     if not answer.needs_request:
         ctx.may_be_overtaken = True
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                data.records = None  # they are in the logs: the frame's memory may serve others
+        _let_go_of_records(request)
+    elif transaction is not None:  # another broker is asked, or a record is written that lets partitions take part
+        loop = asyncio.get_running_loop()
+        transaction.then = lambda: loop.call_soon(_let_overtake, ctx, request, answer)
     return answer.future
+
+
+def _let_overtake(ctx: RequestContext, request: ProduceRequest, answer: DelayedAnswer) -> None:
+    """What waited for its verification is in the logs, or refused: only replication is waited for."""
+    assert answer.future is not None
+    if not answer.needs_request and not answer.future.done():
+        _let_go_of_records(request)
+        ctx.let_overtake()
+
+
+def _let_go_of_records(request: ProduceRequest) -> None:
+    """They are in the logs: the frame's memory may serve others."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            data.records = None
 
 
 def _append_in_turns(

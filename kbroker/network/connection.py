@@ -4,8 +4,9 @@
 
 While a request is in work or its answer is not out, nothing more is read: a client that pipelines waits in its
 socket, and a slow reader holds one answer at most. Two kinds of waiting do not stop their like (`LateAnswer`): further
-Produce frames share the flush of one that is in its logs, further EndTxn frames the append of the first, at most
-MOST_LATE_ANSWERS of them. Answers go out in the order of the requests all the same.
+Produce frames share the flush of one that is in its logs (once its transaction is verified: `let_overtake`), further
+EndTxn frames the append of the first, at most MOST_LATE_ANSWERS of them. Answers go out in the order of the
+requests all the same.
 
 A client that sends many small frames at once is not served at the others' expense: what all connections may take of
 one turn of the event loop is limited (`Server.turn_is_over`); the rest of a buffer waits for the next turn. So do large
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from kbroker.handlers.context import RequestContext
     from kbroker.network.authentication import Authentication
     from kbroker.network.buffers import Buffer
     from kbroker.network.channel import Channel
@@ -429,6 +431,15 @@ class Connection:
         self.state, self.timing = READING, timing
         if (parts is None or self._send(parts)) and not self._is_mute():
             self.resume()
+
+    def let_overtake(self, ctx: RequestContext) -> None:
+        """The Produce in work, which dispatch left PENDING, does nothing but wait from now on: its answer is late."""
+        if self.state is not CLOSED and self._pending:
+            self._pending = False
+            self._late_key = PRODUCE_KEY
+            ctx.late = LateAnswer()
+            self._late.append(ctx.late)
+            self._go_on()
 
     def cancel_when_closed(self, answer: asyncio.Future[Any] | Reply) -> None:
         """The request in work does nothing but wait: it ends with the connection."""

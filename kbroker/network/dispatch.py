@@ -197,9 +197,9 @@ class Dispatcher:
                 ctx.timing.sent()
             return None
         if hasattr(answer, "__await__"):
-            late = LateAnswer() if ctx.may_be_overtaken else None
+            late = ctx.late = LateAnswer() if ctx.may_be_overtaken else None
             future = answer if type(answer) is Reply else asyncio.ensure_future(answer)
-            future.add_done_callback(_Finish(self, ctx, request, late))
+            future.add_done_callback(_Finish(self, ctx, request))
             if ctx.ends_with_connection:
                 connection.cancel_when_closed(future)
             return PENDING if late is None else late
@@ -345,11 +345,10 @@ class Dispatcher:
 class _Send:
     """Sends the parts of an answer when they are there."""
 
-    __slots__ = ("ctx", "late")
+    __slots__ = ("ctx",)
 
-    def __init__(self, ctx: RequestContext, late: LateAnswer | None = None) -> None:
+    def __init__(self, ctx: RequestContext) -> None:
         self.ctx = ctx
-        self.late = late
 
     def __call__(self, future: asyncio.Future[Any] | Reply) -> None:
         connection = self.ctx.connection
@@ -368,11 +367,12 @@ class _Send:
             if parts is None:
                 timing.sent()
                 timing = None
-        if self.late is None:
+        late = self.ctx.late
+        if late is None:
             self.ctx.connection.answer(parts, timing)
         else:
-            self.late.timing = timing
-            self.ctx.connection.answer_late(self.late, parts)
+            late.timing = timing
+            self.ctx.connection.answer_late(late, parts)
 
 
 class _Finish(_Send):
@@ -380,8 +380,8 @@ class _Finish(_Send):
 
     __slots__ = ("dispatcher", "request")
 
-    def __init__(self, dispatcher: Dispatcher, ctx: RequestContext, request: Any, late: LateAnswer | None) -> None:
-        super().__init__(ctx, late)
+    def __init__(self, dispatcher: Dispatcher, ctx: RequestContext, request: Any) -> None:
+        super().__init__(ctx)
         self.dispatcher = dispatcher
         self.request = request
 
@@ -405,7 +405,7 @@ class _Finish(_Send):
         if parts is None or type(parts) is list:
             self.send(parts)
         else:
-            asyncio.ensure_future(parts).add_done_callback(_Send(self.ctx, self.late))
+            asyncio.ensure_future(parts).add_done_callback(_Send(self.ctx))
 
 
 def _result(future: asyncio.Future[Any] | Reply) -> Any:

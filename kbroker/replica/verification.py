@@ -36,7 +36,7 @@ class Verifier(Protocol):
 class ProducedTransaction:
     """One request's."""
 
-    __slots__ = ("_knows_abortable", "_verifier", "_waiting", "adds", "transaction")
+    __slots__ = ("_knows_abortable", "_verifier", "_waiting", "adds", "then", "transaction")
 
     def __init__(self, verifier: Verifier, transaction: Transaction, knows_abortable: bool, adds: bool = False) -> None:
         """`knows_abortable`: whether the client has heard of TRANSACTION_ABORTABLE."""
@@ -46,6 +46,8 @@ class ProducedTransaction:
         self._verifier = verifier
         self._knows_abortable = knows_abortable
         self._waiting: list[tuple[Key, Then]] = []
+        self.then: Callable[[], object] | None = None
+        """Called when all partitions have been told."""
 
     def add(self, key: Key, then: Then) -> None:
         """Verify this partition, too."""
@@ -61,6 +63,8 @@ class ProducedTransaction:
         waiting, self._waiting = self._waiting, []
         for key, then in waiting:
             then(self._refusal(errors.get(key, ErrorCode.NONE)))
+        if self.then is not None:
+            self.then()
 
     def _refusal(self, error: ErrorCode) -> KafkaError | None:
         if error is ErrorCode.NONE:

@@ -16,7 +16,7 @@ from kbroker.handlers.context import RequestContext
 from kbroker.handlers.demands import nothing
 from kbroker.handlers.registry import HANDLERS, CloseConnection, handles
 from kbroker.network import dispatch
-from kbroker.network.dispatch import PENDING, Dispatcher
+from kbroker.network.dispatch import PENDING, Dispatcher, LateAnswer
 from kbroker.network.limits import MOST_AT_ONCE, MOST_ELEMENTS
 from kbroker.protocol.apis import API_BY_KEY
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -157,6 +157,34 @@ async def test_an_answer_that_takes_time_comes_later(handlers: dict[int, Any]) -
     peer = Peer()
     assert dispatcher()(peer, describe_cluster_frame()) is PENDING  # type: ignore[arg-type]
     assert read(await asyncio.wait_for(peer.answers.get(), 20)).cluster_id == "c"
+
+
+async def test_the_answer_of_a_request_that_was_let_be_overtaken_after_a_while_has_its_place_among_the_late_ones(
+    handlers: dict[int, Any],
+) -> None:
+    late: list[tuple[Any, Any]] = []
+
+    @handles(DescribeClusterRequest, nothing("a test"))
+    async def handler(services: Any, ctx: RequestContext, request: Any) -> Any:
+        await asyncio.sleep(0)
+        ctx.let_overtake()
+        await asyncio.sleep(0)
+        return cluster()
+
+    class Letting(Peer):
+        def let_overtake(self, ctx: RequestContext) -> None:
+            ctx.late = LateAnswer()
+
+        def answer_late(self, place: Any, parts: Any) -> None:
+            late.append((place, parts))
+            self.answer(parts)
+
+    peer = Letting()
+    assert dispatcher()(peer, describe_cluster_frame()) is PENDING  # type: ignore[arg-type]
+    parts = await asyncio.wait_for(peer.answers.get(), 20)
+    assert read(parts).cluster_id == "c"
+    ((place, told),) = late
+    assert (type(place), told) == (LateAnswer, parts)
 
 
 @pytest.mark.parametrize("is_late", [False, True])

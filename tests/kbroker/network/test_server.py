@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kbroker.handlers.context import RequestContext
 from kbroker.handlers.registry import CloseConnection
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING, LateAnswer
@@ -327,6 +328,54 @@ async def test_what_is_late_is_overtaken_by_its_like_only(first: bytes, other: b
             assert dispatch.seen == bodies[:count]
             dispatch.finish(*answered)
         assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_a_request_that_only_waits_after_a_while_lets_its_like_come_before_its_answer() -> None:
+    seen: list[bytes] = []
+    asked: list[RequestContext] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        seen.append(bytes(request))
+        if request[:2] == METADATA:
+            return [frame(bytes(request))]
+        asked.append(RequestContext(0, 0, len(asked), None, 0, connection))
+        return PENDING
+
+    def answer(number: int) -> None:
+        assert asked[number].late is not None
+        asked[number].connection.answer_late(asked[number].late, [frame(bodies[number])])
+
+    bodies = [PRODUCE + b"1", PRODUCE + bytes(100_000), PRODUCE + b"3", METADATA]
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(b"".join(frame(body) for body in bodies))
+        for count in (1, 2, 3):
+            await until(lambda: len(seen) == count)  # noqa: B023
+            await asyncio.sleep(0)
+            assert seen == bodies[:count]
+            asked[-1].let_overtake()
+        await asyncio.sleep(0.02)
+        assert seen == bodies[:3]
+        answer(1)
+        answer(2)
+        assert seen == bodies[:3]
+        answer(0)
+        assert [await client.receive() for _ in bodies] == bodies
+
+
+async def test_a_request_whose_client_has_gone_lets_nothing_come() -> None:
+    asked: list[RequestContext] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        asked.append(RequestContext(0, 0, 1, None, 0, connection))
+        return PENDING
+
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(PRODUCE + b"1") + frame(PRODUCE + b"2"))
+        await until(lambda: len(asked) == 1)
+        asked[0].connection.close("a test")
+        asked[0].let_overtake()
+        assert await client.is_closed()
+        assert (len(asked), asked[0].late) == (1, None)
 
 
 async def test_large_frames_may_wait_for_late_answers_too() -> None:

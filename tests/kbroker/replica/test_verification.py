@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -166,6 +167,62 @@ async def test_what_is_verified_at_once_lets_the_next_request_come_while_it_is_r
     assert (end_offset(played), ctx.may_be_overtaken) == (1, True)
     assert request.topic_data[0].partition_data[0].records is None
     waiting.cancel()
+
+
+async def test_what_is_verified_by_another_broker_lets_the_next_request_come_while_it_is_replicated(
+    played: Played,
+) -> None:
+    await played.lead((0, 1), replicas=(1, 2), isr=(1, 2))
+    verifier = PlayedVerifier(played, at_once=False)
+    verifier.says[TOPIC, 1] = ErrorCode.INVALID_TXN_STATE
+    ctx = played.ctx(11)
+    let: list[Any] = []
+    ctx.connection.let_overtake = let.append
+    request = transactional_request((0, in_transaction()), (1, in_transaction()))
+    waiting = produce(played.services, ctx, request)
+    assert asyncio.isfuture(waiting)
+    await asyncio.sleep(0)
+    assert (let, ctx.may_be_overtaken) == ([], False)
+    verifier.answer()
+    assert end_offset(played) == 1
+    await asyncio.sleep(0)
+    assert (let, ctx.may_be_overtaken, waiting.done()) == ([ctx], True, False)
+    assert [data.records for data in request.topic_data[0].partition_data] == [None, None]
+    waiting.cancel()
+
+
+async def test_what_a_worker_still_prepares_once_it_is_verified_lets_nothing_come_before(tmp_path: Path) -> None:
+    played = Played(tmp_path, compression_type="gzip")
+    await played.lead(replicas=(1, 2), isr=(1, 2))
+    verifier = PlayedVerifier(played, at_once=False)
+    ctx = played.ctx(11)
+    let: list[Any] = []
+    ctx.connection.let_overtake = let.append
+    request = transactional_request((0, in_transaction(bytes(100_000))))
+    waiting = produce(played.services, ctx, request)
+    assert asyncio.isfuture(waiting)
+    verifier.answer()
+    await asyncio.sleep(0)
+    assert let == []
+    assert request.topic_data[0].partition_data[0].records is not None
+    async with asyncio.timeout(20):
+        while not end_offset(played):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.002)
+    waiting.cancel()
+    await played.close()
+
+
+async def test_what_is_answered_once_it_is_verified_lets_nothing_come_before(played: Played) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    ctx = played.ctx(11)
+    let: list[Any] = []
+    ctx.connection.let_overtake = let.append
+    waiting = produce(played.services, ctx, transactional_request((0, in_transaction())))
+    verifier.answer()
+    assert codes(answers_of(await waiting)) == [0]  # type: ignore[misc]
+    await asyncio.sleep(0)
+    assert let == []
 
 
 async def test_an_abort_between_verification_and_append_makes_the_append_fail(played: Played) -> None:
