@@ -4,7 +4,8 @@ One request at a time per leader, for all of its partitions that have room. No m
 `prefetch_bytes` are in memory; at most one answer per leader is under way beyond that.
 
 A leader keeps a request for which it has too little for up to `fetch_max_wait_ms`, and what has no room yet would wait
-with it: so a request may wait only when it asks for all partitions of its leader.
+with it: so a request may wait only when it asks for all partitions of its leader. Partitions with little to read rest
+then for as long; what others' records left no room for in an answer is not among them.
 
 A new leader is first asked whether it has what was read up to here (KIP-320): if not, the log was truncated.
 
@@ -215,7 +216,8 @@ class Fetcher:
         read_committed = self.config.read_committed
         state.end_offset = item.last_stable_offset if read_committed else item.high_watermark
         size = len(item.records or b"")
-        is_little = size < max(1, self.config.fetch_min_bytes)
+        was_left_out = not size and answer.size > 0 and state.fetch_offset < state.end_offset
+        is_little = size < max(1, self.config.fetch_min_bytes) and not was_left_out
         state.rests_until = self._loop.time() + self.config.fetch_max_wait_ms / 1000 if is_little else 0.0
         if not size:
             return False

@@ -37,10 +37,9 @@ def data(index: int, records: bytes | None, error: ErrorCode = ErrorCode.NONE, *
     return FetchResponse.PartitionData(
         partition_index=index,
         error_code=error,
-        high_watermark=100,
         records=records,
         aborted_transactions=None,
-        **fields,
+        **{"high_watermark": 100, **fields},
     )
 
 
@@ -154,3 +153,33 @@ async def test_the_next_request_is_under_way_before_an_answer_is_decoded(bootstr
                 fetcher.background.arrived.clear()
                 await fetcher.background.arrived.wait()
         assert fetcher._busy
+
+
+async def test_who_was_left_out_of_an_answer_does_not_rest(fetcher: Fetcher) -> None:
+    left_out, at_its_end = (fetcher.assignment.begin(key, offset=0) for key in (KEY, OTHER))
+    full = fetcher.assignment.begin(TopicPartition("t", 2), offset=0)
+    take(
+        fetcher,
+        answer(data(0, None), data(1, None, high_watermark=0), data(2, bytes(batch(0, 50)))),
+        left_out,
+        at_its_end,
+        full,
+    )
+    assert (left_out.rests_until, at_its_end.rests_until > 0, full.rests_until) == (0.0, True, 0.0)
+    take(fetcher, answer(data(0, None)), left_out)
+    assert left_out.rests_until > 0, "nobody's records came: asking again at once brings nothing"
+
+
+async def test_a_partition_that_others_left_no_room_is_read_before_those_are_done(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap, batch_size=1) as producer:
+        for partition in (*[0] * 10, 1):
+            await producer.send(topic, b"x" * 2000, partition=partition)
+    one_batch = {"fetch_max_bytes": 1000, "max_partition_fetch_bytes": 1000, "fetch_max_wait_ms": 60_000}
+    async with Consumer(bootstrap, auto_offset_reset="earliest", **one_batch) as consumer:
+        await consumer.assign([(topic, 0), (topic, 1)])
+        states = consumer._assignment.states
+        arrived = consumer._fetcher.background.arrived
+        async with asyncio.timeout(20):  # nothing is decoded meanwhile
+            while not all(states[TopicPartition(topic, partition)].chunks for partition in (0, 1)):
+                arrived.clear()
+                await arrived.wait()
