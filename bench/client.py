@@ -4,9 +4,10 @@ python -m bench client                          against a Kafka where one can be
 python -m bench.client BOOTSTRAP [--scale 0.1]  against a broker that runs
 
 All producers: acks=all, idempotent (but kafka-python), linger 5 ms, batches of 128 KiB (of tables: 512 KiB).
-All consumers read all partitions from the beginning without a group. Slow clients get fewer messages: rates are
-compared. Tables that are sent exist before. Then messages of 1 KB and 10 KB, and compressed ones; last, how fast our
-clients are where no C compiler was found: from a copy without compiled modules.
+All consumers read all partitions from the beginning without a group. "(bytes only)" is the floor under them: a socket,
+or two, that ask for all and throw it away (bare_fetches.py). Slow clients get fewer messages: rates are compared.
+Tables that are sent exist before. Then messages of 1 KB and 10 KB, and compressed ones; last, how fast our clients are
+where no C compiler was found: from a copy without compiled modules.
 """
 
 import argparse
@@ -186,6 +187,17 @@ def consume_confluent_tuned(bootstrap: str, topic: str, count: int, case: Case) 
     consume_confluent(bootstrap, topic, count, case, **{"fetch.queue.backoff.ms": 5})
 
 
+def consume_bare(bootstrap: str, topic: str, count: int, case: Case, connections: int = 1) -> None:
+    """No client: what the broker and the kernel take."""
+    from bench.bare_fetches import read_all
+
+    assert read_all(bootstrap, topic, connections) == count
+
+
+def consume_bare_twice(bootstrap: str, topic: str, count: int, case: Case) -> None:
+    consume_bare(bootstrap, topic, count, case, connections=2)
+
+
 def consume_aiokafka(bootstrap: str, topic: str, count: int, case: Case) -> None:
     import aiokafka
 
@@ -224,6 +236,7 @@ Run = Callable[[str, str, int, Case], None]
 Rates = dict[str, dict[str, Rate]]
 """produce, consume -> client -> rate"""
 CONFLUENT, TUNED, OURS, ARROW, AIOKAFKA = "confluent-kafka", "confluent, tuned", "kbroker", "kbroker Arrow", "aiokafka"
+BARE, BARE_TWICE = "(bytes only)", "(bytes only, two sockets)"
 CLIENTS: dict[str, dict[str, tuple[Run, int]]] = {
     "produce": {
         CONFLUENT: (produce_confluent, 4),
@@ -237,6 +250,8 @@ CLIENTS: dict[str, dict[str, tuple[Run, int]]] = {
         TUNED: (consume_confluent_tuned, 4),
         OURS: (consume_ours, 4),
         ARROW: (consume_arrow, 1),
+        BARE: (consume_bare, 1),
+        BARE_TWICE: (consume_bare_twice, 1),
         AIOKAFKA: (consume_aiokafka, 20),
         "kafka-python": (consume_kafka_python, 20),
     },
