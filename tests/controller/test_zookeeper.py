@@ -29,6 +29,7 @@ from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.dev.embedded_zookeeper import EmbeddedZooKeeper
 from tests.controller.conftest import Connect, until
 from tests.controller.sessions import drop_connection, expire
+from tests.fixtures.streams import stream_server
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
 
@@ -258,12 +259,8 @@ class Front:
         self._port = int(port)
         self.delay = 0.0
         self.taken: list[asyncio.StreamWriter] = []
-        self.serving: set[asyncio.Task[None]] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.serving.add(task)
         self.taken.append(writer)
         opened = [writer]
         try:
@@ -276,7 +273,6 @@ class Front:
                 each.transport.abort()
                 with contextlib.suppress(OSError):
                     await each.wait_closed()
-            self.serving.discard(task)
 
     async def _copy(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
@@ -289,12 +285,8 @@ class Front:
 async def front(zookeeper: ZooKeeperAddress) -> AsyncIterator[tuple[Front, str]]:
     """It, and a connect string that leads through it."""
     front = Front(zookeeper.hosts)
-    async with await asyncio.start_server(front.serve, "127.0.0.1", 0) as server:
-        yield front, f"127.0.0.1:{server.sockets[0].getsockname()[1]}/{zookeeper.chroot.strip('/')}"
-        server.close()
-        for task in tuple(front.serving):
-            task.cancel()
-        await asyncio.gather(*front.serving, return_exceptions=True)
+    async with stream_server(front.serve) as port:
+        yield front, f"127.0.0.1:{port}/{zookeeper.chroot.strip('/')}"
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from kbroker.controller.znode_access import ZooKeeperAccess
 from kbroker.controller.znode_operations import ZooKeeperUnreachable
 from kbroker.controller.zookeeper import ZooKeeper
 from tests.fixtures.certificates import Authority, Identity
+from tests.fixtures.streams import stream_server
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
 
@@ -24,7 +25,6 @@ async def encrypted(zookeeper: ZooKeeperAddress, identity: Identity, authority: 
     context.verify_mode = ssl.CERT_REQUIRED
     servers, _, chroot = zookeeper.connect_string.partition("/")
     host, _, port = servers.partition(",")[0].rpartition(":")
-    relays: set[asyncio.Task[None]] = set()
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
@@ -32,9 +32,6 @@ async def encrypted(zookeeper: ZooKeeperAddress, identity: Identity, authority: 
             await writer.drain()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        relays.add(task)
         there, back = await asyncio.open_connection(host, int(port))
         try:
             async with asyncio.TaskGroup() as copies:
@@ -47,13 +44,9 @@ async def encrypted(zookeeper: ZooKeeperAddress, identity: Identity, authority: 
                 each.transport.abort()
                 with contextlib.suppress(OSError):
                     await each.wait_closed()
-            relays.discard(task)
 
-    async with await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context) as server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}/{chroot}"
-        for task in tuple(relays):
-            task.cancel()
-        await asyncio.gather(*relays, return_exceptions=True)
+    async with stream_server(relay, context) as listening:
+        yield f"127.0.0.1:{listening}/{chroot}"
 
 
 def access_for(identity: Identity, authority: Authority, **more: str) -> ZooKeeperAccess:

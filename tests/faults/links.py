@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from tests.fixtures.streams import stop_listening
+
 log = logging.getLogger(__name__)
 
 ZOOKEEPER = 0
@@ -210,21 +212,16 @@ class Links:
 
     async def _close(self) -> None:
         for server in self._servers:
-            server.close()
-        await _some_turns()  # who was let in at the last moment becomes a connection
+            await stop_listening(server)
         while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        await _some_turns()  # sockets are closed in a turn after the one that aborts their transports
+        for _ in range(10):
+            await asyncio.sleep(0)  # sockets are closed in a turn after the one that aborts their transports
         for server in self._servers:
             with contextlib.suppress(OSError):
                 await server.wait_closed()
-
-
-async def _some_turns() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 def _is_given_up(reader: asyncio.StreamReader) -> bool:

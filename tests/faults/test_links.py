@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from tests.faults.links import Links
+from tests.fixtures.streams import stream_server
 
 ONE, TWO, THREE = 1, 2, 3
 SHORT = 0.2
@@ -217,3 +219,16 @@ def test_those_who_wait_to_be_known_hold_up_nobody_who_is_and_what_they_gave_up_
         known.set()
         for peer in waiting:
             peer.socket.close()
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_who_comes_in_the_last_turns_of_a_server_is_hung_up_on(turns: int) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with stream_server(serve) as port:
+        client = socket.create_connection(("127.0.0.1", port), LONG)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    with client, contextlib.suppress(ConnectionResetError):
+        assert client.recv(1) == b""

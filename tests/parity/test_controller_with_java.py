@@ -41,6 +41,7 @@ from kbroker.protocol.messages.transactions import InitProducerIdRequest
 from tests.controller.fake_channels import FakeChannels
 from tests.fixtures.brokers import kill_and_expire
 from tests.fixtures.kafka import PROPERTIES, START_TIMEOUT, STOP_TIMEOUT, JavaBroker
+from tests.fixtures.streams import stop_listening
 from tests.fixtures.zookeeper import ZooKeeperAddress
 
 pytestmark = pytest.mark.slow
@@ -80,7 +81,7 @@ class ControllerOnly:
         await self.runner.stop()
         await self.channels.close()
         assert self.server is not None
-        self.server.close()
+        await stop_listening(self.server)
         for writer in list(self.connections):
             writer.close()
         await self.server.wait_closed()

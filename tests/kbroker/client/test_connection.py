@@ -15,6 +15,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response
 from kbroker.protocol.messages.fetch import FetchRequest, FetchResponse
 from kbroker.protocol.messages.metadata import MetadataRequest
+from tests.fixtures.streams import stream_server
 from tests.kbroker.network.serving import until
 from tests.protocol.frames import joined
 
@@ -56,8 +57,8 @@ async def peer(behave: Callable[..., Awaitable[None]]) -> AsyncIterator[tuple[st
             await writer.wait_closed()
         ended.set()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()
+    async with stream_server(serve) as port:
+        yield "127.0.0.1", port
         async with asyncio.timeout(10):
             await ended.wait()
 

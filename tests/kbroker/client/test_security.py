@@ -15,6 +15,7 @@ from kbroker.client.plain_connection import PlainConnection
 from kbroker.client.security import PLAINTEXT, Security, tls_failure
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from tests.fixtures.certificates import HOUR, PASSWORD, Authority, Identity
+from tests.fixtures.streams import stream_server
 from tests.kbroker.client.tls_peer import server_context, tls_peer
 
 
@@ -93,8 +94,7 @@ async def test_a_port_without_tls_is_told_from_one_that_is_closed() -> None:
             writer.write(b"no TLS here, whatever it is")
             writer.close()
 
-        async with await asyncio.start_server(answer_in_clear, "127.0.0.1", 0) as server:
-            plain = server.sockets[0].getsockname()[1]
+        async with stream_server(answer_in_clear) as plain:
             await refused(plain, Security(security_protocol="SSL"), "does not speak TLS")
         assert port
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from tests.fixtures.certificates import Authority, Identity
+from tests.fixtures.streams import stream_server
 
 VERSIONS = bytes.fromhex("0000 00000001 0003 0000 0009")
 """An ApiVersions answer of version 0: only Metadata, versions 0 to 9."""
@@ -31,5 +32,5 @@ async def tls_peer(context: ssl.SSLContext | None) -> AsyncIterator[int]:
                 writer.write(len(answer).to_bytes(4) + answer)
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
-        yield server.sockets[0].getsockname()[1]
+    async with stream_server(serve, context) as port:
+        yield port

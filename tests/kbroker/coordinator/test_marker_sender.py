@@ -17,6 +17,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
 from kbroker.protocol.schema import schema_of
+from tests.fixtures.streams import stop_listening
 
 US, OTHER, THIRD = 1, 2, 3
 TIMEOUT = 30.0
@@ -161,8 +162,8 @@ class Cluster:
         await self.sender.close()
         for broker in (self.other, self.third):
             broker.may_answer.set()
+            await stop_listening(broker.server)
             broker.hang_up()
-            broker.server.close()
 
 
 @pytest.fixture

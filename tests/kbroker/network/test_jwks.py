@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from kbroker.network.jwks import UNKNOWN_KEY_PAUSE_S, Jwks
 from kbroker.protocol.config_def import ConfigError
 from kbroker.security.oauthbearer import TokenRefused
 from kbroker.security.signed_tokens import SignedValidator
+from tests.fixtures.streams import Serve, stream_server
 
-Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 OLD, NEW = (ECKey.generate_key("P-256", {"kid": name}) for name in ("old", "new"))
 
 
@@ -48,14 +48,14 @@ class Provider:
 
 
 @contextlib.asynccontextmanager
-async def served(answer: Answer) -> AsyncIterator[str]:
+async def served(answer: Serve) -> AsyncIterator[str]:
     """The address of whoever answers so."""
-    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/keys"
+    async with stream_server(answer) as port:
+        yield f"http://127.0.0.1:{port}/keys"
 
 
 @contextlib.asynccontextmanager
-async def reading(answer: Answer, refresh_ms: int) -> AsyncIterator[Jwks]:
+async def reading(answer: Serve, refresh_ms: int) -> AsyncIterator[Jwks]:
     """The keys of whoever answers so."""
     async with served(answer) as url:
         jwks = Jwks(JwksSettings(url, refresh_ms, 10, 20))

@@ -15,13 +15,13 @@ from kbroker.protocol.messages.produce import ProduceRequest
 from kbroker.protocol.schema import Message
 from kbroker.verify.proxy import link as link_module
 from kbroker.verify.proxy.server import Server
+from tests.fixtures.streams import stream_server
 from tests.kbroker.verify.proxy.upstream import (
     Answer,
     correlation_id,
     encoded,
     framed,
     read_frame,
-    serving,
     upstream,
     versions,
 )
@@ -151,7 +151,7 @@ async def test_the_end_of_a_client_arrives_and_so_does_its_last_word() -> None:
         writer.write(framed(b"\0\0\0\1bye"))
         writer.close()
 
-    async with serving(serve) as port, link_to(port) as (reader, writer):
+    async with stream_server(serve) as port, link_to(port) as (reader, writer):
         writer.write(unknown(1, b"last"))
         writer.write_eof()
         assert await got.get() == unknown(1, b"last")
@@ -163,7 +163,7 @@ async def test_a_broker_that_does_not_read_is_not_read_for() -> None:
         reader._transport.pause_reading()  # type: ignore[attr-defined]
         await asyncio.Event().wait()
 
-    async with serving(serve) as port, link_to(port) as (_, writer):
+    async with stream_server(serve) as port, link_to(port) as (_, writer):
         frame = unknown(1, bytes(1 << 20))
         sent = 0
         with contextlib.suppress(TimeoutError):
@@ -194,7 +194,7 @@ async def test_no_more_requests_wait_for_answers_than_allowed(monkeypatch: pytes
             await asyncio.sleep(0.02)  # in which all would come that may
             writer.write(framed(echo(await waiting.get())))
 
-    async with serving(serve) as port, link_to(port) as (reader, writer):
+    async with stream_server(serve) as port, link_to(port) as (reader, writer):
         for number in range(10):
             writer.write(unknown(number, b""))
         for number in range(10):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -12,10 +11,10 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response, read_request_header
 from kbroker.protocol.messages.api_versions import ApiVersionsResponse
 from kbroker.protocol.messages.metadata import MetadataResponse
+from tests.fixtures.streams import stream_server
 from tests.protocol.frames import joined
 
 Answer = Callable[[bytes], bytes | None]
-Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 def framed(body: bytes) -> bytes:
@@ -24,34 +23,6 @@ def framed(body: bytes) -> bytes:
 
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
-
-
-@asynccontextmanager
-async def serving(serve: Serve) -> AsyncIterator[int]:
-    """Listen, and give each connection to a coroutine; yields the port. At the end all sockets are closed."""
-    writers = []
-    tasks: list[asyncio.Task[Any]] = []
-
-    async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        task = asyncio.current_task()
-        assert task is not None
-        tasks.append(task)
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            await serve(reader, writer)
-
-    server = await asyncio.start_server(begin, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for writer in writers:
-            writer.transport.abort()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
 
 
 @asynccontextmanager
@@ -65,7 +36,7 @@ async def upstream(answer: Answer) -> AsyncIterator[int]:
                 writer.write(framed(told))
                 await writer.drain()
 
-    async with serving(serve) as port:
+    async with stream_server(serve) as port:
         yield port
 
 
