@@ -17,7 +17,7 @@ from kbroker.security.acls import ANONYMOUS
 FIRST_FROM_NOUGHT_VERSION = 4
 """Older clients take a feature that begins with level 0 for a mistake."""
 
-_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_SOFTWARE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9\-.]*+(?<=[a-zA-Z0-9])")
 
 
 @cache

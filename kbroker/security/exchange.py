@@ -22,6 +22,8 @@ PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER, GSSAPI = (
 MECHANISMS = (PLAIN, SCRAM_SHA_256, SCRAM_SHA_512, OAUTHBEARER)
 """Those that there are; GSSAPI (Kerberos) is not among them."""
 
+SASL_NAME = r"(?=[^,])[\x01-\x2b\x2d-\x3c\x3e-\x7f]*+(?:=(?:2C|3D)[\x01-\x2b\x2d-\x3c\x3e-\x7f]*+)*+"
+"""A pattern of names (RFC 5802), before a comma. Nothing is tried twice: strangers choose how long they are."""
 LONGEST_SHOWN = 80
 OTHER_AUTHORIZATION_ID = "Authentication failed: Client requested an authorization id that is different from username"
 """What a client is told that wants to be somebody else than it proves to be."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from kbroker.security import exchange
 from kbroker.security.exchange import AuthenticationFailure, Identity, shown
 
-_NAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
-_FIRST = re.compile(rf"n,(?:a=(?P<authzid>{_NAME}))?,\x01(?P<pairs>(?:[A-Za-z]+=[\x21-\x7e \t\r\n]+\x01)*)\x01")
-_BEARER = re.compile(r"\w+ +(?P<token>[-_~+/.A-Za-z0-9]+=*)")
+MOST_PAIRS = 100
+_PAIR = r"[A-Za-z]++=[\x21-\x7e \t\r\n]++\x01"
+_FIRST = re.compile(rf"n,(?:a=(?P<authzid>{exchange.SASL_NAME}))?,\x01(?P<pairs>(?:{_PAIR}){{0,{MOST_PAIRS}}})\x01")
+_BEARER = re.compile(r"\w++ ++(?P<token>[-_~+/.A-Za-z0-9]++=*+)")
 ACKNOWLEDGEMENT = b"\x01"
 
 

@@ -21,13 +21,14 @@ class PlainServer:
     def step(self, token: bytes) -> bytes:
         """Check user and password; the answer is empty."""
         try:
-            parts = token.decode().split("\0")
+            given = token.decode()
         except UnicodeDecodeError:
             raise AuthenticationFailure("a PLAIN token that is not UTF-8", WRONG) from None
-        if len(parts) != 3:
-            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}"
+        count = given.count("\0") + 1
+        if count != 3:
+            text = f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}"
             raise AuthenticationFailure(text, text)
-        authorization_id, user, password = parts
+        authorization_id, user, password = given.split("\0")
         for name, value in (("username", user), ("password", password)):
             if not value:
                 text = f"Authentication failed: {name} not specified"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kbroker.security.oauthbearer import TokenRefused, ValidToken
-from kbroker.security.tokens import number, parts_of, text
+from kbroker.security.tokens import claims_of, number, parts_of, text
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +74,9 @@ class SignedValidator:
 
     def validate(self, token: str, keys: list[Any], now_ms: int) -> ValidToken:
         """Return whom the token stands for; raises TokenRefused, UnknownKey among them."""
-        header, claims, signature = parts_of(token)
+        header, encoded, signature = parts_of(token)
         self._check_signature(token, header, signature, keys)
+        claims = claims_of(encoded)
         now = now_ms / 1000
         expires, issued, begins = (number(claims, name) for name in ("exp", "iat", "nbf"))
         if expires is None or issued is None:

@@ -3,7 +3,7 @@
 import pytest
 
 from kbroker.security.exchange import AuthenticationFailure, Identity
-from kbroker.security.oauthbearer import OAuthBearerClient, OAuthBearerServer, TokenRefused, ValidToken
+from kbroker.security.oauthbearer import MOST_PAIRS, OAuthBearerClient, OAuthBearerServer, TokenRefused, ValidToken
 
 
 def validate(token: str) -> ValidToken:
@@ -47,6 +47,14 @@ def test_a_first_message_without_a_bearer_token_is_refused(first: bytes) -> None
     with pytest.raises(AuthenticationFailure) as caught:
         OAuthBearerServer(validate).step(first)
     assert caught.value.told is None
+
+
+def test_a_first_message_has_so_many_pairs_at_most() -> None:
+    """Each takes time, and whoever sends them has not logged in yet."""
+    token = b"n,,\x01auth=Bearer good\x01"
+    assert OAuthBearerServer(validate).step(token + b"a=b\x01" * (MOST_PAIRS - 1) + b"\x01") == b""
+    with pytest.raises(AuthenticationFailure, match="none of OAUTHBEARER's"):
+        OAuthBearerServer(validate).step(token + b"a=b\x01" * MOST_PAIRS + b"\x01")
 
 
 def test_an_authorization_id_has_to_be_the_principal() -> None:

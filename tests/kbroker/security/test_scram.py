@@ -17,6 +17,7 @@ from kbroker.security.exchange import (
     Identity,
 )
 from kbroker.security.scram import (
+    LONGEST_MESSAGE,
     KnownUser,
     ScramClient,
     ScramCredential,
@@ -132,6 +133,19 @@ def test_a_first_message_that_is_none_or_of_nobody_is_refused(first: bytes) -> N
     with pytest.raises(AuthenticationFailure) as caught:
         step(server_of(credential()), first)
     assert caught.value.told is None  # the general text that tells nothing
+
+
+def test_a_message_that_is_far_too_long_is_not_looked_at() -> None:
+    """The more of a name there is, the longer the event loop is held up, and nobody has logged in yet."""
+    first = b"n,,n=user,r=nonce"
+    fits = first + b"n" * (LONGEST_MESSAGE - len(first))
+    assert step(server_of(credential()), fits)
+    with pytest.raises(AuthenticationFailure, match=f"of {LONGEST_MESSAGE + 1} bytes"):
+        step(server_of(credential()), fits + b"n")
+    server = server_of(credential())
+    step(server, first)
+    with pytest.raises(AuthenticationFailure, match=r"bytes: .* are allowed"):
+        step(server, b"c=biws,r=nonce,p=" + b"A" * LONGEST_MESSAGE)
 
 
 def test_an_authorization_id_has_to_be_the_user() -> None:
