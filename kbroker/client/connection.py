@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kbroker.client.errors import LoginFailed, NotConnected, TimedOut, error_for
+from kbroker.client.errors import NO_ADDRESS, LoginFailed, NotConnected, TimedOut, error_for
 from kbroker.client.security import PLAINTEXT, Security, tls_arguments, tls_failure
 from kbroker.client.session import DEFAULT_MAX_FRAME, Session
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -340,6 +340,8 @@ async def _connected(make: Callable[[], Connection], host: str, port: int, tls: 
     loop = asyncio.get_running_loop()
     try:
         _, connection = await loop.create_connection(make, host, port, **tls)
+    except (UnicodeError, OverflowError) as error:
+        raise OSError(NO_ADDRESS) from error
     except RuntimeError as error:
         # There is no thread to resolve the name in when the interpreter ends: this waits for the name here.
         log.info("resolving %s without a thread: %s", host, error)

@@ -22,6 +22,9 @@ from kbroker.client.error_base import LoginFailed as LoginFailed
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.errors import KafkaError as KafkaError
 
+NO_ADDRESS = "no host has such a name, or no port such a number"
+"""What Python says by a UnicodeError or an OverflowError, not by an OSError."""
+
 
 def error_for(
     code: ErrorCode,

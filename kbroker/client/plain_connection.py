@@ -14,7 +14,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from kbroker.client.authentication import authenticate_plainly
-from kbroker.client.errors import NotConnected, TimedOut, error_for
+from kbroker.client.errors import NO_ADDRESS, NotConnected, TimedOut, error_for
 from kbroker.client.security import PLAINTEXT, Security, tls_failure
 from kbroker.client.session import DEFAULT_MAX_FRAME, Response, Session
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -56,6 +56,8 @@ class PlainConnection:
             self._socket = socket.create_connection((host, port), self._timeout)
             if context is not None:
                 self._socket = _encrypted(self._socket, context, host)
+        except (UnicodeError, OverflowError) as error:
+            raise NotConnected(f"no connection to {self.address}: {NO_ADDRESS}") from error
         except OSError as error:
             raise self._failure(error, f"no connection to {self.address}") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

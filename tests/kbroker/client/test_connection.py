@@ -10,6 +10,7 @@ import pytest
 
 from kbroker.client.client_config import AdminConfig
 from kbroker.client.connection import WAKE_BYTES, Connection
+from kbroker.client.errors import NotConnected
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.headers import encode_response
@@ -72,6 +73,12 @@ async def test_a_silent_broker_is_given_up_after_the_timeout() -> None:
         with pytest.raises(ConnectionError):
             await waiting
         await connection.close()
+
+
+@pytest.mark.parametrize(("host", "port"), [("broker..example", 9092), ("x" * 64, 9092), ("127.0.0.1", 70_000)])
+async def test_what_cannot_be_an_address_is_nowhere_connected(host: str, port: int) -> None:
+    with pytest.raises(NotConnected, match=f"no connection to {host}:{port}: no host has such a name"):
+        await Connection.open(host, port, timeout=30)
 
 
 async def hanging_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

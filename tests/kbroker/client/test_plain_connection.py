@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from kbroker.client.errors import NotConnected
 from kbroker.client.plain_connection import PlainConnection
 from kbroker.dev.broker_process import BrokerProcess
 from kbroker.protocol.messages.metadata import MetadataRequest
@@ -49,6 +50,11 @@ def test_nobody_listening_is_told_with_the_address() -> None:
         port = unused.getsockname()[1]
         with pytest.raises(ConnectionError, match=f"no connection to 127.0.0.1:{port}"):
             connect(port)
+
+
+def test_what_cannot_be_an_address_is_nowhere_connected() -> None:
+    with pytest.raises(NotConnected, match=r"no connection to broker\.\.example:9092: no host has such a name"):
+        PlainConnection("broker..example", 9092, client_id="test", timeout=30)
 
 
 def test_a_silent_peer_runs_into_the_time_limit() -> None:

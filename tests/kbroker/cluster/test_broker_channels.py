@@ -65,6 +65,18 @@ async def test_requests_are_answered_one_by_one_in_order(channels: BrokerChannel
     await broker.server.stop(0.1)
 
 
+async def test_a_broker_with_a_name_that_no_host_can_have_is_tried_again(
+    channels: BrokerChannels, caplog: pytest.LogCaptureFixture
+) -> None:
+    channels.add_broker(2, "broker..example", 9092)
+    channels.send(2, request(0), 5, lambda answer: None)
+    async with asyncio.timeout(30):
+        while "trying again" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert "DeleteTopicsRequest not sent" in caplog.text
+    assert "no host has such a name" in caplog.text
+
+
 async def test_requests_do_not_wait_for_each_other_and_go_again_in_order(channels: BrokerChannels) -> None:
     silent = Broker(silent=True)
     answers: list[Any] = []
