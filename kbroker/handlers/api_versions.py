@@ -17,6 +17,8 @@ from kbroker.security.acls import ANONYMOUS
 FIRST_FROM_NOUGHT_VERSION = 4
 """Older clients take a feature that begins with level 0 for a mistake."""
 
+LONGEST_NAME = 100
+"""Of what is remembered of a client's software: it is a metric's label, and nobody has logged in yet."""
 _SOFTWARE = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9\-.]*+(?<=[a-zA-Z0-9])")
 
 
@@ -53,8 +55,8 @@ def api_versions(services: Services, ctx: RequestContext, request: ApiVersionsRe
         name, release = request.client_software_name, request.client_software_version
         if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(release)):
             return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
-        ctx.connection.client_software_name = name
-        ctx.connection.client_software_version = release
+        ctx.connection.client_software_name = name[:LONGEST_NAME]
+        ctx.connection.client_software_version = release[:LONGEST_NAME]
     features = services.features
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,

@@ -9,6 +9,9 @@ from kbroker.metrics.families import Section, number
 from kbroker.metrics.sources import Sources
 from kbroker.network.watchdog import NOTED_S, WatchedSelector
 
+MOST_SOFTWARE, OTHERS = 100, "(others)"
+"""Clients choose what they say they are: so many kinds are told apart."""
+
 _sockets = Section("Connections")
 _socket = "kafka_server_socket_server_metrics_"
 CONNECTIONS = _sockets.gauge(f"{_socket}connection_count", "Open connections.", "listener", "networkProcessor")
@@ -96,8 +99,14 @@ def _connections(sources: Sources, out: Exposition) -> None:
         out.add(CONNECTIONS, listeners[name], name, PROCESSOR)
         out.add(CREATED, server.accepted[name], name, PROCESSOR)
     software = Counter((each.client_software_name, each.client_software_version, each.listener) for each in open_now)
-    for labels, count in software.items():
+    for labels, count in software.most_common(MOST_SOFTWARE):
         out.add(SOFTWARE, count, *labels)
+    if len(software) > MOST_SOFTWARE:
+        rest = Counter[str]()
+        for (_, _, listener), count in software.most_common()[MOST_SOFTWARE:]:
+            rest[listener] += count
+        for listener, count in rest.items():
+            out.add(SOFTWARE, count, OTHERS, OTHERS, listener)
     out.add(IN_FLIGHT, server.bytes_in_flight)
     out.add(POOLED, server.buffers.kept_bytes)
 

@@ -5,13 +5,19 @@ import time
 from collections import Counter
 from types import SimpleNamespace
 
+import pytest
+
+from kbroker.handlers.api_versions import LONGEST_NAME
 from kbroker.metrics import network
 from kbroker.network.dispatch import Dispatcher
 from kbroker.network.watchdog import Watchdog
 from kbroker.protocol.distribution import Distribution
+from kbroker.protocol.headers import encode_request
+from kbroker.protocol.messages.api_versions import ApiVersionsRequest
 from tests.fixtures.data_path import Played
 from tests.kbroker.metrics.scraping import collected, sources_of
 from tests.kbroker.network.serving import connected, serving, until
+from tests.protocol.frames import joined
 
 SOCKETS = "kafka_server_socket_server_metrics_"
 
@@ -32,6 +38,25 @@ async def test_connections_are_counted_by_their_listener(played: Played) -> None
         await until(lambda: not server.connections)
         found = collected(network.collect, sources)
         assert found.value(SOCKETS + "connection_creation_total", listener="PLAINTEXT") == 2
+
+
+async def test_clients_that_say_what_they_like_fill_no_metrics(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "MOST_SOFTWARE", 1)
+    async with serving(Dispatcher(played.services)) as server:
+        sources = sources_of(played, server=server, zookeeper=zookeeper(), workers=played.replicas.workers)
+        async with connected(server), connected(server), connected(server) as first, connected(server) as second:
+            for client, name in ((first, "a" * 30_000), (second, "b")):
+                asked = ApiVersionsRequest(client_software_name=name, client_software_version="1" * 30_000)
+                client.send(joined(encode_request(asked, 3, 1, "c")))
+                await client.receive()
+            await until(lambda: len(server.connections) == 4)
+            found = collected(network.collect, sources)
+            names = {each.client_software_name for each in server.connections}
+            assert names == {"unknown", "a" * LONGEST_NAME, "b"}
+    software = SOCKETS + "connections_software"
+    assert found.value(software, clientSoftwareName="unknown", clientSoftwareVersion="unknown") == 2
+    assert found.value(software, clientSoftwareName="(others)", listener="PLAINTEXT") == 2
+    assert len(found.find(software)) == 2
 
 
 async def test_zookeeper_s_session_is_told(played: Played) -> None:
