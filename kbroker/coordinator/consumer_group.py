@@ -387,7 +387,11 @@ class ConsumerGroup:
 
     def _assign(self) -> None:
         counts = dict(self.known_topics.values())
-        self._read_by = {each.member_id: frozenset(self.subscribed_topics(each)) for each in self.members.values()}
+        # Static members first, by what does not change when they come back: so they keep their ranges.
+        members_in_order = sorted(
+            self.members.values(), key=lambda each: (each.instance_id is None, each.instance_id or "", each.member_id)
+        )
+        self._read_by = {each.member_id: frozenset(self.subscribed_topics(each)) for each in members_in_order}
         subscriptions = {
             member_id: frozenset(self.known_topics[name][0] for name in names if name in self.known_topics)
             for member_id, names in self._read_by.items()

@@ -4,7 +4,8 @@
     range     of each topic every subscriber gets a run of neighbouring partitions, the first ones one more: topics with
               as many partitions are split alike, so that equal keys of them meet in one member
 
-An assignor gets what each member subscribes to, how many partitions each topic has, and what each member has now.
+An assignor gets what each member subscribes to, how many partitions each topic has, and what each member has now. In
+the order in which the members are named they get their ranges.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def assign_range(
     """Runs of neighbouring partitions, by member id."""
     assigned: dict[str, dict[bytes, frozenset[int]]] = {member: {} for member in subscriptions}
     for topic, count in counts.items():
-        subscribers = sorted(member for member, topics in subscriptions.items() if topic in topics)
+        subscribers = [member for member, topics in subscriptions.items() if topic in topics]
         if not subscribers:
             continue
         quota, extra = divmod(count, len(subscribers))

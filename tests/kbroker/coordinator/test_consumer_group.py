@@ -415,6 +415,28 @@ def test_a_static_member_that_comes_back_has_its_partitions_at_once() -> None:
     group.check()
 
 
+def test_static_members_keep_their_ranges_whatever_ids_they_come_back_with() -> None:
+    group, topics = make({"t": 4}, default_assignor="range")
+    clients = [Client(group, "a", {"t"}, "one"), Client(group, "b", {"t"}, "two")]
+    settle(clients)
+    ranges = [client.owned for client in clients]
+    assert [set(*owned.values()) for owned in ranges] == [{0, 1}, {2, 3}]
+    for number, name in enumerate(("z", "y")):
+        group.heartbeat(ConsumerHeartbeat(clients[number].name, -2, clients[number].instance), 0)
+        clients[number] = Client(group, name, {"t"}, clients[number].instance)
+        clients[number].heartbeat(0)
+    topics.set("other", 1)
+    clients[0].topics |= {"other"}
+    clients[0].tells_all = True
+    settle(clients)
+    t = topics.topics["t"].topic_id
+    assert [client.owned[t] for client in clients] == [owned[t] for owned in ranges]
+    dynamic = Client(group, "a", {"t"})
+    settle([*clients, dynamic])
+    assert [client.owned[t] for client in (*clients, dynamic)] == [{0, 1}, {2}, {3}]
+    group.check()
+
+
 def test_who_is_silent_or_does_not_give_up_is_removed() -> None:
     group, _ = make({"t": 4})
     first, second = Client(group, "a", {"t"}), Client(group, "b", {"t"})

@@ -38,8 +38,8 @@ def test_range_gives_neighbours_and_meets_equal_keys() -> None:
     subscriptions = dict.fromkeys(("m2", "m1"), frozenset({A, B}))
     assigned = assign_range(subscriptions, {A: 5, B: 5}, {})
     assert assigned == {
-        "m1": {A: frozenset({0, 1, 2}), B: frozenset({0, 1, 2})},
-        "m2": {A: frozenset({3, 4}), B: frozenset({3, 4})},
+        "m2": {A: frozenset({0, 1, 2}), B: frozenset({0, 1, 2})},
+        "m1": {A: frozenset({3, 4}), B: frozenset({3, 4})},
     }
 
 
