@@ -78,6 +78,11 @@ class LeaderEpochs:
             return epoch, entries[0][1]
         return entries[higher - 1][0], entries[higher][1]
 
+    def first_offset_after(self, epoch: int) -> int | None:
+        """Where the first epoch above this one begins; None when there is none."""
+        number = bisect_right(self.entries, epoch, key=_epoch)
+        return self.entries[number][1] if number < len(self.entries) else None
+
     def epoch_for_offset(self, offset: int) -> int:
         """Epoch of the record at offset, -1 when not known."""
         number = bisect_right(self.entries, offset, key=_start)

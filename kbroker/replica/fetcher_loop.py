@@ -378,7 +378,8 @@ class FetcherLoop:
     async def _find_place(self, fetched: FetchedPartition) -> None:
         """The leader has no record where our log ends: cut to its end, or begin anew where its log begins.
 
-        Raises KafkaError with the leader's refusal.
+        Or it knows nothing of the epoch in which our log ends: one after its own there cannot have been, and what says
+        so is damaged, where no checksum reaches. Raises KafkaError with the leader's refusal.
         """
         partition_log = fetched.hosted.log
         leader_end_offset = await self._leader_offset(fetched, LATEST)
@@ -397,6 +398,10 @@ class FetcherLoop:
                 text = "%s: the log ends at %d and that of its leader, broker %d, begins at %d: starting anew there"
                 log.warning(text, fetched, end_offset, self.leader, leader_start_offset)
                 await self._in_thread(fetched.hosted, partition_log.truncate_fully_and_start_at, leader_start_offset)
+            elif (begun := partition_log.leader_epochs.first_offset_after(fetched.leader_epoch)) is not None:
+                text = "%s: epoch %d of the log begins at %d, and its leader, broker %d, has epoch %d: cutting it there"
+                log.warning(text, fetched, partition_log.latest_epoch, begun, self.leader, fetched.leader_epoch)
+                await self._in_thread(fetched.hosted, partition_log.truncate_to, begun, self._now())
         if self._fetcher.is_current(fetched):
             settle(fetched.hosted, partition_log.high_watermark, partition_log.log_start_offset)
             self._go_on(fetched)

@@ -42,3 +42,8 @@ def test_the_epoch_of_an_offset() -> None:
     epochs = LeaderEpochs(((2, 10), (4, 20)))
     assert [epochs.epoch_for_offset(offset) for offset in (9, 10, 19, 20, 99)] == [-1, 2, 2, 4, 4]
     assert [epochs.previous_epoch(epoch) for epoch in (2, 3, 4, 9)] == [-1, 2, 2, 4]
+
+
+def test_the_first_offset_after_an_epoch() -> None:
+    epochs = LeaderEpochs(((0, 0), (2, 5), (7, 9)))
+    assert [epochs.first_offset_after(each) for each in (-1, 0, 1, 2, 6, 7)] == [0, 5, 5, 9, 9, None]

@@ -115,6 +115,18 @@ async def test_a_follower_whose_log_others_wrote_to_cuts_it_and_goes_on(copies: 
     assert b"nobody else" not in copies.content(3)
 
 
+async def test_a_follower_whose_log_names_an_epoch_that_is_yet_to_come_cuts_it_there_and_goes_on(copies: Copies) -> None:
+    await copies.elect(1, is_new=True)
+    await copies.produce(b"a")
+    await until(lambda: copies.hosted(3).log.log_end_offset == 1)
+    copies.hosted(3).log.append_as_leader(one_batch(b"a bit of its epoch flipped"), 1 << 25, 0)
+    await copies.elect(1)
+    await copies.produce(b"b", acks=1)
+    await copies.produce(b"c", acks=1)
+    await copies.until_equal()
+    assert b"flipped" not in copies.content(3)
+
+
 class SlowLine:
     """A connection to a leader that has nothing new, whose answers take `delay_s`."""
 
