@@ -57,28 +57,57 @@ def stop(world: World) -> tuple[str, Undo]:
     return f"stop broker {broker_id}", lambda: world.start(broker_id)
 
 
+def depose_between_markers(world: World) -> tuple[str, Undo]:
+    """Whoever coordinates a transaction cannot say how one was decided, and another takes its place while it lives."""
+
+    def depose(broker_id: int) -> None:
+        for other in world.brokers.values():
+            if other.broker_id != broker_id:
+                world.network.cut(world.brokers[broker_id].host, other.host)
+        world.zookeeper.expire(broker_id)
+
+    if world.workload != "txn":
+        return kill(world)
+    looking = asyncio.get_running_loop().create_task(_once_decided(world, "is deposed", depose))
+
+    def end() -> None:
+        _ended(looking)
+        world.network.mend()
+
+    return "whoever decides a transaction is deposed", end
+
+
 def kill_between_markers(world: World) -> tuple[str, Undo]:
     """Whoever coordinates a transaction is killed as soon as one is decided, and not carried out everywhere."""
     if world.workload != "txn":
         return kill(world)
-    killed = []
+    killed: list[int] = []
 
-    async def look() -> None:
-        deciding = None
-        while deciding is None:
-            await asyncio.sleep(BETWEEN_LOOKS_S)
-            deciding = next((each for each in world.brokers.values() if each.is_deciding()), None)
-        world.tell(f"world: kill broker {deciding.broker_id}, which has decided a transaction")
-        world.kill(deciding.broker_id)
-        killed.append(deciding.broker_id)
+    def kill_it(broker_id: int) -> None:
+        world.kill(broker_id)
+        killed.append(broker_id)
 
-    looking = asyncio.get_running_loop().create_task(look())
+    looking = asyncio.get_running_loop().create_task(_once_decided(world, "is killed", kill_it))
 
     def start_again() -> None:
-        if looking.done():
-            looking.result()
-        looking.cancel()
+        _ended(looking)
         for each in killed:
             world.start(each)
 
     return "whoever decides a transaction is killed", start_again
+
+
+async def _once_decided(world: World, what: str, do: Callable[[int], None]) -> None:
+    """Do it to whoever has decided a transaction, as soon as somebody has."""
+    deciding = None
+    while deciding is None:
+        await asyncio.sleep(BETWEEN_LOOKS_S)
+        deciding = next((each for each in world.brokers.values() if each.is_deciding()), None)
+    world.tell(f"world: broker {deciding.broker_id}, which has decided a transaction, {what}")
+    do(deciding.broker_id)
+
+
+def _ended(looking: asyncio.Task[None]) -> None:
+    if looking.done():
+        looking.result()
+    looking.cancel()

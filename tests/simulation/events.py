@@ -12,6 +12,7 @@ from tests.simulation.deaths import (
     PARTITIONS,
     TOPIC,
     Undo,
+    depose_between_markers,
     kill,
     kill_between_markers,
     kill_controller,
@@ -162,6 +163,7 @@ EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     split_leader: 3,
     hold_orders: 2,
     kill_between_markers: 5,
+    depose_between_markers: 3,
     lose_answers: 3,
     odd_zookeeper: 2,
 }

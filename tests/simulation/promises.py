@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kbroker.replica.partition import Role
 from tests.simulation.clients import MIN_IN_SYNC
+from tests.simulation.coordinators import Coordinators
 from tests.simulation.loop import Machine
 
 if TYPE_CHECKING:
@@ -35,14 +36,17 @@ class Promises:
         """Broker's life -> the latest controller's epoch that it has heard."""
         self._epochs: dict[tuple[int, bytes, int], tuple[Machine, int]] = {}
         """(broker, topic's id, partition) -> its life, and the leader epoch it knows."""
+        self._followed: dict[tuple[int, bytes, int], tuple[Machine, int, int]] = {}
+        """(broker, topic's id, partition) -> its life, the leader epoch in which it follows, and where its log ends."""
         self.acknowledged: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the highest offset of which a producer was told that it is safe."""
         self._ends: dict[tuple[str, int], dict[int, int]] = {}
         """(topic, partition) -> broker -> where its log ended when it was last seen alive."""
         self._looked: dict[Any, tuple[Any, ...]] = {}
         """Replica -> all that the promises about it look at, as it was when they held."""
-        self._too_few = ""
-        """What was acknowledged too early."""
+        self._broken = ""
+        """What was found broken where nobody would hear of it."""
+        self._coordinators = Coordinators(self.is_broken)
 
     def acknowledge(self, topic: str, partition: int, offset: int, copies: int = MIN_IN_SYNC) -> None:
         """A producer was told that it is safe: then it is on as many disks as were asked for.
@@ -58,8 +62,12 @@ class Promises:
             if end > offset and self._world.brokers[broker_id].keeps(topic, partition, offset)
         ]
         if len(holders) < copies:
-            self._world.simulation.next_look = 0.0
-            self._too_few = f"{topic}-{partition}: offset {offset} is acknowledged, and only brokers {holders} have it"
+            self.is_broken(f"{topic}-{partition}: offset {offset} is acknowledged, and only brokers {holders} have it")
+
+    def is_broken(self, text: str) -> None:
+        """After this turn the world ends."""
+        self._world.simulation.next_look = 0.0
+        self._broken = self._broken or text
 
     def compare_logs(self) -> None:
         """All replicas of a partition have the same bytes, as far as what was shown reaches, and whole indexes."""
@@ -83,11 +91,12 @@ class Promises:
 
     def after_turn(self, machine: Machine) -> None:
         """Look at the machine that has just run, and now and then at all."""
-        if self._too_few:
-            raise PromiseBroken(self._too_few)
         broker = self._world.machines.get(machine)
         if broker is not None and (replicas := broker.replicas) is not None:
             self._look_at(broker, machine, replicas)
+            self._coordinators.look_at(broker, machine, replicas)
+        if self._broken:
+            raise PromiseBroken(self._broken)
         if self._world.simulation.now >= self._world.simulation.next_look:
             self._world.simulation.next_look = self._world.simulation.now + LOOK_S
             self._look_at_isrs()
@@ -126,6 +135,8 @@ class Promises:
             self._stands_still_with_too_few(hosted, life)
             self._rises(hosted.topic, (*key, "high watermark"), life, epoch, state.high_watermark)
             self._rises(hosted.topic, (*key, "last stable offset"), life, epoch, hosted.log.last_stable_offset)
+        elif state.role is Role.FOLLOWER:
+            self._writes_what_its_leader_has(broker, life, hosted)
 
     def _obeys_no_older_controller(self, broker: SimulatedBroker, life: Machine, now: int) -> None:
         """What a broker has heard from a controller it takes from no earlier one."""
@@ -142,6 +153,24 @@ class Promises:
         if before is not None and before[0] is life and epoch < before[1]:
             raise PromiseBroken(f"{hosted!r}: {broker.host} went from leader epoch {before[1]} back to {epoch}")
         self._epochs[key] = life, epoch
+
+    def _writes_what_its_leader_has(self, broker: SimulatedBroker, life: Machine, hosted: Any) -> None:
+        """Nobody but its leader adds to a follower's log."""
+        key, end = (broker.broker_id, hosted.topic_id, hosted.partition), hosted.log.log_end_offset
+        epoch = hosted.state.leader_epoch
+        before = self._followed.get(key)
+        if before is not None and before[:2] == (life, epoch) and end > before[2]:
+            for other in self._world.brokers.values():
+                for leading in other.hosted():
+                    if (
+                        leading.topic_id == hosted.topic_id
+                        and leading.partition == hosted.partition
+                        and leading.state.role is Role.LEADER
+                        and leading.state.leader_epoch == epoch
+                        and leading.log.log_end_offset < end
+                    ):
+                        raise PromiseBroken(f"{hosted!r}: a follower writes to {end}, and its leader ends before")
+        self._followed[key] = life, epoch, end
 
     def _stands_still_with_too_few(self, hosted: Any, life: Machine) -> None:
         """Nothing new is shown while fewer are in sync than the topic asks for."""

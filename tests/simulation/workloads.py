@@ -25,6 +25,7 @@ from tests.simulation.clients import (
     sent,
 )
 from tests.simulation.impostors import Impostor
+from tests.simulation.late_markers import LateMarkers
 
 TRANSACTION_S = 3.0
 """What a producer left open is aborted by the cluster after so long."""
@@ -190,6 +191,6 @@ class Member(Process):
 
 WORKLOADS: Mapping[str, Sequence[type[Process]]] = {
     "append": (Sending, Sending, Reading, Reading),
-    "txn": (Transacting, Transacting, StableReading, Impostor),
+    "txn": (Transacting, Transacting, StableReading, Impostor, LateMarkers),
     "group": (Sending, Member, Member),
 }

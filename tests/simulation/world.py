@@ -21,13 +21,15 @@ from typing import IO, Any, TypeVar
 from kbroker.broker import Broker, StartError
 from kbroker.config.broker_config import read_broker_config
 from kbroker.coordinator.transaction import PREPARED
+from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest
 from kbroker.replica.partition import Role
 from kbroker.verify.checker import COMPLETE, VALID, judge_folder
 from kbroker.verify.history import HISTORY_FILE, INFO, NEMESIS, SETTINGS_FILE, Recorder
 from kbroker.verify.workers import Trial
-from tests.simulation import clients, outside
+from tests.simulation import clients, coordinators, outside
 from tests.simulation.deaths import PARTITIONS, TOPIC, Undo
 from tests.simulation.events import EVENTS
+from tests.simulation.late_markers import LateMarkers
 from tests.simulation.loop import STARTED_AT_S, Machine, Simulation, StandsStill
 from tests.simulation.network import Network
 from tests.simulation.promises import PromiseBroken, Promises
@@ -60,6 +62,9 @@ FROZEN = 0.3
 """How often a client stands still instead, and goes on beside the one that takes its place."""
 FLUSHES = 0.4
 """How often a cluster flushes before it acknowledges."""
+HAS_EPOCH_EACH, VERIFIES, HAS_FEW_EPOCHS = 0.7, 0.7, 0.5
+"""How often each transaction has an epoch of its own, how often those that have none are verified, and how often a
+producer id has epochs for a few only."""
 
 AnyProcess = TypeVar("AnyProcess", bound=clients.Process)
 
@@ -163,6 +168,8 @@ class SimulatedBroker:
             "replica.high.watermark.checkpoint.interval.ms": str(CHECKPOINTS_MS),
             "offsets.topic.num.partitions": "1",
             "transaction.state.log.num.partitions": "1",
+            "kbroker.new.cluster.transaction.version": "2" if self._world.has_epoch_each else "0",
+            "transaction.partition.verification.enable": str(self._world.verifies).lower(),
         }
 
     @property
@@ -180,11 +187,15 @@ class SimulatedBroker:
         replicas = self.replicas
         return (0, -1) if replicas is None else (replicas._leadership.controller_epoch, replicas.broker_epoch())
 
+    def coordinates(self) -> Any:
+        """Return the transactions that it coordinates, as one part; None while there is none."""
+        coordinator = None if self._broker is None else self._broker._transactions
+        return None if coordinator is None else coordinator._owned.by_number.get(0)
+
     def is_deciding(self) -> bool:
         """Whether it coordinates a transaction that is decided, and whose markers are not all written."""
-        coordinator = None if self._broker is None or not self.is_serving else self._broker._transactions
-        owned = () if coordinator is None else coordinator._owned.by_number.values()
-        return any(each.state in PREPARED for one in owned for each in one.transactions.values())
+        owned = self.coordinates() if self.is_serving else None
+        return owned is not None and any(each.state in PREPARED for each in owned.transactions.values())
 
     def all_logs(self) -> Iterable[Any]:
         """Return the logs it has."""
@@ -248,6 +259,17 @@ class World:
         recorder = Recorder(self._history, lambda: int(self.simulation.now * 1e9))
         keys = [f"{TOPIC}:{number}" for number in range(PARTITIONS)]
         self.trial = Trial(None, recorder, "simulation", keys, [TOPIC])  # type: ignore[arg-type]
+        self.markers: list[tuple[str, WriteTxnMarkersRequest]] = []
+        """Of which transactions brokers have told others: whom, and what."""
+        self.has_epoch_each = self.rng.random() < HAS_EPOCH_EACH
+        """Whether each transaction has an epoch of its own."""
+        self.verifies = self.rng.random() < VERIFIES
+        """Whether brokers ask whether what is produced belongs to a transaction."""
+        coordinators.take_over(
+            self.promises.is_broken,
+            lambda broker_id, request: self.markers.append((self.brokers[broker_id].host, request)),
+            self.rng.random() < HAS_FEW_EPOCHS,
+        )
         self._undo: list[Undo] = []
         self._frozen: list[tuple[Machine, asyncio.Task[None]]] = []
         """Clients of which others believe that they are dead."""
@@ -353,6 +375,9 @@ class World:
         if isinstance(process, Visitor):
             process.leader = self._who_leads
             process.epochs = self._epochs_of
+        if isinstance(process, LateMarkers) and self.has_epoch_each:
+            process.markers = self.markers
+            process.producer = self._producer_at
         return process
 
     def inspect(self, inspection: Callable[[Stranger], Coroutine[Any, Any, None]]) -> None:
@@ -376,6 +401,14 @@ class World:
             if (each.topic, each.partition) == (topic, partition) and each.state.role is Role.LEADER
         ]
         return self.rng.choice(leading) if leading else None
+
+    def _producer_at(self, host: str, topic: str, partition: int, producer_id: int) -> Any:
+        """Return what the leader on a host knows of a producer, None where it knows nothing, or none is there."""
+        (broker,) = (each for each in self.brokers.values() if each.host == host)
+        hosted = broker.replicas.hosted.get((topic, partition)) if broker.is_serving else None
+        if hosted is None or hosted.state.role is not Role.LEADER:
+            return None
+        return hosted.log.producers.state.producers.get(producer_id)
 
     def _epochs_of(self, host: str) -> tuple[int, int]:
         """Return the controller's epoch and the broker's own that the broker of a host knows."""
