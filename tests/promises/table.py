@@ -340,6 +340,7 @@ PROMISES = (
                 "kbroker/coordinator/transaction_coordinator.py",
                 "            only_committed=True,\n",
                 "            only_committed=False,\n",
+                seeds=45,
             ),
             Mutant(
                 "a fenced producer goes on",
@@ -406,12 +407,14 @@ PROMISES = (
                 "segment/producer_state.py",
                 "            self._check_ends(entry, header, verified)\n",
                 "",
+                seeds=50,
             ),
             Mutant(
                 "nobody tells the leaders that the epoch was raised",
                 "kbroker/coordinator/transaction_coordinator.py",
                 "            record.client_version,\n",
                 "",
+                seeds=50,
             ),
             Mutant(
                 "the marker of one transaction keeps the next from being appended",

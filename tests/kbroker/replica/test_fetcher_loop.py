@@ -115,7 +115,7 @@ async def test_a_follower_whose_log_others_wrote_to_cuts_it_and_goes_on(copies: 
     assert b"nobody else" not in copies.content(3)
 
 
-async def test_a_follower_whose_log_names_an_epoch_that_is_yet_to_come_cuts_it_there_and_goes_on(copies: Copies) -> None:
+async def test_a_follower_whose_log_names_an_epoch_that_is_yet_to_come_cuts_it_there(copies: Copies) -> None:
     await copies.elect(1, is_new=True)
     await copies.produce(b"a")
     await until(lambda: copies.hosted(3).log.log_end_offset == 1)
