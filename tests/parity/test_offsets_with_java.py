@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -51,8 +52,15 @@ def write_with_kafka(bootstrap: str) -> None:
 
 
 async def fetched(ask: Any, group_id: str) -> dict[int, tuple[int, str]]:
+    """What is committed, from a broker that may have to read it first."""
     group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=None)
-    (found,) = (await ask(OffsetFetchRequest(groups=[group], require_stable=True), 9)).groups
+    deadline = time.monotonic() + TIMEOUT
+    while True:
+        (found,) = (await ask(OffsetFetchRequest(groups=[group], require_stable=True), 9)).groups
+        if found.error_code not in (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+            break
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
     assert found.error_code is ErrorCode.NONE
     return {p.partition_index: (p.committed_offset, p.metadata) for topic in found.topics for p in topic.partitions}
 

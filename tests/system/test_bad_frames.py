@@ -122,10 +122,10 @@ def test_half_a_frame_then_silence_is_closed_as_idle_while_others_are_served(
     create_topic(broker, topic_name)
     whole = request_bytes(produce_request(topic_name, one_batch(b"x" * 5000)), 9)
     with bystander(broker, topic_name), contextlib.ExitStack() as stack:
+        begun = time.monotonic()
         peers = [stack.enter_context(Peer(broker)) for _ in range(20)]
         for number, peer in enumerate(peers):
             peer.send(whole[: 2 + number * 150])
-        begun = time.monotonic()
         assert all(peer.is_closed(20) for peer in peers)
         assert time.monotonic() - begun > 0.5
 
@@ -250,7 +250,7 @@ def test_no_lie_about_a_length_or_a_count_hurts_the_broker(
             message = filled(API_BY_KEY[key].request, version)
             requests = list(lies(request_bytes(message, version), key, at_each_place))
             for start in range(0, len(requests), 200):
-                waiting = answers.send_all(requests[start : start + 200], 1.0 if key in MAY_WAIT else 10.0)
+                waiting = answers.send_all(requests[start : start + 200], 1.0 if key in MAY_WAIT else 60.0)
                 assert not waiting or key in MAY_WAIT, (key, version, waiting[0].hex())
     assert answers.closed > 1000
     assert answers.answered > 300

@@ -47,7 +47,7 @@ def test_settings_of_a_topic_are_altered_and_described(
     chosen = (*server, "--entity-type", "topics", "--entity-name", topic_name)
     java_tool(TOPIC_COMMAND, *server, "--create", "--topic", topic_name)
     java_tool(CONFIG_COMMAND, *chosen, "--alter", "--add-config", "max.message.bytes=12345,cleanup.policy=compact")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     described = ""
     while "max.message.bytes=12345" not in described and time.monotonic() < deadline:
         described = java_tool(CONFIG_COMMAND, *chosen, "--describe")

@@ -15,7 +15,7 @@ from kbroker.dev.free_ports import free_ports
 from tests.fixtures.brokers import MakeBroker
 from tests.fixtures.zookeeper import ZooKeeperAddress, expire_session
 from tests.system.wire import Peer, bystander, create_topic, fetch, leaders, one_batch, produce
-from tests.system.writers import ConfluentWriter, OurWriter
+from tests.system.writers import ConfluentWriter, OurWriter, Writer
 
 pytestmark = pytest.mark.slow
 
@@ -53,6 +53,14 @@ def wait_until(condition: Callable[[], bool], timeout: float, what: str) -> None
         time.sleep(0.05)
 
 
+def until_both_go_on(ours: Writer, confluent: Writer, more: int = 50) -> None:
+    """Wait until so many more records of each writer are acknowledged."""
+    least = len(ours.acknowledged) + more, len(confluent.acknowledged) + more
+    wait_until(
+        lambda: len(ours.acknowledged) >= least[0] and len(confluent.acknowledged) >= least[1], 60, "writers go on"
+    )
+
+
 def can_create(broker: BrokerProcess) -> bool:
     topic = f"after-{time.time_ns()}"  # one that was asked for in vain may be there all the same, later
     try:
@@ -74,19 +82,22 @@ def test_zookeeper_away_for_less_than_the_session_is_noticed_by_no_client(
         OurWriter(broker, topic_name, 2) as ours,
         ConfluentWriter(broker, topic_name, 2) as confluent,
     ):
+        until_both_go_on(ours, confluent, 1)  # their ids come from ZooKeeper
         if how == "paused":
             own.pause()
             time.sleep(2.5)
+            until_both_go_on(ours, confluent)
             own.resume()
         else:
             own.kill()
             time.sleep(0.5)
+            until_both_go_on(ours, confluent)
             own.start()
-        time.sleep(1)
+        until_both_go_on(ours, confluent)
         for writer in (ours, confluent):
-            writer.finish(30)
+            writer.finish(60)
             assert not writer.errors
-            assert len(writer.acknowledged) == writer.sent > 100
+            assert len(writer.acknowledged) == writer.sent
     wait_until(lambda: can_create(broker), 30, "topics can be created again")
     assert created(own.connect_string, BROKER_NODE) == epoch
     assert "registered again" not in broker.log_tail(1000)
@@ -117,12 +128,9 @@ def test_an_expired_session_ends_in_a_new_registration_and_clients_go_on(
         wait_until(lambda: created(own.connect_string, BROKER_NODE) > epoch, 30, "it registers again")
         wait_until(lambda: created(own.connect_string, "/controller") > controller, 30, "it is the controller again")
         wait_until(lambda: can_create(broker), 30, "topics can be created")
-        before = len(ours.acknowledged), len(confluent.acknowledged)
-        wait_until(
-            lambda: len(ours.acknowledged) > before[0] and len(confluent.acknowledged) > before[1], 20, "writers go on"
-        )
+        until_both_go_on(ours, confluent, 1)
         for writer in (ours, confluent):
-            writer.finish(30)
+            writer.finish(60)
             assert not writer.errors
             assert len(writer.acknowledged) == writer.sent
     with kazoo(own.connect_string) as client:

@@ -132,7 +132,7 @@ def test_the_blocking_producer_sends_tables_too(bootstrap: str, topic: str) -> N
         delivery.add_done_callback(called.append)
         assert delivery.result(30).rows == 30_000
         assert delivery.done()
-        assert producer.send_arrow(topic, table.slice(0, 0), value="v").result(5).rows == 0
+        assert producer.send_arrow(topic, table.slice(0, 0), value="v").result(60).rows == 0
         assert producer.send_arrow(topic, table, value="json").result(30).rows == 30_000
     assert called == [delivery]
 

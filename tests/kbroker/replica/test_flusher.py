@@ -22,7 +22,7 @@ class Log:
         self.error: Exception | None = None
 
     def flush(self) -> None:
-        assert self.go.wait(5)
+        assert self.go.wait(60)
         self.thread = threading.get_ident()
         self.flushes += 1
         if self.error:

@@ -122,7 +122,7 @@ async def test_a_new_leader_waits_for_what_a_thread_still_appends_of_the_former(
     go_on = threading.Event()
     hosted = copies.hosted(3)
     pool = copies.brokers[3].replicas.workers.following(hosted.log.log_dir)
-    busy = [pool.submit(go_on.wait, 10) for _ in range(FOLLOWING_THREADS)]
+    busy = [pool.submit(go_on.wait, 60) for _ in range(FOLLOWING_THREADS)]
     try:
         await copies.produce(bytes(300_000), acks=1)
         await asyncio.sleep(0.2)
@@ -132,8 +132,8 @@ async def test_a_new_leader_waits_for_what_a_thread_still_appends_of_the_former(
         assert not electing.done()
     finally:
         go_on.set()
-    assert all(each.result(5) for each in busy)
-    await asyncio.wait_for(electing, 10)
+    assert all(each.result(60) for each in busy)
+    await asyncio.wait_for(electing, 60)
     assert hosted.log.log_end_offset == 2
     assert hosted.state.leader_epoch_start_offset == 2
     await copies.produce(b"b")

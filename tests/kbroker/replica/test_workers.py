@@ -33,10 +33,10 @@ def kinds(workers: Workers) -> dict[str, Executor]:
 def test_work_that_stands_still_holds_up_its_own_kind_and_disk_only(workers: Workers, stuck: str) -> None:
     go_on = threading.Event()
     try:
-        waiting = [kinds(workers)[stuck].submit(go_on.wait, 10) for _ in range(20)]
+        waiting = [kinds(workers)[stuck].submit(go_on.wait, 60) for _ in range(20)]
         for name, pool in kinds(workers).items():
             if name != stuck:
-                assert pool.submit(lambda: True).result(5)
+                assert pool.submit(lambda: True).result(20)
         assert not any(each.done() for each in waiting)
     finally:
         go_on.set()
@@ -56,7 +56,7 @@ def test_closing_waits_for_what_is_under_way_and_drops_the_rest() -> None:
         done.append(1)
 
     futures = [workers.preparing.submit(work)]
-    assert begun.wait(5)
+    assert begun.wait(60)
     workers.close()
     assert futures[0].done()
     assert done == [1]

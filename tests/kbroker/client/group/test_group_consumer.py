@@ -277,7 +277,7 @@ async def test_closing_without_a_broker_does_not_take_long(topic_name: str) -> N
     consumer = Consumer("127.0.0.1:1", group_id=topic_name)
     with pytest.raises(ConnectionError):
         await consumer.subscribe([topic_name])
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         await consumer.close(0.2)
 
 
