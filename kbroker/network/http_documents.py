@@ -28,7 +28,7 @@ def fetch(url: str) -> object:
         return json.loads(Path(urllib.request.url2pathname(parts.path)).read_text(encoding="utf-8"))
     if parts.scheme not in ("http", "https"):
         raise ValueError("only file:, http: and https: addresses are read")
-    opener = urllib.request.build_opener(_Http, _Https)
+    opener = urllib.request.build_opener(_Http, _Https, _Redirects)
     try:
         with opener.open(url, timeout=TIMEOUT_S) as response:
             data = bytearray()
@@ -87,3 +87,12 @@ class _Http(urllib.request.HTTPHandler):
 class _Https(urllib.request.HTTPSHandler):
     def https_open(self, request: urllib.request.Request) -> HTTPResponse:
         return self.do_open(_SecureConnection, request)
+
+
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: urllib.request.Request, *answer: Any) -> urllib.request.Request | None:
+        """Go on by the same protocol, or by https: what is asked for by https is not taken from who can be anybody."""
+        new = answer[-1]
+        if urllib.parse.urlsplit(new).scheme not in (req.type, "https"):
+            raise OSError(f"it names another address, which is not read by {req.type} or https: {new}")
+        return super().redirect_request(req, *answer)

@@ -66,8 +66,9 @@ def test_who_says_nothing_has_its_time(monkeypatch: pytest.MonkeyPatch, silent: 
 async def test_documents_are_read_whole_and_no_larger_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
-        if path == b"/elsewhere":
-            writer.write(b"HTTP/1.1 302 Found\r\nLocation: /keys\r\nContent-Length: 0\r\n\r\n")
+        if path in (b"/elsewhere", b"/ftp"):
+            where = b"/keys" if path == b"/elsewhere" else b"ftp://127.0.0.1:1/keys"
+            writer.write(b"HTTP/1.1 302 Found\r\nLocation: " + where + b"\r\nContent-Length: 0\r\n\r\n")
         else:
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\n[1, 2,\r\n3\r\n 3]\r\n0\r\n\r\n")
         writer.close()
@@ -76,6 +77,8 @@ async def test_documents_are_read_whole_and_no_larger_ones(monkeypatch: pytest.M
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         for path in ("/keys", "/elsewhere"):
             assert await asyncio.to_thread(fetch, url + path) == [1, 2, 3]
+        with pytest.raises(OSError, match="not read by http or https: ftp://"):
+            await asyncio.to_thread(fetch, url + "/ftp")
         monkeypatch.setattr(http_documents, "LARGEST_DOCUMENT", 8)
         with pytest.raises(ValueError, match="more than 8 bytes"):
             await asyncio.to_thread(fetch, url + "/keys")
