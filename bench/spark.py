@@ -59,7 +59,7 @@ AT_LEAST = {
 """Goals: figure -> times the JVM source's."""
 AT_MOST = {"trigger without data: ms": 1.0, "latency at 1,000 msg/s, mean: ms": 1.0}
 OF_SCAN = {"1,000 offsets: s": 1 / 20, "1 % of the time: s": 1 / 20}
-"""Goals: figure -> part of our full scan, which each is measured beside."""
+"""Goals: figure -> part of our full scan, which each is measured beside; what Spark itself takes does not count."""
 BELOW = {"plan 1,000 partitions: s": 1.0, "Python worker, 10 MB messages: MB": 300.0}
 BELOW["Python worker, tiny messages: MB"] = 300.0
 SCAN = "full scan: s"
@@ -216,9 +216,9 @@ def goal(figure: str, theirs: Figures, ours: Figures) -> tuple[str, str]:
     value, known = ours[figure], theirs.get(figure)
     floor = ours.get(FLOORS.get(figure, ""))
     if figure in OF_SCAN:
-        part, scan = value / ours[SCAN], ours[SCAN]
-        own = "" if floor is None else f", Spark's own {floor / scan:.3f}"
-        return f"≤ {OF_SCAN[figure]:.2f} of the scan: {part:.3f}{own}", _word(part <= OF_SCAN[figure])
+        part = (value - (floor or 0.0)) / ours[SCAN]
+        own = "" if floor is None else f" without Spark's own {floor / ours[SCAN]:.3f}"
+        return f"≤ {OF_SCAN[figure]:.2f} of the scan{own}: {part:.3f}", _word(part <= OF_SCAN[figure])
     if figure in BELOW:
         return f"< {BELOW[figure]:g}", _word(value < BELOW[figure])
     if figure == LARGE_ONCE:

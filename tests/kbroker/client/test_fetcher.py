@@ -183,3 +183,27 @@ async def test_a_partition_that_others_left_no_room_is_read_before_those_are_don
             while not all(states[TopicPartition(topic, partition)].chunks for partition in (0, 1)):
                 arrived.clear()
                 await arrived.wait()
+
+
+async def test_what_was_asked_before_a_seek_is_given_to_nobody(bootstrap: str, topic: str) -> None:
+    async with Producer(bootstrap, batch_size=1) as producer:
+        for number in range(20):
+            await producer.send(topic, b"%d" % number, partition=0)
+    async with Consumer(bootstrap, auto_offset_reset="earliest", max_partition_fetch_bytes=1) as consumer:
+        await consumer.assign([(topic, 0)])
+        state = consumer._assignment.states[TopicPartition(topic, 0)]
+        async with asyncio.timeout(20):
+            for offset in (15, 3, 10, 0, 17, 5):
+                while not (state.is_fetching and state.offset >= 0):  # noqa: ASYNC110 - an answer is on its way
+                    await asyncio.sleep(0)
+                before = state.generation
+                consumer.pause((topic, 0))
+                consumer.seek((topic, 0), offset)
+                consumer.resume((topic, 0))
+                assert state.generation > before
+            found: list[int] = []
+            while len(found) < 15:
+                batch = await consumer.next_batch(timeout=10)
+                assert batch is not None
+                found += batch["offset"].to_pylist()
+        assert found == list(range(5, 20))
