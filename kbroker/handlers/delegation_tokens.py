@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator
 from typing import Any
 
 from kbroker.cluster.token_store import DelegationTokens
@@ -20,6 +21,7 @@ from kbroker.protocol.messages.security import (
     RenewDelegationTokenRequest,
     RenewDelegationTokenResponse,
 )
+from kbroker.replica.turns import in_turns
 from kbroker.security.acls import ANONYMOUS, AclOperation, AclResource
 from kbroker.security.delegation_tokens import DelegationToken
 from kbroker.security.security_protocol import SecurityProtocol
@@ -139,21 +141,29 @@ async def expire_delegation_token(
 @handles(DescribeDelegationTokenRequest, inside("each token is shown to those it concerns, and to who may see it"))
 def describe_delegation_token(
     services: Services, ctx: RequestContext, request: DescribeDelegationTokenRequest
-) -> DescribeDelegationTokenResponse:
+) -> DescribeDelegationTokenResponse | Awaitable[DescribeDelegationTokenResponse]:
     """List the tokens that the sender may see, of the owners it names or of all."""
     try:
         _check_may_ask(ctx)
         tokens = _tokens(services)
     except KafkaError as error:
         return DescribeDelegationTokenResponse(error_code=error.code, tokens=[])
-    owners = None
-    if request.owners is not None:
-        owners = [f"{each.principal_type}:{each.principal_name}" for each in request.owners]
-    found = [
-        _described(ctx, token, tokens.settings.hmac_of(token.token_id))
-        for token in tokens.all()
-        if (owners is None or any(token.concerns(owner) for owner in owners)) and _may_see(ctx, token)
-    ]
+    return in_turns(_describe(ctx, tokens, request))
+
+
+def _describe(
+    ctx: RequestContext, tokens: DelegationTokens, request: DescribeDelegationTokenRequest
+) -> Generator[None, None, DescribeDelegationTokenResponse]:
+    """Whoever has logged in may have made as many tokens as they like, and name as many owners."""
+    owners: set[str] = set()
+    for each in request.owners or ():
+        owners.add(f"{each.principal_type}:{each.principal_name}")
+        yield
+    found = []
+    for token in tokens.all():
+        if (request.owners is None or token.concerns_any(owners)) and _may_see(ctx, token):
+            found.append(_described(ctx, token, tokens.settings.hmac_of(token.token_id)))
+        yield
     return DescribeDelegationTokenResponse(error_code=ErrorCode.NONE, tokens=found)
 
 

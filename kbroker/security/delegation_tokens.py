@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -34,6 +35,10 @@ class DelegationToken:
     def concerns(self, principal: str) -> bool:
         """Whether the principal is owner, requester or renewer."""
         return principal == self.requester or self.is_of(principal)
+
+    def concerns_any(self, principals: Set[str]) -> bool:
+        """Whether one of the principals is."""
+        return not principals.isdisjoint((self.owner, self.requester, *self.renewers))
 
 
 @dataclass(frozen=True, slots=True)

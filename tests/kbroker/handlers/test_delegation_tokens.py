@@ -3,14 +3,19 @@
 import base64
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from kbroker.client.connection import Connection
 from kbroker.client.errors import LoginFailed
 from kbroker.client.security import Security
+from kbroker.cluster.token_store import DelegationTokens
+from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.dev.broker_process import BrokerProcess
+from kbroker.handlers.context import RequestContext
+from kbroker.handlers.delegation_tokens import _describe
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.security import (
     CreateDelegationTokenRequest,
@@ -18,6 +23,8 @@ from kbroker.protocol.messages.security import (
     ExpireDelegationTokenRequest,
     RenewDelegationTokenRequest,
 )
+from kbroker.security.authorizer import EVERYTHING
+from kbroker.security.delegation_tokens import DelegationToken, TokenSettings
 from kbroker.security.jaas import SCRAM_MODULE
 from tests.fixtures.brokers import MakeBroker
 from tests.kbroker.asking import Ask
@@ -125,3 +132,21 @@ async def test_whoever_has_not_logged_in_gets_no_token(ask: Ask) -> None:
     ):
         for version in (1, 2):
             assert (await ask(request, version)).error_code is not_allowed
+
+
+def test_many_tokens_and_many_owners_are_looked_at_in_steps() -> None:
+    tokens = DelegationTokens(cast(ZooKeeper, None), TokenSettings("key"), lambda: False)
+    for number in range(300):
+        tokens._take(DelegationToken(f"t{number}", f"User:u{number}", "User:u0", (), 0, 9, 9))
+    ctx = cast(RequestContext, SimpleNamespace(authority=EVERYTHING, principal="User:x", api_version=3))
+    owners = [Owner(principal_type="User", principal_name=f"u{number}") for number in range(200, 700)]
+    steps, found = 0, _describe(ctx, tokens, DescribeDelegationTokenRequest(owners=owners))
+    while True:
+        try:
+            next(found)
+        except StopIteration as done:
+            answer = done.value
+            break
+        steps += 1
+    assert steps == 500 + 300
+    assert [token.token_id for token in answer.tokens] == [f"t{number}" for number in range(200, 300)]
