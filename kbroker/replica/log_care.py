@@ -28,7 +28,7 @@ class LogCare:
             config.inter_broker_listener,
             config.request_timeout_ms,
             replicas.connections,
-            replicas.workers.upkeep,
+            replicas.workers,
         )
         self.cleaner = LogCleaner(logs, settings_of(LogCleanerSettings, config))
         self.cleaner.start()

@@ -12,7 +12,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
 from typing import TYPE_CHECKING, TypeVar
 
 from kbroker.protocol.errors import ErrorCode, KafkaError
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from kbroker.client.connection import Connection
     from kbroker.cluster.metadata_cache import MetadataCache
     from kbroker.cluster.setup_timeout import ConnectionSetup
+    from kbroker.replica.workers import Workers
     from kbroker.segment.log_segment import LogSegment
 
 log = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ MOST_DAMAGES = 100
 
 
 class SegmentMender:
-    """`tell` it of damage from any thread; it works on the loop that made it, and blocks in `executor`."""
+    """`tell` it of damage from any thread; it works on the loop that made it, and blocks in threads of `workers`."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class SegmentMender:
         listener: str,
         timeout_ms: int,
         connections: ConnectionSetup,
-        executor: Executor,
+        workers: Workers,
     ) -> None:
         self.mended = 0
         """How many segments."""
@@ -60,7 +60,7 @@ class SegmentMender:
         self._listener = listener
         self._timeout_s = timeout_ms / 1000
         self._connections = connections
-        self._executor = executor
+        self._workers = workers
         self._loop = asyncio.get_running_loop()
         self._damages: asyncio.Queue[Damage] = asyncio.Queue(MOST_DAMAGES)
         self._task = self._loop.create_task(self._run(), name="segment mender")
@@ -147,7 +147,7 @@ class SegmentMender:
             await connection.close()
 
     def _off_loop(self, work: Callable[..., Result], *arguments: object) -> asyncio.Future[Result]:
-        return self._loop.run_in_executor(self._executor, lambda: work(*arguments))
+        return self._loop.run_in_executor(self._workers.upkeep, lambda: work(*arguments))
 
     async def _fetch(self, connection: Connection, damage: Damage, epoch: int, offset: int) -> memoryview:
         partition = FetchRequest.FetchPartition(

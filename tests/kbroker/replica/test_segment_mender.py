@@ -118,6 +118,19 @@ def test_a_damaged_segment_is_mended_from_the_other_replica_and_nobody_leaves_th
     assert "Traceback" not in lines
 
 
+def test_damage_is_mended_though_the_number_of_threads_has_changed(cluster: DevCluster, topic_name: str) -> None:
+    fill(cluster.bootstrap, topic_name, 2)
+    damaged, other = cluster.brokers
+    until(lambda: contents(damaged, topic_name) == contents(other, topic_name), lambda: "copied")
+    with Admin(cluster.bootstrap) as admin:
+        admin.alter_configs("broker", "", {"background.threads": "11"})
+    until(lambda: "dynamic configuration changed" in damaged.log_tail(100), lambda: "it hears of it")
+    good = contents(damaged, topic_name)
+    flip(files(damaged, topic_name)[1], 2)
+    until(lambda: contents(damaged, topic_name) == good, lambda: damaged.log_tail(40))
+    assert "Traceback" not in damaged.log_tail(1000)
+
+
 def test_where_there_are_acls_a_broker_mends_with_no_more_than_cluster_action(
     make_broker: MakeBroker, zookeeper: ZooKeeperAddress, topic_name: str
 ) -> None:
