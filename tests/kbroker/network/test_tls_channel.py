@@ -295,6 +295,8 @@ def test_what_has_come_is_read_without_asking_in_vain(authority: Authority, brok
     loop = asyncio.new_event_loop()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
+    theirs.settimeout(ENOUGH_S)
     server, incoming, outgoing, client, _, sent = shaken_hands(authority, broker_identity)
     looks = Counted(ours), Counted(server)
     parts: list[Any] = [*looks, incoming, outgoing, TlsBuffers(), loop]
