@@ -341,7 +341,7 @@ async def _connected(make: Callable[[], Connection], host: str, port: int, tls: 
     try:
         _, connection = await loop.create_connection(make, host, port, **tls)
     except (UnicodeError, OverflowError) as error:
-        raise OSError(NO_ADDRESS) from error
+        raise NotConnected(NO_ADDRESS) from error
     except RuntimeError as error:
         # There is no thread to resolve the name in when the interpreter ends: this waits for the name here.
         log.info("resolving %s without a thread: %s", host, error)
