@@ -371,6 +371,7 @@ PROMISES = (
                 "kbroker/coordinator/transaction_coordinator.py",
                 "            ending.is_over = True\n",
                 "            pass\n",
+                seeds=90,
             ),
         ),
     ),
@@ -401,6 +402,7 @@ PROMISES = (
                 "kbroker/coordinator/transaction_records.py",
                 "        next_producer_id=record.next_producer_id,\n",
                 "",
+                seeds=50,
             ),
             Mutant(
                 "a marker that comes late a second time ends the transaction after its own",
@@ -427,6 +429,7 @@ PROMISES = (
                 "kbroker/replica/replica_manager.py",
                 "not (adds or self.config.transaction_partition_verification_enable):\n            return None\n",
                 "not self.config.transaction_partition_verification_enable:\n            return None\n",
+                seeds=15,
             ),
         ),
     ),

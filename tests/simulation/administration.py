@@ -38,6 +38,16 @@ async def carry_out(bootstrap: str, change: Change) -> None:
         return
 
 
+def move_leader(topic: str, partition: int, broker_ids: list[int]) -> Change:
+    """Return what lets the first of these lead."""
+
+    async def move(admin: Admin) -> None:
+        await admin.alter_reassignments({TopicPartition(topic, partition): broker_ids})
+        await admin.elect_leaders(None)
+
+    return f"{topic}-{partition} is for broker {broker_ids[0]} to lead", move
+
+
 def _replicas(rng: random.Random, topic: str, partitions: int, broker_ids: list[int]) -> Change:
     wanted = {
         TopicPartition(topic, number): rng.sample(broker_ids, rng.randint(MIN_IN_SYNC, len(broker_ids)))

@@ -45,6 +45,8 @@ class Process:
         self.bootstrap = bootstrap
         self.rng = rng
         self.number = trial.processes()
+        self.is_replaced = False
+        """Another has taken its place, while it stands still."""
 
     async def live(self) -> None:
         """Work until the trial stops or nobody knows how an operation ended."""

@@ -143,6 +143,25 @@ def administer(world: World) -> tuple[str, Undo]:
     return change[0], lambda: world.leave(machine)
 
 
+def move_from_busy_leader(world: World) -> tuple[str, Undo]:
+    """A leader has much to do, and leads no more when it comes to what it was sent before."""
+    number = world.rng.randrange(PARTITIONS)
+    leader = world.zookeeper.leader(TOPIC, number)
+    broker = world.brokers.get(leader)
+    if broker is None or broker.machine is None or not broker.is_serving:
+        return kill(world)
+    others = world.rng.sample([each for each in sorted(world.brokers) if each != leader], 2)
+    busy, admin = broker.machine, world.simulation.machine(f"admin-{world.events}")
+    busy.jobs_wait_s = 0.1 + world.rng.random()
+    world.inspect(lambda visitor: visitor.call_on(broker.host, f"{TOPIC}:{number}", visitor.send_compressed))
+    change = administration.move_leader(TOPIC, number, [*others, leader])
+    admin.create_task(administration.carry_out(world.bootstrap, change), name="administration")
+    undo = contextlib.ExitStack()
+    undo.callback(world.leave, admin)
+    undo.callback(setattr, busy, "jobs_wait_s", 0.0)
+    return f"broker {leader} is busy: {change[0]}", undo.close
+
+
 EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     kill: 2,
     kill_controller: 2,
@@ -162,6 +181,7 @@ EVENTS: dict[Callable[[World], tuple[str, Undo]], float] = {
     flip_and_kill: 3,
     split_leader: 3,
     hold_orders: 2,
+    move_from_busy_leader: 3,
     kill_between_markers: 5,
     depose_between_markers: 3,
     lose_answers: 3,

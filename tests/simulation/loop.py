@@ -172,6 +172,8 @@ class Machine(asyncio.BaseEventLoop):
         """Whether it is among those that have something to do, or may have."""
         self.wakes_at = NEVER
         """When the simulation looks after it."""
+        self.jobs_wait_s = 0.0
+        """So much longer than usual, for an executor that is free."""
         self._stands_still_until = 0.0
         self._readers: dict[int, asyncio.Handle] = {}
         self._writers: dict[int, asyncio.Handle] = {}
@@ -339,7 +341,7 @@ class Machine(asyncio.BaseEventLoop):
         if executor is not None and executor._shutdown:
             raise RuntimeError("cannot schedule new futures after shutdown")
         future = self.create_future()
-        self.call_later(self._delay(), self._work, executor, future, function, args)
+        self.call_later(self.jobs_wait_s + self._delay(), self._work, executor, future, function, args)
         return future
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:

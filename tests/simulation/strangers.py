@@ -35,6 +35,9 @@ NOBODY = -1, -1
 HOLE = 7
 FAR = 1000
 MOST_BYTES = 1 << 16
+GZIP = 1
+MANY_DIGITS = 4000
+"""A number that begins with so many noughts is compressed to a fraction that a loop does not unpack."""
 
 
 class Visitor(Process):
@@ -85,6 +88,16 @@ class Stranger(Visitor):
         return self.rng.choice(
             (self._ask_with_another_epoch, self._send_with_a_hole, self.send_in_haste, self._order_from_the_past)
         )
+
+    async def send_compressed(self, connection: Connection, key: str) -> None:
+        """One batch that takes long to be checked: another may lead by then."""
+        record = Outgoing(key, self.trial.values())
+        self.record(INVOKE, "send", [told(record, Outcome())])
+        try:
+            await self._produce(connection, record, compression=GZIP)
+        finally:
+            self.record(INFO, "send", [told(record, Outcome())])
+            self.number = self.trial.processes()
 
     async def _order_from_the_past(self, connection: Connection, key: str) -> None:
         controller_epoch, broker_epoch = self.epochs(connection.address.partition(":")[0])
@@ -169,12 +182,18 @@ class Stranger(Visitor):
         return offset
 
     async def _produce(
-        self, connection: Connection, record: Outgoing, identity: tuple[int, int] = NOBODY, at: int = -1, acks: int = -1
+        self,
+        connection: Connection,
+        record: Outgoing,
+        identity: tuple[int, int] = NOBODY,
+        at: int = -1,
+        acks: int = -1,
+        compression: int = 0,
     ) -> int | None:
         """The offset that was answered; None where it was refused."""
         topic, partition = split_key(record.key)
-        builder = BatchBuilder()
-        builder.append(None, str(record.value).encode())
+        builder = BatchBuilder(compression=compression)
+        builder.append(None, str(record.value).zfill(MANY_DIGITS if compression else 0).encode())
         data = ProduceRequest.PartitionProduceData(index=partition, records=builder.build(*identity, at))
         request = ProduceRequest(
             acks=acks,

@@ -26,12 +26,14 @@ from tests.simulation.clients import (
 )
 from tests.simulation.impostors import Impostor
 from tests.simulation.late_markers import LateMarkers
+from tests.simulation.promises import PromiseBroken
 
 TRANSACTION_S = 3.0
 """What a producer left open is aborted by the cluster after so long."""
 ABORTED = 0.1
 """How often a transaction is aborted on purpose."""
 LEFT_OPEN_S = 0.3
+OVER = "INVALID_TXN_STATE"
 
 
 class Aborted(Exception):
@@ -67,12 +69,14 @@ class Transacting(Process):
         wanted = [self._draw() for _ in range(self.rng.randint(1, 4))]
         self.record(INVOKE, "txn", [["poll"] if each is None else told(each, Outcome()) for each in wanted])
         done: list[Any] = []
+        begun_at = asyncio.get_running_loop().time()
         try:
             await producer.begin()
             await self._body(producer, consumer, wanted, done)
             if self.rng.random() < ABORTED:
                 raise Aborted("on purpose")
         except (*FAILURES, Aborted) as error:
+            self._must_be_open(error, begun_at)
             undone = [["poll", {}] if each is None else told(each, Outcome()) for each in wanted[len(done) :]]
             return await self._give_up(producer, consumer, done + undone, error, before)
         commit_time = self.trial.recorder.elapsed
@@ -83,6 +87,12 @@ class Transacting(Process):
             return False
         self.record(OK, "txn", done, commit_time=commit_time)
         return True
+
+    def _must_be_open(self, why: Exception, begun_at: float) -> None:
+        """Nobody but its producer ends a transaction that is young, and whose producer nobody has replaced."""
+        age_s = asyncio.get_running_loop().time() - begun_at
+        if OVER in str(why) and age_s < TRANSACTION_S and not self.is_replaced:
+            raise PromiseBroken(f"{self.line} is told after {age_s:.3f} s that its transaction is over: {why}")
 
     def _draw(self) -> Outgoing | None:
         if self.rng.random() < 0.3:

@@ -355,13 +355,15 @@ class World:
         stop = self.trial.stop
         while not stop.is_set():
             machine = self.simulation.machine(host)
-            task = clients.begin(machine, self._process(kind, host))
+            process = self._process(kind, host)
+            task = clients.begin(machine, process)
             dies_at = self.simulation.now + self.rng.expovariate(1 / CLIENT_LIFE_S) + 1
             while not task.done() and (stop.is_set() or self.simulation.now < dies_at):  # noqa: ASYNC110
                 await asyncio.sleep(clients.PAUSE_S)
             if task.done():
                 task.result()  # a mistake of the simulation's own ends it
             if not task.done() and self.rng.random() < FROZEN:
+                process.is_replaced = True
                 machine.stands_still_until = self.simulation.now + self.rng.random() * CLIENT_LIFE_S
                 self._frozen.append((machine, task))
             else:
