@@ -269,6 +269,7 @@ PROMISES = (
                 "kbroker/replica/appending.py",
                 "        return _refusal(hosted.state, acks)\n",
                 "        return None\n",
+                seeds=25,
             ),
         ),
     ),
@@ -423,6 +424,7 @@ PROMISES = (
                 "segment/producer_state.py",
                 "        return self.adds and header.is_control and header.producer_epoch == self.epoch\n",
                 "        return False\n",
+                seeds=100,
             ),
             Mutant(
                 "a Produce that adds its partition adds it nowhere where nothing is verified",

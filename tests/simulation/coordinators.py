@@ -9,7 +9,6 @@ from kbroker.client.connection import Connection
 from kbroker.coordinator import transaction, transaction_coordinator, transaction_records
 from kbroker.coordinator.marker_sender import MarkerSender
 from kbroker.protocol.messages.transactions import WriteTxnMarkersRequest
-from tests.simulation.loop import Machine
 
 if TYPE_CHECKING:
     from tests.simulation.world import SimulatedBroker
@@ -24,21 +23,21 @@ class Coordinators:
 
     def __init__(self, is_broken: Callable[[str], None]) -> None:
         self._is_broken = is_broken
-        self._known: dict[int, tuple[Machine | None, Any, int]] = {}
-        """Broker -> its life, what it coordinates, and up to where its log must be committed before it begins to."""
+        self._known: dict[int, tuple[Any, Any, int]] = {}
+        """Broker -> its replicas, what it coordinates, up to where its log must be committed before it begins to."""
 
-    def look_at(self, broker: SimulatedBroker, life: Machine, replicas: Any) -> None:
+    def look_at(self, broker: SimulatedBroker, replicas: Any) -> None:
         """Compare what a broker coordinates with what it did."""
         owned = broker.coordinates()
-        life_before, known, must_be_committed = self._known.get(broker.broker_id, (None, None, 0))
+        before, known, must_be_committed = self._known.get(broker.broker_id, (None, None, 0))
         if owned is not known:
-            if known is not None and life_before is life:
+            if known is not None and before is replicas:
                 self._has_let_go(broker, known)
             hosted = None if owned is None else replicas.hosted.get(TRANSACTIONS)
             must_be_committed = 0 if hosted is None else hosted.log.log_end_offset
-            self._known[broker.broker_id] = life, owned, must_be_committed
+            self._known[broker.broker_id] = replicas, owned, must_be_committed
         if must_be_committed and not owned.is_loading:
-            self._known[broker.broker_id] = life, owned, 0
+            self._known[broker.broker_id] = replicas, owned, 0
             high_watermark = replicas.hosted[TRANSACTIONS].state.high_watermark
             if high_watermark < must_be_committed:
                 self._is_broken(

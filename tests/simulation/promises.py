@@ -17,6 +17,10 @@ LOOK_S = 0.05
 """How often it is compared what all brokers together hold."""
 
 
+Life = Any
+"""What there is once for each start of a broker."""
+
+
 class PromiseBroken(AssertionError):
     """The text says which, where and when."""
 
@@ -28,15 +32,15 @@ class Promises:
         self._world = world
         self._leaders: dict[tuple[bytes, int, int], int] = {}
         """(topic's id, partition, leader epoch) -> who led."""
-        self._seen: dict[tuple[bytes, int, str], tuple[Machine, int, int]] = {}
+        self._seen: dict[tuple[bytes, int, str], tuple[Life, int, int]] = {}
         """(topic's id, partition, what) -> (leader's life, its epoch, the value it told others last)."""
-        self._shown: dict[tuple[bytes, int], tuple[tuple[Machine, int, bool] | None, int, int]] = {}
+        self._shown: dict[tuple[bytes, int], tuple[tuple[Life, int, bool] | None, int, int]] = {}
         """(topic's id, partition) -> (leader's life, its epoch, whether enough were in sync), high watermark, end."""
-        self._obeyed: dict[Machine, int] = {}
+        self._obeyed: dict[Life, int] = {}
         """Broker's life -> the latest controller's epoch that it has heard."""
-        self._epochs: dict[tuple[int, bytes, int], tuple[Machine, int]] = {}
+        self._epochs: dict[tuple[int, bytes, int], tuple[Life, int]] = {}
         """(broker, topic's id, partition) -> its life, and the leader epoch it knows."""
-        self._followed: dict[tuple[int, bytes, int], tuple[Machine, int, int]] = {}
+        self._followed: dict[tuple[int, bytes, int], tuple[Life, int, int]] = {}
         """(broker, topic's id, partition) -> its life, the leader epoch in which it follows, and where its log ends."""
         self.acknowledged: dict[tuple[str, int], int] = {}
         """(topic, partition) -> the highest offset of which a producer was told that it is safe."""
@@ -93,8 +97,8 @@ class Promises:
         """Look at the machine that has just run, and now and then at all."""
         broker = self._world.machines.get(machine)
         if broker is not None and (replicas := broker.replicas) is not None:
-            self._look_at(broker, machine, replicas)
-            self._coordinators.look_at(broker, machine, replicas)
+            self._look_at(broker, replicas)
+            self._coordinators.look_at(broker, replicas)
         if self._broken:
             raise PromiseBroken(self._broken)
         if self._world.simulation.now >= self._world.simulation.next_look:
@@ -103,7 +107,9 @@ class Promises:
             for each in self._world.brokers.values():
                 each.check_controller()
 
-    def _look_at(self, broker: SimulatedBroker, life: Machine, replicas: Any) -> None:
+    def _look_at(self, broker: SimulatedBroker, replicas: Any) -> None:
+        """Its replicas are its life: one that could not be started is made anew in the same process."""
+        life: Life = replicas
         self._obeys_no_older_controller(broker, life, replicas._leadership.controller_epoch)
         looked = self._looked
         for hosted in replicas.hosted.values():
@@ -121,7 +127,7 @@ class Promises:
                 looked[hosted] = now
                 self._look_at_replica(broker, life, hosted)
 
-    def _look_at_replica(self, broker: SimulatedBroker, life: Machine, hosted: Any) -> None:
+    def _look_at_replica(self, broker: SimulatedBroker, life: Life, hosted: Any) -> None:
         """Look at what has changed."""
         state = hosted.state
         state.check()
@@ -138,7 +144,7 @@ class Promises:
         elif state.role is Role.FOLLOWER:
             self._writes_what_its_leader_has(broker, life, hosted)
 
-    def _obeys_no_older_controller(self, broker: SimulatedBroker, life: Machine, now: int) -> None:
+    def _obeys_no_older_controller(self, broker: SimulatedBroker, life: Life, now: int) -> None:
         """What a broker has heard from a controller it takes from no earlier one."""
         before = self._obeyed.get(life, 0)
         if now < before:
@@ -146,7 +152,7 @@ class Promises:
         if now > before:
             self._obeyed[life] = now
 
-    def _learns_no_older_epoch(self, broker: SimulatedBroker, life: Machine, hosted: Any) -> None:
+    def _learns_no_older_epoch(self, broker: SimulatedBroker, life: Life, hosted: Any) -> None:
         """Whom a replica follows, or that it leads, is never what an earlier election said."""
         key, epoch = (broker.broker_id, hosted.topic_id, hosted.partition), hosted.state.leader_epoch
         before = self._epochs.get(key)
@@ -154,7 +160,7 @@ class Promises:
             raise PromiseBroken(f"{hosted!r}: {broker.host} went from leader epoch {before[1]} back to {epoch}")
         self._epochs[key] = life, epoch
 
-    def _writes_what_its_leader_has(self, broker: SimulatedBroker, life: Machine, hosted: Any) -> None:
+    def _writes_what_its_leader_has(self, broker: SimulatedBroker, life: Life, hosted: Any) -> None:
         """Nobody but its leader adds to a follower's log."""
         key, end = (broker.broker_id, hosted.topic_id, hosted.partition), hosted.log.log_end_offset
         epoch = hosted.state.leader_epoch
@@ -172,7 +178,7 @@ class Promises:
                         raise PromiseBroken(f"{hosted!r}: a follower writes to {end}, and its leader ends before")
         self._followed[key] = life, epoch, end
 
-    def _stands_still_with_too_few(self, hosted: Any, life: Machine) -> None:
+    def _stands_still_with_too_few(self, hosted: Any, life: Life) -> None:
         """Nothing new is shown while fewer are in sync than the topic asks for."""
         state = hosted.state
         key, now = (hosted.topic_id, hosted.partition), (life, state.leader_epoch, state.has_enough_in_sync)
@@ -185,11 +191,11 @@ class Promises:
                 raise PromiseBroken(f"{hosted!r}: appended to with {sorted(state.isr)} in sync")
         self._shown[key] = now, state.high_watermark, end
 
-    def _rises(self, name: str, key: tuple[bytes, int, str], life: Machine, epoch: int, now: int) -> None:
+    def _rises(self, name: str, key: tuple[bytes, int, str], life: Life, epoch: int, now: int) -> None:
         """What a leader told others never goes back while it leads; one that was started anew has to learn it again."""
         before = self._seen.get(key)
         if before is not None and before[:2] == (life, epoch) and now < before[2]:
-            raise PromiseBroken(f"{name}-{key[1]}: the {key[2]} of {life.host} went from {before[2]} to {now}")
+            raise PromiseBroken(f"{name}-{key[1]}: the {key[2]} of its leader went from {before[2]} to {now}")
         self._seen[key] = (life, epoch, now)
 
     def _look_at_isrs(self) -> None:

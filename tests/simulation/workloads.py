@@ -32,6 +32,8 @@ TRANSACTION_S = 3.0
 """What a producer left open is aborted by the cluster after so long."""
 ABORTED = 0.1
 """How often a transaction is aborted on purpose."""
+AT_ONCE = 0.4
+"""How often the next one begins at once, before the markers of this one are written."""
 LEFT_OPEN_S = 0.3
 OVER = "INVALID_TXN_STATE"
 
@@ -54,7 +56,8 @@ class Transacting(Process):
         async with Producer(self.bootstrap, **settings) as producer, new_consumer(self.bootstrap) as consumer:
             await self._go_to(consumer, dict.fromkeys(keys, 0))
             while not self.trial.stop.is_set() and await self._transact(producer, consumer):
-                await self.pause()
+                if self.rng.random() > AT_ONCE:
+                    await self.pause()
 
     async def _go_to(self, consumer: Consumer, positions: Mapping[str, int]) -> None:
         self.record(INVOKE, "assign", list(positions))
