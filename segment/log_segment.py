@@ -477,12 +477,12 @@ class LogSegment:
     # ------------------------------------------------------------------ changing
 
     def reset_indexes(self) -> None:
-        """Empty all indexes, whatever is in them: recovery fills them again."""
+        """Begin all indexes anew, whatever is in them: recovery fills them again."""
         if self._transaction_index is not None:
             self._transaction_index.close()
             self._transaction_index = None
         for index in (self.index, self.time_index):
-            index.empty()
+            index.begin_anew()
         self.pool.files.unlink(f"{self.folder.path}/{file_name(self.base_offset, TRANSACTION_INDEX)}")
         self._max_timestamp, self._offset_of_max_timestamp = -1, self.base_offset
         self._bytes_since_entry = 0

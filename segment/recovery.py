@@ -467,6 +467,8 @@ def _first_epoch(segment: LogSegment) -> int:
 
 def _seal(segment: LogSegment) -> None:
     segment.finish()
+    for index in (segment.index, segment.time_index):
+        index.end_rebuild()
     segment.trust_all()
 
 

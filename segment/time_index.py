@@ -64,6 +64,11 @@ class TimeIndex(IndexFile):
         super().cut(count)
         self._last_timestamp = self.entry(self.count - 1)[0] if self.count else -1
 
+    def begin_anew(self) -> None:
+        """See IndexFile."""
+        super().begin_anew()
+        self._last_timestamp = -1
+
     def damage(self) -> str | None:
         """What is wrong with the file as a whole, None when it can be trusted to guide a look-up."""
         if self.count > 1 and self.entry(self.count - 1)[0] <= self.entry(0)[0]:

@@ -19,7 +19,7 @@ def test_look_ups_find_the_greatest_entry_at_or_below(tmp_path: Path) -> None:
         for offset in (100, 109, 110, 111, 100 + 10 * entries, 99_999):
             number = min((offset - 100) // 10, entries)
             assert index.lookup(offset) == (100 + 10 * number, 50 * number)
-        index.empty()
+        index.cut(0)
         index.close()
 
 
@@ -39,7 +39,7 @@ def test_truncation_drops_entries_in_the_file_and_in_memory(tmp_path: Path) -> N
         assert (index.count, index.last_offset) == (cut - 1, 100 + 10 * (cut - 1))
         index.append(100 + 10 * cut, 50 * cut)
         assert index.lookup(10**6) == (100 + 10 * cut, 50 * cut)
-        index.empty()
+        index.cut(0)
         index.close()
 
 

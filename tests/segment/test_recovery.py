@@ -1,5 +1,6 @@
 """Opening a log after a stop or a crash."""
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from kbroker.protocol.records.batch import split_batches, stamp
 from kbroker.protocol.records.compression import CompressionType
 from kbroker.protocol.records.message_set import to_batches
 from kbroker.protocol.records.record import decode_batch
+from kbroker.segment.files import Buffer, Files
 from kbroker.segment.log import Log
 from kbroker.segment.log_config import LogConfig
 from tests.protocol.records.old_messages import message, wrapper
@@ -64,6 +66,57 @@ def test_indexes_rebuilt_after_a_crash_lead_to_every_offset(tmp_path: Path) -> N
     found = again.offset_for_timestamp(NOW + 17)
     assert found is not None
     assert found.offset == 17
+    again.close()
+
+
+class CountingFiles(Files):
+    """Counts what changes a file."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+    def pwrite(self, descriptor: int, data: Buffer, position: int) -> int:
+        self.changes += 1
+        return os.pwrite(descriptor, data, position)
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        self.changes += 1
+        os.ftruncate(descriptor, size)
+
+
+def test_indexes_that_hold_what_the_batches_say_are_left_as_they_are(tmp_path: Path) -> None:
+    log = new_log(tmp_path, SMALL)
+    fill(log, 40)
+    crash(log)
+    crash(reopen(tmp_path, SMALL))
+    files = CountingFiles()
+    again = reopen(tmp_path, SMALL, files=files)
+    assert len(again.segments) > 2
+    assert files.changes == 0
+    again.close()
+
+
+@pytest.mark.parametrize("kept", [0, 3, 8, 12, 20, None])
+@pytest.mark.parametrize("behind", [b"", b"\0" * 5, b"\1" * 240])
+def test_indexes_are_what_the_batches_say_whatever_a_crash_has_left(
+    tmp_path: Path, kept: int | None, behind: bytes
+) -> None:
+    config = LogConfig(index_interval_bytes=100)
+    log = new_log(tmp_path, config)
+    fill(log, 40)
+    crash(log)
+    crash(reopen(tmp_path, config))
+    right = {path: path.read_bytes() for path in log.directory.glob("*index")}
+    assert min(map(len, right.values())) > 24
+    for path, data in right.items():
+        path.write_bytes(data[:kept] + behind)
+    again = reopen(tmp_path, config)
+    assert {path: path.read_bytes() for path in right} == right
+    for offset in range(40):
+        assert split_batches(again.read(offset, 1).read())[0][0] == 0
+    assert again.offset_for_timestamp(NOW + 39).offset == 39  # type: ignore[union-attr]
     again.close()
 
 
