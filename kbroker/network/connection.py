@@ -492,7 +492,8 @@ class Connection:
         """The last request is done with: serve what came in meanwhile, and listen again."""
         if self.state is not READING:
             return
-        self._release()
+        if self._frame is None:  # else it is the next frame's memory that is counted
+            self._release()
         if self._rest is not None:
             rest, self._rest = self._rest, None
             self.received = self.last_active

@@ -14,7 +14,7 @@ import heapq
 import logging
 import resource
 import socket
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -116,7 +116,7 @@ class Server:
         self._next_full_line = 0.0
         self._refused = LimitedLines(log, "refused connections")
         self._closed = LimitedLines(log, "closed connections", each=CLOSED_EACH, most=CLOSED_OF_ALL)
-        self._waiting_for_memory: deque[Connection] = deque()
+        self._waiting_for_memory: dict[Connection, None] = {}
         self._paused_listeners: set[str] = set()
         self._turn_ends = 0.0
         """When this turn's time is up; 0 while nobody has asked in it."""
@@ -404,7 +404,7 @@ class Server:
         later).
         """
         if self.bytes_in_flight >= self.limits.queued_max_bytes > 0:
-            self._waiting_for_memory.append(connection)
+            self._waiting_for_memory[connection] = None
             return False
         self.bytes_in_flight += size
         return True
@@ -417,7 +417,9 @@ class Server:
 
     def _resume_waiting(self) -> None:
         while self._waiting_for_memory and self.bytes_in_flight < self.limits.queued_max_bytes:
-            self._waiting_for_memory.popleft().resume()
+            connection = next(iter(self._waiting_for_memory))
+            del self._waiting_for_memory[connection]
+            connection.resume()
 
     # -- idle connections ---------------------------------------------------------------------------------------------
 

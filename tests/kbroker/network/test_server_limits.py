@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 
 from kbroker.network.connection import Connection
-from kbroker.network.dispatch import PENDING
+from kbroker.network.dispatch import PENDING, LateAnswer
 from kbroker.network.limits import ServerLimits
 from kbroker.network.server import CLOSED_EACH, CLOSED_PER_TURN, most_descriptors
 from tests.kbroker.network.serving import Client, connected, frame, serving, until
+
+PRODUCE = b"\0\0"
 
 
 @pytest.mark.parametrize(
@@ -342,6 +344,62 @@ async def test_no_frame_is_read_while_the_requests_in_work_hold_all_memory() -> 
             assert await second.receive() == b"done"
             assert await third.receive() == b"done"
             await until(lambda: server.bytes_in_flight == 0)
+
+
+class Late:
+    """Answers Produce late and holds everything else."""
+
+    def __init__(self) -> None:
+        self.late: list[tuple[Connection, LateAnswer]] = []
+        self.held: list[Connection] = []
+
+    def __call__(self, connection: Connection, request: memoryview) -> Any:
+        if request[:2] != PRODUCE:
+            self.held.append(connection)
+            return PENDING
+        late = LateAnswer()
+        self.late.append((connection, late))
+        return late
+
+    def finish(self, place: int) -> None:
+        connection, late = self.late[place]
+        connection.answer_late(late, [frame(b"%d" % place)])
+
+
+async def test_a_frame_that_is_still_coming_counts_on_when_an_answer_before_it_goes_out() -> None:
+    dispatch, large = Late(), frame(PRODUCE + bytes(300_000))
+    async with serving(dispatch, queued_max_bytes=1_000) as server, connected(server) as client:
+        client.send(frame(PRODUCE))
+        await until(lambda: len(dispatch.late) == 1)
+        client.send(large[:200_000])
+        await until(lambda: server.bytes_in_flight > 0)
+        dispatch.finish(0)
+        assert await client.receive() == b"0"
+        assert server.bytes_in_flight == len(large) - 4
+        client.send(large[200_000:])
+        await until(lambda: len(dispatch.late) == 2)
+        assert server.bytes_in_flight == 0, "its records are in the log"
+
+
+async def test_a_connection_waits_for_memory_once_however_many_answers_go_out_meanwhile() -> None:
+    dispatch = Late()
+    async with serving(dispatch, queued_max_bytes=100) as server:
+        async with connected(server) as first, connected(server) as other:
+            for number in range(1, 6):
+                first.send(frame(PRODUCE))
+                await until(lambda count=number: len(dispatch.late) == count)  # type: ignore[misc]
+            other.send(frame(bytes([9]) * 200))
+            await until(lambda: len(dispatch.held) == 1)
+            first.send(frame(PRODUCE + b"waits"))
+            await until(lambda: len(server._waiting_for_memory) == 1)
+            for place in range(5):
+                dispatch.finish(place)
+                assert await first.receive() == b"%d" % place
+                assert len(server._waiting_for_memory) == 1
+            dispatch.held[0].answer([frame(b"done")])
+            await until(lambda: len(dispatch.late) == 6)
+            assert not server._waiting_for_memory
+            assert server.bytes_in_flight == 0
 
 
 async def test_running_out_of_descriptors_is_logged_once_and_passes(
