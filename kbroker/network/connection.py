@@ -383,12 +383,12 @@ class Connection:
         if type(answer) is LateAnswer:
             self._late_key = bytes(frame[:2])
             self._late.append(answer)
-            return True
+            return not self._is_mute()
         if not self._late:
             return self._send(answer) and not self._is_mute()
         self._late.append(LateAnswer(answer, self.timing))
         self.timing = None
-        return True
+        return not self._is_mute()
 
     def mute(self, seconds: float) -> None:
         """Read nothing for a while."""

@@ -378,6 +378,34 @@ async def test_a_request_whose_client_has_gone_lets_nothing_come() -> None:
         assert (len(asked), asked[0].late) == (1, None)
 
 
+@pytest.mark.parametrize("is_late", [True, False])
+async def test_who_is_muted_is_not_read_though_its_oldest_answer_is_late(is_late: bool) -> None:
+    late: list[LateAnswer] = []
+    was_muted: list[bool] = []
+
+    def dispatch(connection: Connection, request: memoryview) -> Any:
+        was_muted.append(connection._muting is not None and connection._muting.is_on())
+        if len(was_muted) == 2:
+            connection.mute(0.1)
+            if not is_late:
+                return [frame(b"refused")]
+        late.append(LateAnswer())
+        return late[-1]
+
+    async with serving(dispatch) as server, connected(server) as client:
+        client.send(frame(PRODUCE) * 4)
+        await until(lambda: len(was_muted) == 4)
+        assert not any(was_muted)
+        (connection,) = server.connections
+        for each in late:
+            connection.answer_late(each, [frame(b"done")])
+        assert [await client.receive() for _ in range(4)] == [
+            b"done",
+            b"done" if is_late else b"refused",
+            *[b"done"] * 2,
+        ]
+
+
 async def test_large_frames_may_wait_for_late_answers_too() -> None:
     dispatch = LateServer()
     bodies = [kind + bytes(100_000) for kind in (PRODUCE, METADATA, PRODUCE, METADATA)]
