@@ -9,11 +9,17 @@ leaders because of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Generator, Sequence
 from typing import Protocol
 
 from kbroker.cluster.transaction_verifier import Done, Errors, Key, Transaction
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
+from kbroker.replica.turns import in_turns, portions
+
+MOST_AT_ONCE = 500
+"""Batches of one request that are appended in one go once they are verified."""
+APPENDED_AT_ONCE = 10
 
 PASSING = COORDINATOR_MOVED | frozenset(
     {
@@ -36,7 +42,7 @@ class Verifier(Protocol):
 class ProducedTransaction:
     """One request's."""
 
-    __slots__ = ("_knows_abortable", "_verifier", "_waiting", "adds", "then", "transaction")
+    __slots__ = ("_knows_abortable", "_telling", "_verifier", "_waiting", "adds", "then", "transaction")
 
     def __init__(self, verifier: Verifier, transaction: Transaction, knows_abortable: bool, adds: bool = False) -> None:
         """`knows_abortable`: whether the client has heard of TRANSACTION_ABORTABLE."""
@@ -48,6 +54,7 @@ class ProducedTransaction:
         self._waiting: list[tuple[Key, Then]] = []
         self.then: Callable[[], object] | None = None
         """Called when all partitions have been told."""
+        self._telling: asyncio.Future[None] | None = None
 
     def add(self, key: Key, then: Then) -> None:
         """Verify this partition, too."""
@@ -61,8 +68,25 @@ class ProducedTransaction:
 
     def _answered(self, errors: Errors) -> None:
         waiting, self._waiting = self._waiting, []
+        if len(waiting) <= MOST_AT_ONCE:
+            self._tell(waiting, errors)
+            self._told()
+            return
+        rest = in_turns(self._tell_in_turns(waiting, errors))
+        if rest is not None:
+            self._telling = asyncio.ensure_future(rest)
+
+    def _tell_in_turns(self, waiting: Sequence[tuple[Key, Then]], errors: Errors) -> Generator[None, None, None]:
+        for portion in portions(waiting, APPENDED_AT_ONCE):
+            self._tell(portion, errors)
+            yield
+        self._told()
+
+    def _tell(self, waiting: Sequence[tuple[Key, Then]], errors: Errors) -> None:
         for key, then in waiting:
             then(self._refusal(errors.get(key, ErrorCode.NONE)))
+
+    def _told(self) -> None:
         if self.then is not None:
             self.then()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from kbroker.config.broker_config import BrokerConfig
 from kbroker.handlers.produce import produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
-from kbroker.replica.verification import spoken
+from kbroker.replica.turns import SHORTEST_TURN_S
+from kbroker.replica.verification import MOST_AT_ONCE, spoken
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, Played, one_batch
 from tests.kbroker.handlers.test_produce import answers_of, request_for
 from tests.kbroker.handlers.test_transactions import PRODUCER, in_transaction, marker, write
@@ -289,6 +291,28 @@ async def test_verification_can_be_switched_off_while_the_broker_runs(played: Pl
     played.replicas.config = BrokerConfig(transaction_partition_verification_enable=False)
     assert codes(await send(played, (0, in_transaction()))) == [0]
     assert not verifier.asked
+
+
+@pytest.mark.parametrize("rest", [ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+async def test_very_many_verified_batches_are_appended_in_turns(
+    played: Played, monkeypatch: pytest.MonkeyPatch, rest: ErrorCode
+) -> None:
+    await played.lead()
+    verifier = PlayedVerifier(played, at_once=False)
+    batches = [(0, in_transaction(sequence=each)) for each in range(MOST_AT_ONCE + 1)]
+    request = transactional_request(*batches, timeout_ms=60_000, acks=1)
+    answer = asyncio.ensure_future(produce(played.services, played.ctx(11), request))  # type: ignore[arg-type]
+    async with asyncio.timeout(20):
+        while not verifier.waiting:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+    looks = count(step=SHORTEST_TURN_S / 2)
+    monkeypatch.setattr("kbroker.replica.turns.monotonic", lambda: next(looks))
+    verifier.answer()
+    appended = end_offset(played)
+    assert 0 < appended < MOST_AT_ONCE
+    played.replicas.is_leadership_unproven = lambda: rest is not ErrorCode.NONE
+    found = codes(answers_of(await asyncio.wait_for(answer, 20)))
+    assert found == [ErrorCode.NONE] * appended + [rest] * (len(batches) - appended)
 
 
 def test_an_error_that_a_client_does_not_know_is_told_as_one_it_knows() -> None:
