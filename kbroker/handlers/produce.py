@@ -86,7 +86,7 @@ def produce(
         transaction, refused = _transaction(services, request, ctx.api_version)
     batches = 0
     for topic in request.topic_data:
-        batches += len(topic.partition_data)
+        batches += len(topic.partition_data) or 1  # one without any has its answer all the same
     if batches > MOST_AT_ONCE:
         return in_turns(_append_in_turns(services, ctx, request, refused, transaction))
     answer = DelayedAnswer(request.timeout_ms, lambda results: _answer(services, ctx, request, results))
@@ -134,7 +134,7 @@ def _append_in_turns(
     answer = DelayedAnswer(request.timeout_ms, lambda results: results)
     answer.hold()
     for topic in request.topic_data:
-        for portion in portions(topic.partition_data, APPENDED_AT_ONCE):
+        for portion in portions(topic.partition_data, APPENDED_AT_ONCE) if topic.partition_data else ([],):
             _append(services, ctx, request, topic.name, portion, answer, refused, transaction)
             yield
     if transaction is not None:
@@ -261,7 +261,7 @@ def _answer_in_turns(
     rest = iter(outcomes)
     for topic in request.topic_data:
         answers: list[PartitionProduceResponse] = []
-        for portion in portions(topic.partition_data):
+        for portion in portions(topic.partition_data) if topic.partition_data else ([],):
             answers += _partition_answers(services, ctx, topic.name, portion, rest, hints)
             yield
         responses.append(TopicProduceResponse(name=topic.name, partition_responses=answers))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kbroker.handlers.produce import APPENDED_AT_ONCE, _is_transactional, produce
+from kbroker.handlers.produce import APPENDED_AT_ONCE, MOST_AT_ONCE, _is_transactional, produce
 from kbroker.handlers.registry import CloseConnection
 from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.produce import ProduceRequest
@@ -372,7 +372,9 @@ async def test_very_many_batches_with_acks_0_close_the_connection_when_one_is_re
         await in_the_end(produce(played.services, played.ctx(11), refused))
 
 
-async def test_very_many_batches_are_answered_in_portions(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many steps what is done in turns has had."""
     steps: list[int] = []
 
     def drained(work: Any) -> Any:
@@ -385,6 +387,10 @@ async def test_very_many_batches_are_answered_in_portions(played: Played, monkey
             steps[-1] += 1
 
     monkeypatch.setattr("kbroker.handlers.produce.in_turns", drained)
+    return steps
+
+
+async def test_very_many_batches_are_answered_in_portions(played: Played, steps: list[int]) -> None:
     await played.lead()
     batches = 5 * PORTION
     request = request_for(*((each, one_batch()) for each in range(batches)))
@@ -392,3 +398,11 @@ async def test_very_many_batches_are_answered_in_portions(played: Played, monkey
     assert steps == [batches / APPENDED_AT_ONCE, batches / PORTION]
     assert [each.index for each in answers_of(response)] == list(range(batches))
     assert [each.error_code for each in answers_of(response)] == [0] + [3] * (batches - 1)
+
+
+async def test_very_many_topics_without_batches_are_worked_off_in_turns_too(played: Played, steps: list[int]) -> None:
+    topics = [ProduceRequest.TopicProduceData(name=str(each), partition_data=[]) for each in range(MOST_AT_ONCE + 1)]
+    request = ProduceRequest(acks=1, timeout_ms=2_000, topic_data=topics)
+    response = await in_the_end(produce(played.services, played.ctx(11), request))
+    assert steps == [len(topics)] * 2
+    assert [each.name for each in response.responses] == [each.name for each in topics]
