@@ -26,6 +26,8 @@ PIECE = 1 << 16
 MOST_UNSENT = 1 << 16
 """Bytes that a peer may make TLS itself answer (key updates) without reading them."""
 RECORD_OVERHEAD = 64
+LARGEST_RECORD = 1 << 14
+"""Bytes that one record of TLS may hold: OpenSSL gives none of them before it has all."""
 
 
 class TlsBuffers:
@@ -126,7 +128,7 @@ class TlsChannel:
                     break
             if is_dry or received > SLICE:
                 break
-            most = min(len(self._buffers.received), _sealed(wanted - filled))
+            most = min(len(self._buffers.received), _sealed(max(wanted - filled, LARGEST_RECORD)))
             more = self._receive(most)
             received, is_dry = received + more, more < most
         if filled and (filled == wanted or self._is_ended) and self._on_readable is not None and self._has_rest():
@@ -178,7 +180,7 @@ class TlsChannel:
                 if count:
                     self._peeked = bytes(byte)
                     return False
-                more = 0 if count == 0 else self._receive(_sealed(1))
+                more = 0 if count == 0 else self._receive(_sealed(LARGEST_RECORD))
                 if not more:
                     return self._is_ended
                 received += more

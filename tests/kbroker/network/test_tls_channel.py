@@ -5,8 +5,9 @@ import contextlib
 import os
 import socket
 import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -291,7 +292,17 @@ class Counted:
         return int(self._real.read(*arguments))
 
 
-def test_what_has_come_is_read_without_asking_in_vain(authority: Authority, broker_identity: Identity) -> None:
+class Pair(NamedTuple):
+    """A channel, its socket and its OpenSSL, and a peer that writes so many bytes in records."""
+
+    channel: TlsChannel
+    looks: tuple[Counted, Counted]
+    write: Callable[[int], None]
+    theirs: socket.socket
+
+
+@pytest.fixture
+def pair(authority: Authority, broker_identity: Identity) -> Iterator[Pair]:
     loop = asyncio.new_event_loop()
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
@@ -301,19 +312,53 @@ def test_what_has_come_is_read_without_asking_in_vain(authority: Authority, brok
     looks = Counted(ours), Counted(server)
     parts: list[Any] = [*looks, incoming, outgoing, TlsBuffers(), loop]
     channel = TlsChannel(*parts)
-    buffer = bytearray(SLICE)
-    for size, records in ((100, 1), (1 << 14, 1), (3 << 14, 3)):
-        for look in looks:
-            look.asked = 0
+
+    def write(size: int) -> None:
         for position in range(0, size, 1 << 14):
             client.write(bytes(min(size - position, 1 << 14)))
         theirs.sendall(sent.read())
-        assert channel.recv_into(buffer) == size
-        assert [look.asked for look in looks] == [1, records]
-    theirs.close()
-    assert channel.recv_into(buffer) == 0
+        for look in looks:
+            look.asked = 0
+
+    yield Pair(channel, looks, write, theirs)
     channel.close()
+    theirs.close()
     loop.close()
+
+
+def test_what_has_come_is_read_without_asking_in_vain(pair: Pair) -> None:
+    buffer = bytearray(SLICE)
+    for size, records in ((100, 1), (1 << 14, 1), (3 << 14, 3)):
+        pair.write(size)
+        assert pair.channel.recv_into(buffer) == size
+        assert [look.asked for look in pair.looks] == [1, records]
+    pair.theirs.close()
+    assert pair.channel.recv_into(buffer) == 0
+
+
+def test_a_few_bytes_of_a_large_record_are_asked_for_once(pair: Pair) -> None:
+    buffer = bytearray(SLICE)
+    for size in (1, 10, 1_000):
+        pair.write(1 << 14)
+        assert pair.channel.recv_into(memoryview(buffer)[:size]) == size
+        assert [look.asked for look in pair.looks] == [1, 1]
+        assert pair.channel.recv_into(buffer) == (1 << 14) - size
+    pair.write(1 << 14)
+    assert not pair.channel.is_at_end()
+    assert pair.looks[0].asked == 1
+    assert pair.channel.recv_into(buffer) == 1 << 14
+
+
+def test_a_record_that_came_with_the_one_before_is_told_of_though_the_socket_is_empty(pair: Pair) -> None:
+    channel, loop = pair.channel, pair.channel._loop
+    told = asyncio.Event()
+    pair.write(10)
+    pair.write(20)
+    assert channel.recv_into(bytearray(10)) == 10
+    channel.start_reading(told.set)
+    loop.run_until_complete(asyncio.wait_for(told.wait(), ENOUGH_S))
+    channel.stop_reading()
+    assert channel.recv_into(bytearray(100)) == 20
 
 
 def test_what_is_sealed_but_not_out_counts_as_not_taken(authority: Authority, broker_identity: Identity) -> None:
