@@ -30,6 +30,8 @@ from kbroker.coordinator.owned_partitions import OwnedPartition, OwnedPartitions
 from kbroker.coordinator.topic_log import TopicLog
 from kbroker.coordinator.topic_once import TopicOnce
 from kbroker.coordinator.transaction import (
+    COMPLETE_ABORT,
+    COMPLETE_COMMIT,
     DEAD,
     EPOCH_EACH,
     NO_EPOCH,
@@ -429,6 +431,10 @@ class TransactionCoordinator:
         key = transaction_key(transaction.transactional_id)
         if record is None:
             owned.log.append([(key, None)], done)
+        elif record.state in (COMPLETE_COMMIT, COMPLETE_ABORT):
+            # Nobody is answered by it; and a follower's fetch that tells of the last marker has read this partition by
+            # now, and does not wait for it yet: in the middle of that fetch it would be heard of only with the next.
+            owned.log.append([(key, transaction_value(record))], done, record.timeout_ms)
         else:
             owned.log.append_at_once([(key, transaction_value(record))], done, record.timeout_ms)
 

@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from kbroker.cluster.topic_names import TRANSACTIONS_TOPIC
 from kbroker.coordinator.marker_sender import MarkerSender
 from kbroker.coordinator.transaction import COMPLETE_COMMIT, PREPARE_COMMIT, Answer
 from kbroker.handlers.transactional_ids import end_txn
 from kbroker.protocol.errors import COORDINATOR_MOVED, ErrorCode, KafkaError
 from kbroker.protocol.messages.transactions import EndTxnRequest, EndTxnResponse
 from kbroker.protocol.records.control import ControlType
+from kbroker.replica.replica_manager import FOLLOWERS_EXPECTED_MS
 from tests.fixtures.data_path import TOPIC
-from tests.kbroker.coordinator.coordinated import NONE, TIMEOUT, Coordinated, leading
+from tests.kbroker.coordinator.coordinated import NONE, TIMEOUT, TOPIC_ID, Coordinated, leading
+from tests.kbroker.handlers.test_fetch import ask, fetch_request, partitions_of
 
 
 @pytest.fixture
@@ -170,4 +173,42 @@ async def test_who_went_away_while_it_waited_begins_no_transaction(coordinated: 
     with_leader(coordinated)
     await coordinated.until_state(COMPLETE_COMMIT)
     assert await coordinated.end(producer) is NONE
+    assert coordinated.state() is COMPLETE_COMMIT
+
+
+def follow(coordinated: Coordinated, data: bool = True, max_wait_ms: int = 0) -> Any:
+    """Ask as a follower that has all there is, of the transactions first; return the answer, or what it waits for."""
+    played, transactions = coordinated.played, coordinated.transactions.partition_for("id")
+
+    def wanted(topic: str, partition: int, **values: Any) -> Any:
+        partition_log = played.logs.get(topic, partition)
+        assert partition_log is not None
+        return fetch_request((partition, partition_log.log_end_offset), **values)
+
+    request = wanted(TRANSACTIONS_TOPIC, transactions, topic_id=TOPIC_ID, replica_id=2, max_wait_ms=max_wait_ms)
+    if data:
+        request.topics += wanted(TOPIC, 0).topics
+    return ask(played, request)
+
+
+async def test_a_fetch_that_tells_of_the_last_marker_is_answered_with_the_record_that_follows_from_it(
+    coordinated: Coordinated,
+) -> None:
+    both = (1, 2)
+    await coordinated.lead(replicas=both, isr=both)
+    await coordinated.played.lead(replicas=both, isr=both, leader_epoch=1, partition_epoch=1)
+    coordinated.played.now += FOLLOWERS_EXPECTED_MS
+
+    async def commits() -> None:
+        await coordinated.end(await coordinated.began("id", 0))
+
+    committed = asyncio.ensure_future(commits())
+    async with asyncio.timeout(TIMEOUT):
+        while not (committed.done() and coordinated.markers()):
+            follow(coordinated, data=False)
+            await asyncio.sleep(0)
+    found, _ = partitions_of(await asyncio.wait_for(follow(coordinated, max_wait_ms=60_000), TIMEOUT))
+    assert found.records
+    assert coordinated.state() is PREPARE_COMMIT
+    follow(coordinated)
     assert coordinated.state() is COMPLETE_COMMIT
