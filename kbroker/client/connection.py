@@ -340,7 +340,9 @@ async def _connected(make: Callable[[], Connection], host: str, port: int, tls: 
     loop = asyncio.get_running_loop()
     try:
         _, connection = await loop.create_connection(make, host, port, **tls)
-    except (UnicodeError, OverflowError) as error:
+    except OSError:  # among them certificates that are not trusted, which are ValueErrors too
+        raise
+    except (ValueError, OverflowError) as error:
         raise NotConnected(NO_ADDRESS) from error
     except RuntimeError as error:
         # There is no thread to resolve the name in when the interpreter ends: this waits for the name here.

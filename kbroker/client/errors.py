@@ -23,7 +23,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.errors import KafkaError as KafkaError
 
 NO_ADDRESS = "no host has such a name, or no port such a number"
-"""What Python says by a UnicodeError or an OverflowError, not by an OSError."""
+"""What Python says by a ValueError, mostly a UnicodeError, or by an OverflowError, not by an OSError."""
 
 
 def error_for(

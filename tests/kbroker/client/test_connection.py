@@ -75,7 +75,9 @@ async def test_a_silent_broker_is_given_up_after_the_timeout() -> None:
         await connection.close()
 
 
-@pytest.mark.parametrize(("host", "port"), [("broker..example", 9092), ("x" * 64, 9092), ("127.0.0.1", 70_000)])
+@pytest.mark.parametrize(
+    ("host", "port"), [("broker..example", 9092), ("x" * 64, 9092), ("a\0b", 9092), ("127.0.0.1", 70_000)]
+)
 async def test_what_cannot_be_an_address_is_nowhere_connected(host: str, port: int) -> None:
     with pytest.raises(NotConnected, match=f"no connection to {host}:{port}: no host has such a name"):
         await Connection.open(host, port, timeout=30)
