@@ -77,11 +77,12 @@ class _Channel:
         while True:
             try:
                 await self._exchange()
-            except (OSError, KafkaError) as error:
+            except Exception as error:  # whatever it is: nobody else tells that broker anything
                 if self.is_reachable:
                     kind = type((self.in_flight or self.queue)[0].request).__name__
                     text = "broker %d at %s:%d: %s not sent, trying again: %s"
-                    log.warning(text, self.broker_id, *self.address, kind, error)
+                    unexpected = None if isinstance(error, OSError | KafkaError) else error
+                    log.warning(text, self.broker_id, *self.address, kind, error, exc_info=unexpected)
                 self.is_reachable = False
                 self.queue.extendleft(reversed(self.in_flight))
                 self.in_flight.clear()

@@ -185,6 +185,28 @@ async def test_a_bug_in_a_callback_does_not_stop_the_channel(
     await broker.server.stop(0.1)
 
 
+async def test_a_request_that_cannot_be_sent_by_a_bug_is_told_and_tried_again(
+    channels: BrokerChannels, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    answers: list[Any] = []
+    real, tried = channels._shared.share, []
+
+    def breaks_once(each: Any, version: int) -> Any:
+        tried.append(each)
+        return each / 0 if len(tried) == 1 else real(each, version)
+
+    monkeypatch.setattr(channels._shared, "share", breaks_once)
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    channels.send(2, request(1), 5, answers.append)
+    channels.send(2, request(2), 5, answers.append)
+    await until(answers, 2)
+    assert [each.topic_names for each in tried] == [["1"], ["1"], ["2"]]
+    assert "DeleteTopicsRequest not sent, trying again" in caplog.text
+    assert "TypeError" in caplog.text, "with its traceback"
+    await broker.server.stop(0.1)
+
+
 def deletion() -> UpdateMetadataRequest:
     gone = UpdateMetadataRequest.UpdateMetadataPartitionState(
         partition_index=0, controller_epoch=1, leader=-2, leader_epoch=0, isr=[], zk_version=0, replicas=[]
