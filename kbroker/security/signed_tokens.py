@@ -36,7 +36,7 @@ class UnknownKey(TokenRefused):
 
 def read_keys(document: object, before: Iterable[Any] = ()) -> list[Any]:
     """Return the keys of a JWKS that can check signatures; raises ValueError where none is, and ImportError without
-    joserfc. One that is not understood is what it was `before` under its name, else it is left out.
+    joserfc. One that is not understood is what it was `before` if nothing else has its name, else it is left out.
     """
     try:
         from joserfc.jwk import import_key
@@ -46,19 +46,25 @@ def read_keys(document: object, before: Iterable[Any] = ()) -> list[Any]:
     if not isinstance(entries, list):
         raise ValueError('a JWKS is a JSON object with a list of "keys"')
     known = {key.kid: key for key in before if key.kid is not None}
-    keys, problem = [], ""
+    keys: list[Any] = []
+    unread: list[tuple[object, Exception]] = []
     for entry in entries:
         if not isinstance(entry, dict) or entry.get("kty") not in ("RSA", "EC") or entry.get("use", "sig") != "sig":
             continue
         try:
             keys.append(import_key(entry))
         except Exception as error:  # the library has no end of them: of a curve that it does not know it is KeyError
-            problem = f": {error!r}"
-            log.warning("a key of the JWKS cannot be read, kid %.80r: %r", entry.get("kid"), error)
-            if isinstance(entry.get("kid"), str) and entry["kid"] in known:
-                keys.append(known[entry["kid"]])
+            unread.append((entry.get("kid"), error))
+    for key in keys:  # one that can be read replaces what was there before
+        known.pop(key.kid, None)
+    for kid, problem in unread:
+        kept = known.pop(kid, None) if isinstance(kid, str) else None
+        what = "is left out" if kept is None else "is kept as it was before"
+        log.warning("a key of the JWKS cannot be read, and %s: kid %.80r: %r", what, kid, problem)
+        if kept is not None:
+            keys.append(kept)
     if not keys:
-        raise ValueError(f"the JWKS holds no RSA or EC key for signatures{problem}")
+        raise ValueError("the JWKS holds no RSA or EC key for signatures" + (f": {unread[-1][1]!r}" if unread else ""))
     return keys
 
 

@@ -125,4 +125,22 @@ def test_a_key_of_a_curve_that_nobody_knows_leaves_the_others(caplog: pytest.Log
     strange = {"kty": "EC", "kid": "k3", "crv": "BP-256", "x": "AQ", "y": "AQ"}
     keys = read_keys({"keys": [strange, {"kty": "RSA", "e": "AQAB"}, KEY.as_dict(private=False)]})
     assert [key.kid for key in keys] == ["k1"]
-    assert "a key of the JWKS cannot be read, kid 'k3': KeyError" in caplog.text
+    assert "a key of the JWKS cannot be read, and is left out: kid 'k3': KeyError" in caplog.text
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_garbled_key_does_not_bring_back_what_another_of_its_name_replaces(
+    is_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    garbled = {**KEY.as_dict(private=False), "x": "A"}
+    new = ECKey.generate_key("P-256", {"kid": "k1"}).as_dict(private=False)
+    keys = read_keys({"keys": [garbled, new] if is_first else [new, garbled]}, KEYS)
+    assert [key.as_dict(private=False)["x"] for key in keys] == [new["x"]]
+    assert "cannot be read, and is left out: kid 'k1'" in caplog.text
+
+
+def test_a_key_that_is_garbled_twice_is_kept_once(caplog: pytest.LogCaptureFixture) -> None:
+    garbled = {**KEY.as_dict(private=False), "x": "A"}
+    other = OTHER.as_dict(private=False)
+    assert [key.kid for key in read_keys({"keys": [garbled, other, garbled]}, KEYS)] == ["k2", "k1"]
+    assert "cannot be read, and is kept as it was before: kid 'k1'" in caplog.text
