@@ -93,6 +93,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: urllib.request.Request, *answer: Any) -> urllib.request.Request | None:
         """Go on by the same protocol, or by https: what is asked for by https is not taken from who can be anybody."""
         new = answer[-1]
-        if urllib.parse.urlsplit(new).scheme not in (req.type, "https"):
-            raise OSError(f"it names another address, which is not read by {req.type} or https: {new}")
+        protocol = urllib.parse.urlsplit(req.full_url).scheme  # its type is the proxy's where there is one
+        if urllib.parse.urlsplit(new).scheme not in (protocol, "https"):
+            raise OSError(f"it names another address, which is not read by {protocol} or https: {new}")
         return super().redirect_request(req, *answer)

@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import json
 import socket
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kbroker.network import http_documents
-from kbroker.network.http_documents import fetch
+from kbroker.network.http_documents import _Redirects, fetch
 
 HEAD = b"HTTP/1.0 200 OK\r\n\r\n"
 
@@ -82,6 +84,22 @@ async def test_documents_are_read_whole_and_no_larger_ones(monkeypatch: pytest.M
         monkeypatch.setattr(http_documents, "LARGEST_DOCUMENT", 8)
         with pytest.raises(ValueError, match="more than 8 bytes"):
             await asyncio.to_thread(fetch, url + "/keys")
+
+
+@pytest.mark.parametrize("proxy", ["http", "https"])
+@pytest.mark.parametrize("asked", ["http", "https"])
+def test_a_redirect_is_judged_by_what_was_asked_for_and_not_by_the_proxy(asked: str, proxy: str) -> None:
+    request = urllib.request.Request(f"{asked}://idp.example/keys")
+    request.set_proxy("proxy.example:3128", proxy)
+    answer: Any = None, 302, "Found", {}
+    for new in ("http://idp.example/new", "https://idp.example/new"):
+        if (asked, new[:5]) == ("https", "http:"):
+            with pytest.raises(OSError, match="not read by https or https"):
+                _Redirects().redirect_request(request, *answer, new)
+        else:
+            found = _Redirects().redirect_request(request, *answer, new)
+            assert found is not None
+            assert found.full_url == new
 
 
 def test_a_document_may_be_a_file(tmp_path: Path) -> None:
