@@ -55,6 +55,7 @@ class FetchedPartition:
         "hosted",
         "is_caught_up",
         "is_in_session",
+        "is_told",
         "last_fetched_epoch",
         "leader_epoch",
         "leader_high_watermark",
@@ -88,6 +89,8 @@ class FetchedPartition:
         """As last heard; -1 before."""
         self.is_caught_up = False
         """Whether the log reached the leader's high watermark with the last answer."""
+        self.is_told = False
+        """Whether the log has the line that says what it waits for."""
         self.due_ms = 0
         """When the pause after an error is over."""
         self.pause_ms = 0

@@ -18,7 +18,7 @@ from kbroker.client.connection import Connection
 from kbroker.protocol.errors import ErrorCode, KafkaError
 from kbroker.protocol.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from kbroker.replica.fetcher import Answered, FetchedPartition, Fetcher, FetchLimits
-from kbroker.replica.follower_log import follow, settle
+from kbroker.replica.follower_log import cut_damaged, follow, settle
 from kbroker.replica.hosted import FLUSH_NEVER, HostedPartition
 from kbroker.replica.inter_broker_versions import follower_versions
 
@@ -399,12 +399,30 @@ class FetcherLoop:
                 log.warning(text, fetched, end_offset, self.leader, leader_start_offset)
                 await self._in_thread(fetched.hosted, partition_log.truncate_fully_and_start_at, leader_start_offset)
             elif (begun := partition_log.leader_epochs.first_offset_after(fetched.leader_epoch)) is not None:
+                if begun < partition_log.high_watermark and self._may_be_in_isr(fetched):
+                    self._wait_to_cut(fetched, begun)
+                    return
                 text = "%s: epoch %d of the log begins at %d, and its leader, broker %d, has epoch %d: cutting it there"
                 log.warning(text, fetched, partition_log.latest_epoch, begun, self.leader, fetched.leader_epoch)
-                await self._in_thread(fetched.hosted, partition_log.truncate_to, begun, self._now())
+                await self._in_thread(fetched.hosted, cut_damaged, partition_log, begun, self._now())
         if self._fetcher.is_current(fetched):
             settle(fetched.hosted, partition_log.high_watermark, partition_log.log_start_offset)
             self._go_on(fetched)
+
+    def _may_be_in_isr(self, fetched: FetchedPartition) -> bool:
+        """Whether this broker may be elected for what it has: by what was heard since the leader was."""
+        known = self._manager.metadata.partition(fetched.hosted.topic, fetched.partition)
+        if known is None or known.leader_epoch < fetched.leader_epoch:
+            return True
+        return self._manager.broker_id in known.isr
+
+    def _wait_to_cut(self, fetched: FetchedPartition, offset: int) -> None:
+        """Committed records are to go: not before the leader has left out of the ISR who does not fetch any more."""
+        if not fetched.is_told:
+            fetched.is_told = True
+            text = "%s: what is committed is to be cut from %d on, once this broker is in the ISR no more"
+            log.warning(text, fetched, offset)
+        self._fetcher.back_off(fetched, self._manager.steady())
 
     async def _leader_offset(self, fetched: FetchedPartition, which: int) -> int:
         wanted = ListOffsetsRequest.ListOffsetsPartition(

@@ -37,6 +37,14 @@ def truncation_offset(log: Log, epoch: int, end_offset: int) -> int:
     return min(own_end_offset, end_offset, log.log_end_offset)
 
 
+def cut_damaged(log: Log, offset: int, now_ms: int) -> None:
+    """Cut what says what cannot be; a log that lacks committed records by that is short until it is filled again."""
+    if offset < log.high_watermark:
+        with log.changing("truncate"):
+            log.promised_offset = max(log.promised_offset, log.high_watermark)
+    log.truncate_to(offset, now_ms)
+
+
 def settle(hosted: HostedPartition, high_watermark: int, log_start_offset: int) -> None:
     """Take over what the leader says of the partition's offsets, and wake who waits here. On the loop."""
     log = hosted.log

@@ -15,6 +15,7 @@ from kbroker.protocol.errors import ErrorCode
 from kbroker.protocol.messages.fetch import FetchResponse
 from kbroker.replica.fetcher import FetchedPartition
 from kbroker.replica.fetcher_loop import FetcherLoop
+from kbroker.segment.log import Log
 from tests.fixtures.copies import Copies, until
 from tests.fixtures.data_path import TOPIC, TOPIC_ID, one_batch
 
@@ -125,6 +126,44 @@ async def test_a_follower_whose_log_names_an_epoch_that_is_yet_to_come_cuts_it_t
     await copies.produce(b"c", acks=1)
     await copies.until_equal()
     assert b"flipped" not in copies.content(3)
+
+
+async def test_a_follower_cuts_committed_records_only_once_it_is_in_the_isr_no_more_and_its_log_is_short_then(
+    copies: Copies, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await copies.elect(1, is_new=True)
+    for _ in range(5):
+        await copies.produce(b"committed")
+    await copies.until_equal()
+    damaged = copies.hosted(3).log
+    cuts: list[tuple[int, bool, bool]] = []
+    truncate = Log.truncate_to
+
+    def noted(cut: Log, offset: int, now_ms: int = 0) -> bool:
+        is_done = truncate(cut, offset, now_ms)
+        if cut is damaged:
+            cuts.append((offset, 3 in copies.isr, cut.is_short))
+        return is_done
+
+    monkeypatch.setattr(Log, "truncate_to", noted)
+    damaged.leader_epochs.begin(1 << 25, 2)  # as a recovery notes a batch in whose epoch a bit has flipped
+    await copies.elect(1)
+    led, leader = copies.hosted(1), copies.brokers[1].replicas
+    led.state.max_lag_ms = 200
+
+    def is_left_out() -> bool:
+        leader.carry_out(led, led.state.check_isr(leader.steady(), led.log.log_end_offset))
+        return 3 not in copies.isr
+
+    await until(is_left_out)
+    assert cuts == []
+    assert damaged.log_end_offset == 5
+    assert caplog.text.count("is to be cut from 2 on") == 1
+    copies.brokers[3].tell(TOPIC, TOPIC_ID, [0], 1, copies.leader_epoch, (1, 2, 3), copies.isr)
+    await until(lambda: damaged.log_end_offset == 5 and damaged.latest_epoch == 0)
+    assert cuts == [(2, False, True)]
+    assert not damaged.is_short
+    await copies.until_equal()
 
 
 class SlowLine:
