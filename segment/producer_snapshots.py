@@ -26,7 +26,7 @@ RECALLED_OFFSETS = 20_000
 """How far below the last batch that a snapshot knows the producers' other batches are looked for."""
 
 MOST_PRODUCERS_OFTEN = 1000
-"""Of more producers one snapshot at most waits: the garbage collector looks at each of each that does."""
+"""Of more producers one snapshot at most waits, and one is being written: the garbage collector looks at each entry."""
 
 
 def replay(state: ProducerState, header: BatchHeader, segment: LogSegment, position: int) -> AbortedTransaction | None:
@@ -81,7 +81,7 @@ class ProducerSnapshots:
     With 100,000 producers a file takes a while: a roll only captures the state, a worker writes it.
     """
 
-    __slots__ = ("_files", "_folder", "_lock", "_waiting", "_writing", "offsets")
+    __slots__ = ("_files", "_folder", "_in_hand", "_lock", "_waiting", "_writing", "offsets")
 
     def __init__(self, files: Files, folder: Folder, offsets: Sequence[int] = ()) -> None:
         self._files = files
@@ -90,6 +90,8 @@ class ProducerSnapshots:
         """Offsets of the snapshots there are, written or not."""
         self._waiting: dict[int, list[ProducerEntry]] = {}
         """What is to be written, by offset."""
+        self._in_hand = -1
+        """The offset of what is being written, or was last."""
         self._lock = threading.Lock()
         """Guards both; never held while a snapshot is packed or written."""
         self._writing = threading.Lock()
@@ -101,13 +103,18 @@ class ProducerSnapshots:
     def take(self, state: ProducerState, offset: int) -> None:
         """Capture the state as of offset, unless there is such a snapshot; write_waiting makes the file.
 
-        Where rolls come faster than the snapshots of very many producers can be written, some rolls have none: what
-        needs the state as of there starts from the one before, and has more batches to replay.
+        Where rolls come faster than the snapshots of very many producers can be written, only the newest roll is sure
+        to have one, so that retention never leaves a log without: what needs the state as of another starts from the
+        one before, and has more batches to replay.
         """
-        if offset <= state.last_snapshot_offset or (self._waiting and len(state.producers) > MOST_PRODUCERS_OFTEN):
+        if offset <= state.last_snapshot_offset:
             return
         state.last_snapshot_offset = offset
         with self._lock:
+            if len(state.producers) > MOST_PRODUCERS_OFTEN:
+                for former in [each for each in self._waiting if each != self._in_hand]:
+                    del self._waiting[former]
+                    self.offsets.remove(former)
             self._waiting[offset] = state.capture()
             self.offsets.append(offset)
 
@@ -126,6 +133,7 @@ class ProducerSnapshots:
             while self._waiting:
                 with self._lock:
                     offset, entries = min(self._waiting.items(), default=(-1, []))
+                    self._in_hand = offset
                 if offset >= 0 and self._write(offset, entries, sync):
                     written.append(file_name(offset, SNAPSHOT))
             if written and sync:

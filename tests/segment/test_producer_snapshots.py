@@ -8,12 +8,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from kbroker.protocol.records.batch import BatchHeader, read_header
+from kbroker.segment import producer_snapshots
 from kbroker.segment.files import FilePool, Files, Folder
 from kbroker.segment.log_config import LogConfig
 from kbroker.segment.producer_snapshots import MOST_PRODUCERS_OFTEN, ProducerSnapshots, snapshot_offsets
 from kbroker.segment.producer_state import ProducerState, read_snapshot, snapshot_bytes
-from tests.segment.batches import NOW, batch, fill, new_log
+from tests.segment.batches import NOW, batch, fill, new_log, reopen
 
 LIMIT_S = 30
 
@@ -86,10 +89,51 @@ def test_of_very_many_producers_one_snapshot_waits_however_often_a_log_rolls(tmp
         snapshots.take(state, offset)
     holding = [each for each in gc.get_referrers(state.producers[7]) if isinstance(each, list)]
     assert len(holding) == 1
-    assert snapshots.offsets == [2000]
-    assert snapshots.write_waiting() == [f"{2000:020d}.snapshot"]
+    assert snapshots.offsets == [2099]
+    assert snapshots.write_waiting() == [f"{2099:020d}.snapshot"]
     snapshots.take(state, 2100)
-    assert snapshots.offsets == [2000, 2100]
+    assert snapshots.offsets == [2099, 2100]
+
+
+def test_of_very_many_producers_the_snapshot_that_is_being_written_stays_and_the_newest_waits(tmp_path: Path) -> None:
+    files = Overtaken()
+    snapshots = ProducerSnapshots(files, Folder(str(tmp_path)))
+    state = many_producers(MOST_PRODUCERS_OFTEN + 1)
+    holding: list[int] = []
+
+    def rolls() -> None:
+        for offset in range(2001, 2010):
+            snapshots.take(state, offset)
+        holding.append(sum(isinstance(each, list) for each in gc.get_referrers(state.producers[7])))
+
+    files.meanwhile = rolls
+    snapshots.take(state, 2000)
+    assert snapshots.write_waiting() == [f"{offset:020d}.snapshot" for offset in (2000, 2009)]
+    assert snapshots.offsets == [2000, 2009]
+    assert holding == [2, 1]
+
+
+def test_very_many_producers_are_known_after_a_crash_though_retention_took_all_that_they_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producer_snapshots, "MOST_PRODUCERS_OFTEN", 3)
+    config = LogConfig(segment_bytes=300)
+    log = new_log(tmp_path, config)
+    for producer_id in range(10):
+        log.append_as_leader(batch(producer_id=producer_id, producer_epoch=4, base_sequence=0), 0, NOW)
+    for sequence in range(1, 20):
+        log.append_as_leader(batch(producer_id=0, producer_epoch=4, base_sequence=sequence), 0, NOW)
+    log.flush_rolled()
+    log.update_high_watermark(log.log_end_offset)
+    start = log.segments[-2].base_offset
+    log.update_log_start_offset(start)
+    assert log.retention(NOW) > 5
+    log.flush()
+    end = log.log_end_offset
+    log.discard()
+    again = reopen(tmp_path, config, recovery_point=end, log_start_offset=start, high_watermark=end)
+    assert sorted(again.producers.state.producers) == list(range(10))
+    again.close()
 
 
 def test_of_a_few_producers_each_roll_has_a_snapshot(tmp_path: Path) -> None:
@@ -112,13 +156,16 @@ def test_a_clean_stop_leaves_the_state_at_the_end_though_a_snapshot_of_very_many
 def test_a_roll_without_a_snapshot_is_made_up_for_by_the_one_before_and_the_batches(tmp_path: Path) -> None:
     log = new_log(tmp_path, LogConfig(segment_bytes=200))
     log.producers.state = many_producers(MOST_PRODUCERS_OFTEN + 1)
+    snapshots = log.disk.snapshots
     for sequence in range(10):
         log.append_as_leader(batch(producer_id=7, producer_epoch=1, base_sequence=sequence), 0, NOW)
-    assert len(log.segments) > 3
-    assert len(log.disk.snapshots.offsets) == 1
+        if len(log.segments) == 2:
+            snapshots.write_waiting()
+    assert len(log.segments) > 4
+    assert snapshots.offsets == [log.segments[1].base_offset, log.active_segment.base_offset]
     state = ProducerState()
-    log.disk.snapshots.rebuild(state, log.segments, 0, log.log_end_offset, NOW, 1000)
-    assert state.producers[7].next_sequence == 10
+    snapshots.rebuild(state, log.segments, 0, log.segments[-2].base_offset, NOW, 1000)
+    assert state.producers[7].next_sequence == log.segments[-2].base_offset
     assert len(state.producers) == MOST_PRODUCERS_OFTEN + 1
     log.close()
 
