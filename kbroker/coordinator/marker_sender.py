@@ -86,6 +86,8 @@ class Ending:
     is_over: bool = False
     """Done, given up, or not ours any more: nothing is sent."""
     absent_since: dict[Key, float] = field(default_factory=dict)
+    pause_s: float = FIRST_PAUSE_S
+    """Before the next try of what cannot be brought on its way."""
 
     def marked(self, key: Key) -> None:
         """The partition has its marker, or is gone."""
@@ -125,13 +127,14 @@ class MarkerSender:
         self._timeout_s = request_timeout_ms / 1000
         self._connections = connections or ConnectionSetup()
         self._unrouted: deque[Item] = deque()
-        self._parked: list[Item] = []
-        """To be routed anew after a pause."""
+        self._parked: dict[float, list[Item]] = {}
+        """To be routed anew, by the pause before that."""
+        self._unparkers: dict[float, asyncio.Task[None]] = {}
+        """One for each pause."""
         self._queues: dict[int, _Queue] = {}
         self._is_routing = False
         self._router: asyncio.Future[None] | None = None
         """Of what takes longer than a turn."""
-        self._unparker: asyncio.Task[None] | None = None
         self._is_closed = False
 
     def send(self, ending: Ending) -> None:
@@ -186,6 +189,7 @@ class MarkerSender:
             queue = self._queues[found.leader] = _Queue(
                 self, found.leader, f"broker-{self._broker_id}-markers", self._connections.of_peer()
             )
+        ending.pause_s = FIRST_PAUSE_S
         queue.put((ending, key))
 
     def _route_absent(self, ending: Ending, key: Key) -> None:
@@ -229,23 +233,26 @@ class MarkerSender:
 
     def park(self, items: Iterable[Item]) -> None:
         """Route markers anew after a pause, or when the metadata have changed."""
-        self._parked.extend(items)
-        if self._parked and self._unparker is None and not self._is_closed:
-            self._unparker = asyncio.create_task(self._unpark(), name="route-markers-again")
+        for item in items:
+            self._parked.setdefault(item[0].pause_s, []).append(item)
+        if self._is_closed:
+            return
+        for pause_s in self._parked.keys() - self._unparkers.keys():
+            self._unparkers[pause_s] = asyncio.create_task(self._unpark(pause_s), name="route-markers-again")
 
-    async def _unpark(self) -> None:
-        pause_s = FIRST_PAUSE_S
+    async def _unpark(self, pause_s: float) -> None:
+        """Those that have just been parked do not wait as long as those that have been tried again and again."""
+        updates = self._metadata.updates
         try:
-            while self._parked:
-                updates = self._metadata.updates
-                await asyncio.sleep(FIRST_PAUSE_S)
-                more_s = pause_s - FIRST_PAUSE_S
-                changed = await self._metadata.wait_for(partial(_has_changed, updates), more_s)
-                pause_s = FIRST_PAUSE_S if changed else min(2 * pause_s, LONGEST_PAUSE_S)
-                parked, self._parked = self._parked, []
-                self.route(parked)
+            await asyncio.sleep(FIRST_PAUSE_S)
+            changed = await self._metadata.wait_for(partial(_has_changed, updates), pause_s - FIRST_PAUSE_S)
         finally:
-            self._unparker = None
+            del self._unparkers[pause_s]
+        parked = self._parked.pop(pause_s)
+        next_s = FIRST_PAUSE_S if changed else min(2 * pause_s, LONGEST_PAUSE_S)
+        for ending, _ in parked:
+            ending.pause_s = next_s
+        self.route(parked)
 
     # --- for the queues ---------------------------------------------------------------------------------------
 
@@ -275,7 +282,9 @@ class MarkerSender:
     async def close(self) -> None:
         """Send no more."""
         self._is_closed = True
-        tasks: list[asyncio.Future[None]] = [task for task in (self._router, self._unparker) if task is not None]
+        tasks: list[asyncio.Future[None]] = list(self._unparkers.values())
+        if self._router is not None:
+            tasks.append(self._router)
         tasks += [queue.task for queue in self._queues.values()]
         for task in tasks:
             task.cancel()

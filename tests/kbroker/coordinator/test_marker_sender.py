@@ -234,6 +234,26 @@ async def test_what_another_try_may_mend_is_tried_again(cluster: Cluster, code: 
     assert len(cluster.local.written) == 3
 
 
+async def test_a_marker_that_is_tried_again_for_long_makes_no_other_wait_as_long(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def wait_for(predicate: Any, longer_s: float) -> bool:
+        """Whatever is more than the first pause takes for ever."""
+        if longer_s > 0:
+            await asyncio.Event().wait()
+        return False
+
+    monkeypatch.setattr(cluster.metadata, "wait_for", wait_for)
+    cluster.lead(US, 0, 1)
+    cluster.local.errors[("t", 0)] = [ErrorCode.NOT_ENOUGH_REPLICAS] * 2
+    cluster.send(*keys(0), name="stuck")
+    await cluster.until(lambda: len(cluster.local.written) == 2)
+    cluster.local.errors[("t", 1)] = [ErrorCode.NOT_ENOUGH_REPLICAS]
+    cluster.send(*keys(1), name="other", producer_id=8)
+    await cluster.until(lambda: cluster.done == ["other"])
+    assert cluster.local.written == keys(0, 0, 1, 1)
+
+
 @pytest.mark.parametrize("code", [47, 52])
 async def test_a_transaction_that_somebody_newer_ends_is_given_up(cluster: Cluster, code: int) -> None:
     cluster.lead(US, 0, 1)
