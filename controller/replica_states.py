@@ -95,7 +95,11 @@ class ReplicaMoves:
         self.state.replica_status.pop((partition, broker_id), None)
 
     def _leave_isr(self, broker_id: int, partitions: list[TopicPartition]) -> Steps[list[TopicPartition]]:
-        """Shrink the ISRs the replica is in. The last member stays: somebody has to know what was acknowledged."""
+        """Shrink the ISRs the replica is in, but where none of the others is there.
+
+        Somebody has to know what was acknowledged: of members that are all gone each does, and the first to be back
+        may lead (KIP-966 calls them eligible). Kafka's ZooKeeper mode keeps one alone, the last one it looks at.
+        """
         state = self.state
         self.batch.tell_metadata(each for each in partitions if each in state.leadership)
         staying = yield from chosen(partitions, lambda each: not state.is_going(each.topic))
@@ -103,7 +107,7 @@ class ReplicaMoves:
         def decide(remaining: list[TopicPartition]) -> Steps[dict[TopicPartition, PartitionState]]:
             yield from ()
             known = {each: state.leadership[each] for each in remaining if each in state.leadership}
-            return {each: self._without(has, broker_id) for each, has in known.items() if broker_id in has.isr}
+            return {each: self._without(each, has, broker_id) for each, has in known.items() if broker_id in has.isr}
 
         left = yield from write_states(state, staying, decide)
         for partition in left:
@@ -111,12 +115,13 @@ class ReplicaMoves:
             self.batch.tell_leader_and_isr(others, partition)
         return list(left)
 
-    def _without(self, known: PartitionState, broker_id: int) -> PartitionState:
-        isr = known.isr if len(known.isr) == 1 else tuple(each for each in known.isr if each != broker_id)
+    def _without(self, partition: TopicPartition, known: PartitionState, broker_id: int) -> PartitionState:
+        others = tuple(each for each in known.isr if each != broker_id)
+        is_known = any(self.state.can_serve(each, partition) for each in others)
         return PartitionState(
             leader=NO_LEADER if known.leader == broker_id else known.leader,
             leader_epoch=known.leader_epoch + 1,
-            isr=isr,
+            isr=others if is_known else known.isr,
             controller_epoch=self.state.epoch,
             partition_epoch=known.partition_epoch,
             leader_recovery_state=known.leader_recovery_state,

@@ -9,7 +9,8 @@ registered anew before the next controller looks. So such a broker registers onl
 in-sync replica then fills it before anybody may elect it.
 
     others of the ISR live       a controller leaves this broker out as soon as it knows of the death
-    none of them lives (yet)     all died together, and may be on their way back with all that was acknowledged
+    none of them lives (yet)     all died together, and may be on their way back with all that was acknowledged: a
+                                 controller leaves the ISR as it is, and the first that registers leads
     there are no others          nothing to wait for: what this broker has is all there is
 """
 

@@ -37,7 +37,7 @@ def test_only_the_tables_transitions_happen(before: ReplicaStatus, after: Replic
         ((1,), 1, 2, (1,), 1),
     ],
 )
-def test_an_offline_replica_leaves_the_isr_but_the_last_one_stays(
+def test_an_offline_replica_leaves_the_isr_but_where_nobody_else_of_it_is_there(
     isr: tuple[int, ...], leader: int, gone: int, new_isr: tuple[int, ...], new_leader: int
 ) -> None:
     play = Play((1, 2))
@@ -58,3 +58,34 @@ def test_an_offline_replica_leaves_the_isr_but_the_last_one_stays(
             break
     assert (play.states[T0].isr, play.states[T0].leader) == (new_isr, new_leader)
     assert play.states[T0].leader_epoch == (3 if known.isr == new_isr and leader == new_leader else 4)
+
+
+def test_replicas_in_sync_that_are_all_gone_stay_in_the_isr_and_the_first_that_is_back_leads() -> None:
+    play = Play((1, 2, 3))
+    play.create_topic("t", (1, 2, 3))
+    play.elect(3)
+    play.tell_topics()
+    del play.brokers[1]
+    play.tell_brokers()
+    assert play.states[T0].isr == (2, 3)
+    del play.brokers[2], play.brokers[3]
+    play.register(4)
+    play.elect(4)
+    assert (play.states[T0].leader, play.states[T0].isr) == (-1, (2, 3))
+    play.register(1)
+    play.tell_brokers()
+    assert (play.states[T0].leader, play.states[T0].isr) == (-1, (2, 3)), "it was not in sync"
+    play.register(3)
+    play.tell_brokers()
+    assert (play.states[T0].leader, play.states[T0].isr) == (3, (3,))
+
+
+def test_a_replica_in_sync_whose_log_directory_is_lost_is_not_there() -> None:
+    play = Play((1, 2, 3))
+    play.create_topic("t", (1, 2))
+    play.elect(3)
+    play.tell_topics()
+    play.machine.state.offline_partitions[2] = {T0}
+    del play.brokers[1]
+    play.tell_brokers()
+    assert (play.states[T0].leader, play.states[T0].isr) == (-1, (1, 2))
