@@ -99,6 +99,6 @@ async def _go_on(work: Work[Answer]) -> Answer:
                 next(work)
     except StopIteration as done:
         answer: Answer | Awaitable[Answer] = done.value
-        return await answer if isinstance(answer, Awaitable) else answer
     finally:
         _under_way.discard(work)
+    return await finished(answer)

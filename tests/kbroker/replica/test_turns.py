@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Awaitable, Generator
 
 import pytest
 
@@ -81,6 +81,23 @@ async def test_what_has_begun_shares_the_turn_with_what_begins_after_it() -> Non
         each.close()  # type: ignore[attr-defined]
     del begun, each
     assert turns._turn_s() == before, "what nobody waits for takes no share"
+
+
+async def test_what_only_waits_for_its_answer_takes_no_turn_from_others() -> None:
+    replicated: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def append() -> Generator[None, None, str | Awaitable[str]]:
+        yield from work(3, 2 * TURN_S)
+        asyncio.get_running_loop().call_soon(look)
+        return replicated
+
+    def look() -> None:
+        replicated.set_result("under way" if turns.is_long_work_under_way() else "waiting")
+
+    begun = in_turns(append())
+    assert not isinstance(begun, str)
+    assert turns.is_long_work_under_way()
+    assert await begun == "waiting"
 
 
 def test_portions_hold_all_items_in_their_order() -> None:
