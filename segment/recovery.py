@@ -452,6 +452,13 @@ class _Limits(NamedTuple):
         is_newer = 0 <= self.following_epoch < header.partition_leader_epoch and self.following >= self.sure_up_to
         return last_offset >= self.following and not is_newer
 
+    def leaves_a_hole(self, header: BatchHeader, floor: int) -> bool:
+        """Whether offsets would be missing between `floor` and the next segment: what a truncation left follows on.
+
+        Messages of older formats are found by their last offset and tell nothing of it.
+        """
+        return header.magic == 2 and floor < header.base_offset and floor < (self.following or 0)
+
     def is_left_over(self, header: BatchHeader, latest_epoch: int) -> bool:
         """Whether it lies behind what was written over it: leader epochs never fall."""
         return header.base_offset >= self.sure_up_to and 0 <= header.partition_leader_epoch < latest_epoch
@@ -495,6 +502,9 @@ def _scan(segment: LogSegment, epochs: LeaderEpochs, state: ProducerState, limit
             why = f"the batch at offset {header.base_offset} does not match its checksum"
             break
         if limits.belongs_behind(header):
+            is_of_a_split = _is_too_far(segment, header)  # and both parts are there
+            if limits.leaves_a_hole(header, floor) and not is_of_a_split:
+                why = f"offset {header.base_offset} follows {floor - 1}, the next segment begins at {limits.following}"
             break
         if limits.is_left_over(header, epochs.latest_epoch):
             why = (
