@@ -18,7 +18,8 @@ class BrokerChannels(Protocol):
         """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
 
         `on_behind` is called (on the loop) when too much waits: all of it is dropped then, but for what takes
-        partitions out of the broker's metadata, since nobody tells of these again.
+        partitions out of the broker's metadata, since nobody tells of these again. It is called, too, some seconds
+        after a request was left out because it cannot be encoded.
         """
         ...
 

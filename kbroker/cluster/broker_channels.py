@@ -1,8 +1,9 @@
 """The controller's lines to the brokers: one ordered queue and one connection each, retried until a broker is removed.
 
 Implements controller.ports.BrokerChannels. Requests go out without waiting for the answers before; what got no answer
-is sent again every 100 ms, in order; a broker that hangs delays only itself, and what waits for it has a limit. No
-ApiVersions handshake: the versions follow the inter-broker protocol, the controller chooses them.
+is sent again every 100 ms, in order; a broker that hangs delays only itself, and what waits for it has a limit. What
+cannot be encoded is left out, for it would hold up all that comes after it. No ApiVersions handshake: the versions
+follow the inter-broker protocol, the controller chooses them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from kbroker.protocol.messages.replication import UpdateMetadataRequest
 log = logging.getLogger(__name__)
 
 RETRY_PAUSE_S = 0.1
+ANEW_PAUSE_S = 5.0
+"""After which a broker is told everything anew that something could not be told: the same may come again."""
 DRAIN_POLL_S = 0.005
 MAX_IN_FLIGHT = 5
 """Brokers carry the requests of a connection out in order, so the next ones may be on their way already."""
@@ -70,6 +73,8 @@ class _Channel:
         self.wake = asyncio.Event()
         self.connection: Connection | None = None
         self.is_reachable = True
+        self.anew: asyncio.TimerHandle | None = None
+        """Will say that the broker is to be told everything anew."""
         self.task = asyncio.create_task(self._run(), name=f"controller-to-broker-{broker_id}")
 
     async def _run(self) -> None:
@@ -78,12 +83,13 @@ class _Channel:
             try:
                 await self._exchange()
             except Exception as error:  # whatever it is: nobody else tells that broker anything
-                if self.is_reachable:
-                    kind = type((self.in_flight or self.queue)[0].request).__name__
+                waiting = self.in_flight or self.queue  # nothing, where it was dropped meanwhile
+                if self.is_reachable and waiting:
+                    kind = type(waiting[0].request).__name__
                     text = "broker %d at %s:%d: %s not sent, trying again: %s"
                     unexpected = None if isinstance(error, OSError | KafkaError) else error
                     log.warning(text, self.broker_id, *self.address, kind, error, exc_info=unexpected)
-                self.is_reachable = False
+                    self.is_reachable = False
                 self.queue.extendleft(reversed(self.in_flight))
                 self.in_flight.clear()
                 await self.close()
@@ -105,12 +111,31 @@ class _Channel:
         if self.connection is None or self.connection.is_closed:
             await self.close()
             self.connection = await self.setup.connect(self.address, client_id=self.client_id, max_frame=LARGEST_ANSWER)
+            if not self.queue:
+                return  # so much came meanwhile that it was dropped
         order = self.queue[0]
-        order.answer = self.connection.send(self.shared.share(order.request, order.version), order.version)
-        order.answer.add_done_callback(self._answered)
-        order.deadline = asyncio.get_running_loop().time() + self.timeout_s
-        self.in_flight.append(self.queue.popleft())
+        try:
+            order.answer = self.connection.send(self.shared.share(order.request, order.version), order.version)
+        except (OSError, MemoryError):  # the connection's end, or another time there may be room
+            raise
+        except Exception:
+            self._leave_out(self.queue.popleft())
+        else:
+            order.answer.add_done_callback(self._answered)
+            order.deadline = asyncio.get_running_loop().time() + self.timeout_s
+            self.in_flight.append(self.queue.popleft())
         await asyncio.sleep(0)  # large requests take their time to encode: others come in between
+
+    def _leave_out(self, order: _Order) -> None:
+        """Go on without a request that cannot be encoded; call it in the handler of what was raised."""
+        kind = type(order.request).__name__
+        log.exception("broker %d at %s:%d: %s cannot be encoded and is left out", self.broker_id, *self.address, kind)
+        if self.anew is None:
+            self.anew = asyncio.get_running_loop().call_later(ANEW_PAUSE_S, self._tell_anew)
+
+    def _tell_anew(self) -> None:
+        self.anew = None
+        self.on_behind()
 
     def _answered(self, answer: asyncio.Future[Any]) -> None:
         if not answer.cancelled():
@@ -149,6 +174,8 @@ class _Channel:
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+        if self.anew is not None:
+            self.anew.cancel()
         await self.close()
 
 
@@ -180,7 +207,8 @@ class BrokerChannels:
     def add_broker(self, broker_id: int, host: str, port: int, on_behind: Callable[[], None] = lambda: None) -> None:
         """Open a channel; the broker may not answer yet. An existing one is replaced, its queue dropped.
 
-        `on_behind` is called when so much waited that it was dropped: the broker is to be told everything anew.
+        `on_behind` is called when so much waited that it was dropped, and some seconds after something could not be
+        encoded: the broker is to be told everything anew.
         """
         self.remove_broker(broker_id)
         self._channels[broker_id] = _Channel(

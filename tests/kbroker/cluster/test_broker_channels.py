@@ -8,6 +8,7 @@ import pytest
 
 from kbroker.cluster import broker_channels
 from kbroker.cluster.broker_channels import BrokerChannels
+from kbroker.cluster.setup_timeout import SetupTimeout
 from kbroker.network.connection import Connection
 from kbroker.network.dispatch import PENDING
 from kbroker.network.server import Listener, Server
@@ -185,33 +186,162 @@ async def test_a_bug_in_a_callback_does_not_stop_the_channel(
     await broker.server.stop(0.1)
 
 
-async def test_a_request_that_cannot_be_sent_by_a_bug_is_told_and_tried_again(
+async def test_a_request_that_is_not_sent_by_a_bug_is_told_and_tried_again(
     channels: BrokerChannels, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Broker()
     answers: list[Any] = []
-    real, tried = channels._shared.share, []
+    real, tried = SetupTimeout.connect, []
 
-    def breaks_once(each: Any, version: int) -> Any:
-        tried.append(each)
-        return each / 0 if len(tried) == 1 else real(each, version)
+    async def breaks_once(self: SetupTimeout, address: tuple[str, int], **arguments: Any) -> Any:
+        tried.append(address)
+        return await real(self, address, **arguments) if len(tried) > 1 else 1 / 0
 
-    monkeypatch.setattr(channels._shared, "share", breaks_once)
+    monkeypatch.setattr(SetupTimeout, "connect", breaks_once)
     channels.add_broker(2, "127.0.0.1", broker.port)
-    channels.send(2, request(1), 5, answers.append)
-    channels.send(2, request(2), 5, answers.append)
+    for number in (1, 2):
+        channels.send(2, request(number), 5, lambda answer, number=number: answers.append(number))  # type: ignore[misc]
     await until(answers, 2)
-    assert [each.topic_names for each in tried] == [["1"], ["1"], ["2"]]
+    assert answers == [1, 2]
+    assert len(tried) == 2
     assert "DeleteTopicsRequest not sent, trying again" in caplog.text
-    assert "TypeError" in caplog.text, "with its traceback"
+    assert "ZeroDivisionError" in caplog.text, "with its traceback"
     await broker.server.stop(0.1)
 
 
-def deletion() -> UpdateMetadataRequest:
+async def test_a_request_that_meets_the_end_of_its_connection_or_of_memory_is_not_left_out(
+    channels: BrokerChannels, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Broker()
+    answers: list[Any] = []
+    connect, share = SetupTimeout.connect, channels._shared.share
+    faults = ["connection", "memory"]
+
+    async def ends_once(self: SetupTimeout, address: tuple[str, int], **arguments: Any) -> Any:
+        connection = await connect(self, address, **arguments)
+        if "connection" in faults:
+            faults.remove("connection")
+            connection.abort()
+        return connection
+
+    def has_no_room_once(each: Any, version: int) -> Any:
+        if faults == ["memory"] and broker.seen:
+            faults.clear()
+            raise MemoryError
+        return share(each, version)
+
+    monkeypatch.setattr(SetupTimeout, "connect", ends_once)
+    monkeypatch.setattr(channels._shared, "share", has_no_room_once)
+    channels.add_broker(2, "127.0.0.1", broker.port)
+    for number in (1, 2):
+        channels.send(2, request(number), 5, lambda answer, number=number: answers.append(number))  # type: ignore[misc]
+        await until(answers, number)
+    assert answers == [1, 2]
+    assert not faults
+    assert "left out" not in caplog.text
+    await broker.server.stop(0.1)
+
+
+def too_long_for(version: int) -> Any:
+    """A request with a name that has no room in its length."""
+    name = "n" * 40_000
+    return DeleteTopicsRequest(topic_names=[name], timeout_ms=1) if version == 3 else deletion(name)
+
+
+@pytest.mark.parametrize("version", [3, 5])
+async def test_a_request_that_cannot_be_encoded_is_left_out_and_the_broker_told_anew(
+    channels: BrokerChannels, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    monkeypatch.setattr(broker_channels, "ANEW_PAUSE_S", 0)
+    broker = Broker()
+    answers: list[Any] = []
+
+    def tell_anew() -> None:
+        channels.send(2, request(9), 3, lambda _: answers.append(9))
+
+    channels.add_broker(2, "127.0.0.1", broker.port, tell_anew)
+    channels.send(2, too_long_for(version), version, lambda _: answers.append("too long"))
+    async with asyncio.timeout(30):
+        while not broker.seen and "trying again" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert "trying again" not in caplog.text, "the connection is not at fault"
+    await until(answers, 1)
+    assert answers == [9]
+    assert "cannot be encoded and is left out" in caplog.text
+    assert "Traceback" in caplog.text
+    await broker.server.stop(0.1)
+
+
+async def test_however_much_cannot_be_encoded_the_rest_goes_on_and_all_is_told_anew_once_later(
+    channels: BrokerChannels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_channels, "ANEW_PAUSE_S", 3600)
+    broker = Broker()
+    answers: list[Any] = []
+    behind: list[int] = []
+    channels.add_broker(2, "127.0.0.1", broker.port, lambda: behind.append(2))
+    channel, told = channels._channels[2], []
+    for number in range(3):
+        channels.send(2, request(number), 3, lambda answer, number=number: answers.append(number))  # type: ignore[misc]
+        channels.send(2, too_long_for(3), 3, answers.append)
+        channels.send(2, request(-1), 3, lambda _: told.append(channel.anew))
+        await until(told, number + 1)
+    assert answers == [0, 1, 2]
+    assert told[0] is not None
+    assert told == [told[0]] * 3
+    assert behind == []
+    await channels.close()
+    assert told[0].cancelled()
+    await broker.server.stop(0.1)
+
+
+@pytest.mark.parametrize("comes", [True, False])
+async def test_a_line_whose_queue_is_dropped_while_it_connects_goes_on(
+    channels: BrokerChannels, monkeypatch: pytest.MonkeyPatch, comes: bool
+) -> None:
+    monkeypatch.setattr(broker_channels, "MOST_QUEUED", 5)
+    broker = Broker()
+    answers: list[Any] = []
+    behind: list[int] = []
+    real, begun, full, over = SetupTimeout.connect, asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def waits_once(self: SetupTimeout, address: tuple[str, int], **arguments: Any) -> Any:
+        is_first = not begun.is_set()
+        begun.set()
+        await full.wait()
+        fails = is_first and not comes
+        connection = None if fails else await real(self, address, **arguments)
+        over.set()  # the line goes on in this very turn, before the test does
+        if fails:
+            raise ConnectionRefusedError
+        return connection
+
+    monkeypatch.setattr(SetupTimeout, "connect", waits_once)
+    channels.add_broker(2, "127.0.0.1", broker.port, lambda: behind.append(2))
+    channel = channels._channels[2]
+    channels.send(2, request(0), 5, answers.append)
+    async with asyncio.timeout(30):
+        await begun.wait()
+        for number in range(5):
+            channels.send(2, request(number), 5, answers.append)
+        assert not channel.queue
+        assert behind == [2]
+        full.set()
+        await over.wait()
+    assert not channel.task.done()
+    assert (channel.connection is not None) == comes
+    assert not channel.is_busy
+    channels.send(2, request(9), 5, lambda _: answers.append(9))
+    await until(answers, 1)
+    assert answers == [9]
+    await broker.server.stop(0.1)
+
+
+def deletion(name: str = "t") -> UpdateMetadataRequest:
     gone = UpdateMetadataRequest.UpdateMetadataPartitionState(
         partition_index=0, controller_epoch=1, leader=-2, leader_epoch=0, isr=[], zk_version=0, replicas=[]
     )
-    topic = UpdateMetadataRequest.UpdateMetadataTopicState(topic_name="t", partition_states=[gone])
+    topic = UpdateMetadataRequest.UpdateMetadataTopicState(topic_name=name, partition_states=[gone])
     return UpdateMetadataRequest(
         controller_id=1, controller_epoch=1, broker_epoch=1, topic_states=[topic], live_brokers=[]
     )
