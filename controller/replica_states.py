@@ -113,15 +113,18 @@ class ReplicaMoves:
         for partition in left:
             others = [each for each in state.replicas(partition) if each != broker_id]
             self.batch.tell_leader_and_isr(others, partition)
-        return list(left)
+        return [each for each in left if broker_id not in state.leadership[each].isr]
 
     def _without(self, partition: TopicPartition, known: PartitionState, broker_id: int) -> PartitionState:
+        replicas = self.state.replicas(partition)
         others = tuple(each for each in known.isr if each != broker_id)
-        is_known = any(self.state.can_serve(each, partition) for each in others)
+        heirs = [each for each in others if each in replicas]  # what a move took back has left may still be in the ISR
+        if broker_id in replicas:
+            heirs = [each for each in heirs if self.state.can_serve(each, partition)]
         return PartitionState(
             leader=NO_LEADER if known.leader == broker_id else known.leader,
             leader_epoch=known.leader_epoch + 1,
-            isr=others if is_known else known.isr,
+            isr=others if heirs else known.isr,
             controller_epoch=self.state.epoch,
             partition_epoch=known.partition_epoch,
             leader_recovery_state=known.leader_recovery_state,

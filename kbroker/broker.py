@@ -38,7 +38,7 @@ from kbroker.config.dynamic_config import DynamicConfig, topic_defaults
 from kbroker.config.shares import controller_settings, settings_of, zookeeper_access
 from kbroker.controller.runner import ControllerRunner
 from kbroker.controller.znode_operations import BrokerIdTaken, NoNode, SessionExpired, ZooKeeperError
-from kbroker.controller.znodes import BrokerRegistration, MalformedZnode, TopicPartition
+from kbroker.controller.znodes import BrokerRegistration, MalformedZnode
 from kbroker.controller.zookeeper import ZooKeeper
 from kbroker.coordinator.group_coordinator import GroupCoordinator
 from kbroker.coordinator.local_markers import LocalMarkers
@@ -308,11 +308,6 @@ class Broker:
 
             self._metrics = serve_metrics(sources, self._to_peers)
 
-    def _has_whole_log(self, partition: TopicPartition) -> bool:
-        """Whether this broker has all that it had of the partition, or may have it in a directory that is offline."""
-        found = self.logs.get(*partition)
-        return bool(self.logs.offline_dirs) if found is None else self.logs.is_whole(found)
-
     async def _partitions_of(self, topic: str) -> int | None:
         found = (await self.zookeeper.read_topics([topic])).get(topic)
         return None if found is None else len(found.partitions)
@@ -334,7 +329,8 @@ class Broker:
         # Killed and started again at once, a broker finds its old registration until its old session expires:
         # ZooKeeper looks for such sessions once a tick, of 2 s or 3 s where nobody chose another.
         patience_ms = self.config.zookeeper_session_timeout_ms + 5_000
-        await wait_until_left_out(self.zookeeper, self.broker_id, self._has_whole_log, patience_ms / 1000 + LEFT_OUT_S)
+        left_out_s = patience_ms / 1000 + LEFT_OUT_S
+        await wait_until_left_out(self.zookeeper, self.broker_id, lambda each: self.logs.has_whole(*each), left_out_s)
         self.broker_epoch = await self.zookeeper.register_broker(self.registration(), wait_ms=patience_ms)
         self._registered = True
         await asyncio.get_running_loop().run_in_executor(None, self.logs.note_boot)

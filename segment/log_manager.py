@@ -211,13 +211,14 @@ class LogManager:
             self._unlock()
             raise self._none_left()
 
-    def is_whole(self, found: Log) -> bool:
+    def has_whole(self, topic: str, partition: int) -> bool:
         """Whether a log has all that it had, as far as can be told: it may lack what no disk was told to keep.
 
-        That a log is flushed before each acknowledgement is believed of its past, too: docs/guarantees.md says when it
-        may be set.
+        What is in a directory that is offline is not here. That a log is flushed before each acknowledgement is
+        believed of its past, too: docs/guarantees.md says when it may be set.
         """
-        if found.is_short:
+        found = self.get(topic, partition)
+        if found is None or found.is_short:
             return False
         directory = self.table.dirs.get(found.log_dir)
         return directory is None or not directory.has_lost_power or found.config.flush_messages == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -28,6 +29,19 @@ def test_only_the_tables_transitions_happen(before: ReplicaStatus, after: Replic
     assert state.replica_state((T0, 2)) is (after if before in VALID_PREVIOUS[after] else before)
 
 
+def go_offline(play: Play, gone: int) -> list[TopicPartition]:
+    """Play the transition; the partitions whose ISR it says that the replica has left."""
+    state = play.machine.state
+    moves = ReplicaMoves(state, RequestBatch(state, 1, "PLAINTEXT"))
+    steps = moves.move([(T0, gone)], ReplicaStatus.OFFLINE)
+    result = None
+    while True:
+        try:
+            result = play.carry_out(steps.send(result))
+        except StopIteration as done:
+            return list(done.value.get(gone, []))
+
+
 @pytest.mark.parametrize(
     ("isr", "leader", "gone", "new_isr", "new_leader"),
     [
@@ -47,15 +61,8 @@ def test_an_offline_replica_leaves_the_isr_but_where_nobody_else_of_it_is_there(
     state = play.machine.state
     known = PartitionState(leader, 3, isr, 1, 0)
     play.states[T0] = state.leadership[T0] = known
-    moves = ReplicaMoves(state, RequestBatch(state, 1, "PLAINTEXT"))
-    steps = moves.move([(T0, gone)], ReplicaStatus.OFFLINE)
-    order = next(steps, None)
-    while order is not None:
-        result = play.carry_out(order)
-        try:
-            order = steps.send(result)
-        except StopIteration:
-            break
+    left = go_offline(play, gone)
+    assert left == [T0] * (new_isr != isr)
     assert (play.states[T0].isr, play.states[T0].leader) == (new_isr, new_leader)
     assert play.states[T0].leader_epoch == (3 if known.isr == new_isr and leader == new_leader else 4)
 
@@ -89,3 +96,26 @@ def test_a_replica_in_sync_whose_log_directory_is_lost_is_not_there() -> None:
     del play.brokers[1]
     play.tell_brokers()
     assert (play.states[T0].leader, play.states[T0].isr) == (-1, (1, 2))
+
+
+def test_who_is_no_replica_any_more_leaves_the_isr_and_inherits_nothing() -> None:
+    play = Play((1, 2, 3))
+    play.create_topic("t", (1, 2))
+    play.elect(3)
+    play.tell_topics()
+    del play.brokers[1], play.brokers[2]
+    play.tell_brokers()
+    known = PartitionState(-1, 3, (1, 4), 1, play.states[T0].partition_epoch)
+    play.states[T0] = play.machine.state.leadership[T0] = known
+    play.machine.state.replica_status[T0, 4] = ReplicaStatus.ONLINE
+    go_offline(play, 1)
+    assert play.states[T0].isr == (1, 4), "nobody of its replicas is there"
+    go_offline(play, 4)
+    assert play.states[T0].isr == (1,)
+    play.states[T0] = play.machine.state.leadership[T0] = replace(
+        known, partition_epoch=play.states[T0].partition_epoch
+    )
+    play.register(4)
+    play.tell_brokers()
+    go_offline(play, 1)
+    assert play.states[T0].isr == (1, 4), "who is there is a stranger"

@@ -23,6 +23,9 @@ def test_a_directory_that_cannot_be_listed_goes_offline_alone(tmp_path: Path) ->
     assert list(manager.offline_dirs) == [str(tmp_path / "b")]
     assert {log.log_dir for log in manager.logs.values()} == {str(tmp_path / "a")}
     assert len(manager.logs) == 2
+    assert [manager.has_whole("orders", each) for each in range(4)] == [
+        ("orders", each) in manager.logs for each in range(4)
+    ]
     manager.shutdown()
     assert (tmp_path / "a" / ".kafka_cleanshutdown").exists()
 

@@ -258,7 +258,7 @@ def test_after_a_loss_of_power_only_what_was_flushed_before_each_answer_is_whole
     """At every start, until the broker has been taken for what it is now."""
 
     def whole(manager: LogManager) -> list[str]:
-        return [log.topic for log in manager.logs.values() if manager.is_whole(log)]
+        return [log.topic for log in manager.logs.values() if manager.has_whole(log.topic, log.partition)]
 
     def end(manager: LogManager) -> None:
         if is_clean:
